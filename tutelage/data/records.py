@@ -1,0 +1,97 @@
+"""The records that people and files see. Plain, frozen, no tensors; ids are strings.
+
+A *comparison* is a question, a *judgement* is one rater's answer to it, and a *preference* is what training reads:
+it is derived from judgements and never stored as the truth.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Role: TypeAlias = Literal["system", "user", "assistant"]
+Verdict: TypeAlias = Literal["a", "b", "tie", "both_bad", "skip"]
+Split: TypeAlias = Literal["train", "held_out"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+Messages: TypeAlias = tuple[Message, ...]
+
+
+def user(content: str) -> Messages:
+    """The conversation of a single user turn."""
+    return (Message("user", content),)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Something to answer. The last message is never the assistant's."""
+
+    id: str
+    messages: Messages
+    split: Split = "train"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled answer. `sampler` names the model, `sampling` how it was asked (temperature and so on, as text);
+    `finished` is False when the answer was cut at the length limit instead of ending by itself."""
+
+    id: str
+    prompt_id: str
+    text: str
+    sampler: str
+    sampling: str = ""
+    finished: bool = True
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A conversation and the response to imitate. No messages at all means plain text to continue (pretraining)."""
+
+    messages: Messages
+    response: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A question: which of two completions of one prompt is better? `origin` says why the pair was asked."""
+
+    id: str
+    prompt_id: str
+    a_id: str
+    b_id: str
+    origin: str = "random"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An answer. `verdict` and `strength` (0 = no difference … 3 = much better) are canonical, about a and b however
+    they were shown; `left` says which of the two stood on the left; `created` is seconds since the epoch."""
+
+    id: str
+    comparison_id: str
+    rater: str
+    verdict: Verdict
+    strength: int
+    left: Literal["a", "b"]
+    seconds: float
+    created: float
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What preference training reads. `p_chosen` is the probability that `chosen` is the better one (1 for a hard
+    label, 0.5 for a tie), `weight` scales the row's loss, `margin` is asked of the score difference (nats)."""
+
+    messages: Messages
+    chosen: str
+    rejected: str
+    p_chosen: float = 1.0
+    weight: float = 1.0
+    margin: float = 0.0
