@@ -1,0 +1,112 @@
+"""The tensors that flow through training.
+
+B rows = P prompts × G samples, row b answers prompt b // G; Q prompt tokens, R response tokens.
+Prompts are padded on the left, responses on the right, and `mask` is true up to and including the end token.
+Every per-token tensor is [B, R], and `x[b, t]` speaks about response token t *given the prompt and response[:t]*:
+its log-probability, the value of the state before it, the reward on it.
+Termination is explicit; nothing is ever inferred from the ids of pad or end tokens.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Prompts with one response each."""
+
+    prompt: Tensor  # Int[B, Q], left-padded
+    prompt_mask: Tensor  # Bool[B, Q]
+    response: Tensor  # Int[B, R], right-padded
+    mask: Tensor  # Bool[B, R], true up to and including the end token
+
+    def __len__(self) -> int:
+        return self.prompt.shape[0]
+
+    def rows(self, index: Tensor) -> Self:
+        """The rows at `index` (Int[b] or Bool[B]) of every field that has one entry per row."""
+        if index.dtype == torch.bool:
+            index = index.nonzero().squeeze(1)
+        return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist()))
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same rows on another device."""
+        return self._map(lambda x: x.to(device), lambda x: x)
+
+    def trimmed(self) -> Self:
+        """The same rows without the columns that are padding in all of them. Changes no result, only the cost."""
+        left = int(self.prompt_mask.any(0).long().argmax()) if self.prompt_mask.any() else self.prompt.shape[1]
+        width = int(self.mask.sum(1).max()) if len(self) else 0
+        before = self.mask.shape[1]
+
+        def cut(name: str, x: Tensor) -> Tensor:
+            if name in ("prompt", "prompt_mask"):
+                return x[:, left:]
+            return x[:, :width] if x.dim() == 2 and x.shape[1] == before else x
+
+        changes = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: cut(k, v) for k, v in changes.items() if isinstance(v, Tensor)})
+
+    def lengths(self) -> Tensor:
+        """Tokens in each row, prompt and response together. Int[B]"""
+        return self.prompt_mask.sum(1) + self.mask.sum(1)
+
+    def _map(self, tensor, other) -> Self:  # type: ignore[no-untyped-def]
+        changes = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changes[field.name] = tensor(value)
+            elif isinstance(value, tuple):
+                changes[field.name] = other(value)
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout(Rows):
+    """What the sampler produced."""
+
+    logp: Tensor  # Float[B, R], the sampler's own, at its temperature and after its truncation
+    terminated: Tensor  # Bool[B], the response ended by itself
+    truncated: Tensor  # Bool[B], the response was cut at the limit
+    group: int  # G, samples per prompt; meaningful as long as the rows of a prompt are together
+    ids: tuple[str, ...]  # the prompt's id, one per row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(Rollout):
+    """A rollout with what the reward, the reference and the critic say about it."""
+
+    score: Tensor  # Float[B], as the reward gave it
+    ref_logp: Tensor  # Float[B, R], the reference's, at the sampling temperature
+    value: Tensor | None = None  # Float[B, R], of the state before each token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Scored):
+    """A scored rollout ready for the update: after this, every row stands alone."""
+
+    advantage: Tensor  # Float[B, R], Psi
+    target: Tensor | None = None  # Float[B, R], what the critic fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Preferred and rejected responses to the same prompts."""
+
+    chosen: Rows
+    rejected: Rows
+    p_chosen: Tensor  # Float[B], the probability that `chosen` is the better one
+    weight: Tensor  # Float[B]
+    margin: Tensor  # Float[B], nats
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def rows(self, index: Tensor) -> "Pairs":
+        """The pairs at `index`."""
+        parts = {name: getattr(self, name)[index] for name in ("p_chosen", "weight", "margin")}
+        return Pairs(chosen=self.chosen.rows(index), rejected=self.rejected.rows(index), **parts)
