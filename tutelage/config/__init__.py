@@ -1,0 +1,25 @@
+"""Settings: frozen dataclasses with documented fields, filled from files, flags or code, and checked exactly.
+
+`pieces` holds what several verbs share (which model, which optimiser, ...); `mapping` turns any nested frozen
+dataclass into plain mappings and back; `files` reads and writes them. Standard library only.
+"""
+
+from tutelage.config.files import load, resolve, save
+from tutelage.config.mapping import Difference, difference, from_mapping, overlay, to_mapping
+from tutelage.config.pieces import Checkpoints, Lora, Model, Optimiser, Sampling
+
+__all__ = [
+    "Checkpoints",
+    "Difference",
+    "Lora",
+    "Model",
+    "Optimiser",
+    "Sampling",
+    "difference",
+    "from_mapping",
+    "load",
+    "overlay",
+    "resolve",
+    "save",
+    "to_mapping",
+]

@@ -1,0 +1,120 @@
+"""Settings in files: TOML or JSON by suffix, written atomically, read back exactly."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from tutelage.config.mapping import Plain, complete, overlay, to_mapping
+from tutelage.errors import TutelageError
+
+S = TypeVar("S")
+
+NONE_IN_TOML = "None"
+"""TOML has no null: this text stands for it where a setting may be None, as it does on the command line."""
+
+
+def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> S:
+    """Settings from defaults, then a file (if any), then overrides (nested or dotted keys).
+
+    Raises TutelageError for an unreadable file, an unknown key, a wrong type, a missing required value, or
+    settings that contradict each other.
+    """
+    base = read_onto(cls, path) if path is not None else None
+    return complete(overlay(cls, overrides or {}, base=base))
+
+
+def load(cls: type[S], path: Path | str) -> S:
+    """The settings that `save` wrote, or that a person wrote by hand."""
+    return resolve(cls, path)
+
+
+def save(settings: object, path: Path | str) -> None:
+    """Write settings to `path`, as JSON or TOML by its suffix; the file is complete or not there."""
+    path = Path(path)
+    mapping = to_mapping(settings)
+    text = (
+        _toml(mapping) if path.suffix == ".toml" else json.dumps(mapping, indent=2, ensure_ascii=False) + "\n"
+    )
+    write_atomically(path, text)
+
+
+def read_onto(cls: type[S], path: Path | str, required: object | None = None) -> S:
+    """The defaults of `cls` with the file on top, not yet complete (see `mapping.overlay`)."""
+    path = Path(path)
+    none = NONE_IN_TOML if path.suffix == ".toml" else None
+    mapping = read_mapping(path)
+    if required is None:
+        return overlay(cls, mapping, source=str(path), none=none)
+    return overlay(cls, mapping, source=str(path), none=none, required=required)
+
+
+def read_mapping(path: Path) -> dict[str, object]:
+    """A TOML or JSON file as a mapping; of a run's config.json, the settings in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TutelageError(f"Cannot read the settings file {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise TutelageError(f"The settings file {path} is not UTF-8 text.") from error
+    try:
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        kind = "TOML" if path.suffix == ".toml" else "JSON (a TOML file has to end in .toml)"
+        raise TutelageError(f"The settings file {path} is not valid {kind}: {error}.") from error
+    if not isinstance(content, dict):
+        raise TutelageError(
+            f"The settings file {path} must hold named settings, not a {type(content).__name__}."
+        )
+    if path.name == "config.json" and isinstance(content.get("settings"), dict):
+        return dict(content["settings"])
+    return content
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole text file or nothing: a reader, or a crash, never meets half of it."""
+    partial = path.with_name(f".{path.name}.tmp")
+    with partial.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _toml(mapping: Mapping[str, Plain], section: str = "") -> str:
+    """A mapping as TOML: values first, then sections, because whatever follows a header belongs to it."""
+    lines = [
+        f"{_key(name)} = {_toml_value(value)}"
+        for name, value in mapping.items()
+        if not isinstance(value, dict)
+    ]
+    text = "".join(line + "\n" for line in lines)
+    for name, value in mapping.items():
+        if isinstance(value, dict):
+            place = f"{section}.{_key(name)}" if section else _key(name)
+            text += f"\n[{place}]\n" + _toml(value, place)
+    return text
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if bare else _quoted(name)
+
+
+def _toml_value(value: Plain) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if value is None:
+        return _quoted(NONE_IN_TOML)
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(name)} = {_toml_value(item)}" for name, item in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string. JSON's escapes are TOML's too; only DEL has to be escaped on top."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
