@@ -1,0 +1,8 @@
+"""`python -m tutelage` is the console script."""
+
+import sys
+
+from tutelage.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The command line: a table of verbs, each a module with `Settings` and `main(settings) -> int`.
+
+Nothing heavy is imported here, so that help answers at once; a verb imports torch inside its `main`.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, get_type_hints
+
+from tutelage import __version__
+from tutelage.errors import TutelageError
+
+
+class Verb(NamedTuple):
+    """One word of the command line; its module is `tutelage.verbs.<name>`."""
+
+    name: str
+    group: str
+    help: str
+
+
+class VerbModule(Protocol):
+    """What a module in `tutelage.verbs` provides."""
+
+    Settings: type[Any]
+
+    def main(self, settings: Any) -> int:
+        """Do the work; the exit status comes back."""
+
+
+VERBS = (
+    Verb("demo", "begin here", "the whole loop on an embedded example, in minutes, with a report"),
+    Verb("doctor", "begin here", "what this machine has, and what is missing"),
+    Verb("recipes", "begin here", "the reinforcement-learning recipes and the pieces they are made of"),
+    Verb("pretrain", "train", "a language model from plain text"),
+    Verb("sft", "train", "supervised fine-tuning on demonstrations"),
+    Verb("reward", "train", "a reward model from preferences"),
+    Verb("improve", "train", "a policy against a reward, by PPO or another recipe"),
+    Verb("dpo", "train", "a policy from preferences directly"),
+    Verb("distill", "train", "a small model on what a better one answers"),
+    Verb("sample", "people", "answers to prompts, and pairs of them to compare"),
+    Verb("collect", "people", "the web application in which people compare answers"),
+    Verb("raters", "people", "how reliable the raters are, and how well they agree"),
+    Verb("iterate", "people", "rounds of sampling, collecting and training, one after another"),
+    Verb("evaluate", "look", "win rates, scores, drift and text measures of a model"),
+    Verb("lab", "look", "experiments on over-optimisation"),
+    Verb("report", "look", "one self-contained HTML page about a run"),
+    Verb("chat", "look", "talk to a model, or to two side by side"),
+)
+
+SHORT_FORMS = {"model": "model.path", "dtype": "model.dtype", "device": "model.device"}
+"""Flags so common that the name of their group may be left out."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except TutelageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def available() -> tuple[Verb, ...]:
+    """The verbs whose module is there."""
+    return tuple(verb for verb in VERBS if importlib.util.find_spec(f"tutelage.verbs.{verb.name}"))
+
+
+def overview() -> str:
+    """The text of `tutelage --help`."""
+    lines = [
+        "usage: tutelage VERB [options]",
+        "",
+        "Reinforcement learning from human feedback, with the people in the loop.",
+    ]
+    verbs = available()
+    for group in dict.fromkeys(verb.group for verb in verbs):
+        lines += [
+            "",
+            f"{group}:",
+            *(f"  {verb.name:<10} {verb.help}" for verb in verbs if verb.group == group),
+        ]
+    lines += [
+        "",
+        "tutelage VERB --help       the verb's settings, with their defaults",
+        "tutelage VERB --config F   settings from a TOML file, or from the config.json of a run; flags win",
+        "tutelage --version         the version",
+    ]
+    return "\n".join(lines)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"tutelage {__version__}")
+        return 0
+    names = [verb.name for verb in available()]
+    if words[0] not in names:
+        raise TutelageError(_unknown_verb(words[0], names))
+    module: VerbModule = importlib.import_module(f"tutelage.verbs.{words[0]}")
+    return module.main(parse(module.Settings, words[1:], prog=f"tutelage {words[0]}"))
+
+
+def _unknown_verb(word: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}; see tutelage --help."
+
+
+def parse(settings: type[Any], words: Sequence[str], *, prog: str) -> Any:
+    """Settings from flags, on top of the file named by `--config`, on top of the defaults.
+
+    Exits, as every parser of flags does, after `--help` and (with status 2) for flags that make no sense.
+    Raises TutelageError for a bad file and for settings that contradict each other.
+    """
+    import tyro
+
+    from tutelage.config.files import read_onto
+    from tutelage.config.mapping import overlay
+
+    path, flags = _take_config(words)
+    if path is None:
+        defaults = overlay(settings, {}, required=tyro.MISSING)
+    else:
+        defaults = read_onto(settings, path, required=tyro.MISSING)
+    short = _short_forms(settings)
+    return tyro.cli(
+        settings,
+        prog=prog,
+        description=_description(settings, short),
+        args=[_expanded(word, short) for word in flags],
+        default=defaults,
+    )
+
+
+def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The file given by `--config FILE` or `--config=FILE`, and the other words."""
+    path, flags, rest = None, [], iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--config":
+            flags.append(word)
+            continue
+        given = value if equals else next(rest, "")
+        if not given or given.startswith("--"):
+            raise TutelageError("--config needs the name of a TOML file, or of the config.json of a run.")
+        if path is not None:
+            raise TutelageError(
+                f"--config is given twice, with {path} and {given}: put the settings in one file."
+            )
+        path = given
+    return path, flags
+
+
+def _short_forms(settings: type[Any]) -> dict[str, str]:
+    """Those of SHORT_FORMS that mean something in these settings: {"--model": "--model.path", ...}."""
+    hints = get_type_hints(settings)
+    short = {}
+    for name, key in SHORT_FORMS.items():
+        section, leaf = key.split(".")
+        piece = hints.get(section)
+        known = (
+            {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
+        )
+        if leaf in known and (name == section or name not in hints):
+            short[f"--{name}"] = f"--{key}"
+    return short
+
+
+def _expanded(word: str, short: dict[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    return short.get(name, name) + equals + value
+
+
+def _description(settings: type[Any], short: dict[str, str]) -> str:
+    from inspect import getdoc
+
+    notes = ["--config FILE reads settings from a TOML file, or from the config.json of a run; flags win."]
+    if short:
+        notes.append("Short forms: " + ", ".join(f"{name} for {full}" for name, full in short.items()) + ".")
+    return f"{getdoc(settings) or ''}\n\n{' '.join(notes)}"
