@@ -1,0 +1,169 @@
+"""Checkpoints on disk: each is complete or not there, whatever happens while it is written.
+
+A checkpoint is written into `.tmp-step-N`, forced to disk, and renamed to `step-N`. Older ones go only after
+that, by a rename first, so that a folder called `step-N` is always whole.
+"""
+
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tutelage.config.files import write_atomically
+from tutelage.errors import TutelageError
+
+NOTE = "checkpoint.json"
+"""The file in each checkpoint that holds its step and its metric."""
+
+
+class CheckpointFolder:
+    """The folder of one run's checkpoints: the newest `keep`, and the best one by metric."""
+
+    def __init__(self, path: Path, *, keep: int, higher_is_better: bool) -> None:
+        self.path = path
+        self.keep = keep
+        self.higher_is_better = higher_is_better
+        path.mkdir(exist_ok=True)
+        self._clear_remains()
+
+    def all(self) -> list[Path]:
+        """The checkpoints, oldest first."""
+        return sorted((path for path in self.path.iterdir() if _is_checkpoint(path)), key=step_of)
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint."""
+        return max(self.all(), key=step_of, default=None)
+
+    def best(self) -> Path | None:
+        """The checkpoint with the best metric (of equals the newest), among those that have one."""
+        rated = [(metric, path) for path in self.all() if (metric := metric_of(path)) is not None]
+        sign = 1 if self.higher_is_better else -1
+        return max(rated, key=lambda pair: (sign * pair[0], step_of(pair[1])), default=(0.0, None))[1]
+
+    def write(self, step: int, save: Callable[[Path], object], metric: float | None) -> Path:
+        """Have `save` fill a folder, make it the checkpoint of `step`, and remove the ones no longer kept.
+
+        Raises TutelageError when it cannot be written (a full disk): what was written of it is removed and
+        the previous checkpoints stay. Any other error of `save` passes through, after the same removal.
+        """
+        partial, place = self.path / f".tmp-step-{step}", self.path / f"step-{step}"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir()
+            save(partial)
+            note = {"step": step, "metric": metric if metric is not None and math.isfinite(metric) else None}
+            write_atomically(partial / NOTE, json.dumps(note) + "\n")
+            _sync(partial)
+        except BaseException as error:
+            written = _size(partial)
+            free = shutil.disk_usage(self.path).free
+            shutil.rmtree(partial, ignore_errors=True)
+            if _is_about_writing(error):
+                raise TutelageError(self._failure(step, error, written, free)) from error
+            raise
+        self._replace(partial, place)
+        self._prune()
+        return place
+
+    def _replace(self, partial: Path, place: Path) -> None:
+        old = self.path / f".old-{place.name}"
+        if place.exists():
+            place.rename(old)
+        partial.rename(place)
+        _sync_folder(self.path)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _prune(self) -> None:
+        kept = {*self.all()[-self.keep :], self.best()}
+        for path in self.all():
+            if path not in kept:
+                shutil.rmtree(path.rename(self.path / f".tmp-{path.name}"), ignore_errors=True)
+
+    def _clear_remains(self) -> None:
+        """Undo what a crash left behind: half-written or half-deleted folders, a replacement cut in two."""
+        for old in self.path.glob(".old-step-*"):
+            place = self.path / old.name.removeprefix(".old-")
+            if not place.exists():
+                old.rename(place)
+        for remains in (*self.path.glob(".tmp-step-*"), *self.path.glob(".old-step-*")):
+            shutil.rmtree(remains, ignore_errors=True)
+
+    def _failure(self, step: int, error: BaseException, written: int, free: int) -> str:
+        previous = self.latest()
+        needed = (
+            f"{_megabytes(_size(previous))} needed" if previous else f"more than {_megabytes(written)} needed"
+        )
+        state = f"the one of step {step_of(previous)} is kept" if previous else "there is no earlier one"
+        resume = "then go on with --resume" if previous else "then start again"
+        return (
+            f"The checkpoint of step {step} could not be written to {self.path} ({_reason(error)}); {state}. "
+            f"About {needed}, {_megabytes(free)} free: make room, {resume}."
+        )
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step whose end a checkpoint holds."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def metric_of(checkpoint: Path) -> float | None:
+    """The metric given with a checkpoint, if any."""
+    metric = json.loads((checkpoint / NOTE).read_text(encoding="utf-8"))["metric"]
+    return None if metric is None else float(metric)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return re.fullmatch(r"step-\d+", path.name) is not None and (path / NOTE).is_file()
+
+
+def _is_about_writing(error: BaseException) -> bool:
+    """Whether the disk is at fault, not the program. safetensors and torch have their own errors for it."""
+    safetensors = sys.modules.get("safetensors")
+    if safetensors is not None and isinstance(error, safetensors.SafetensorError):
+        return "I/O error" in str(error)
+    if isinstance(error, RuntimeError):
+        return "PytorchStreamWriter" in str(error) or "inline_container" in str(error)
+    return isinstance(error, OSError)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return "the file would be larger than this account may write"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).splitlines()[0]
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _sync(folder: Path) -> None:
+    """Force a folder and everything in it to disk, files before the folders that name them."""
+    for file in _files(folder):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+    for inner in folder.rglob("*/"):
+        _sync_folder(inner)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,51 @@
+"""Stopping a loop politely: the first ctrl-C asks, the second one insists."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """False until somebody asks the loop to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __bool__(self) -> bool:
+        return self.requested
+
+
+@contextmanager
+def interrupted() -> Iterator[Interruption]:
+    """Turn the first ctrl-C (or SIGTERM) into a flag that the loop reads at the end of each step.
+
+        with interrupted() as stop:
+            for step in steps:
+                ...
+                if stop:
+                    save and break
+
+    A second one raises KeyboardInterrupt at once. Only the main thread hears signals.
+    """
+    flag = Interruption()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if flag.requested:
+            raise KeyboardInterrupt
+        flag.requested = True
+        print("\nFinishing this step, then saving. Once more to stop at once.", file=sys.stderr)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+    previous = {number: signal.signal(number, ask) for number in SIGNALS}
+    try:
+        yield flag
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,91 @@
+"""Files of JSON lines that grow while a run goes on: one object per line, flushed, never a reason to stop."""
+
+import errno
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tutelage.config.files import write_atomically
+from tutelage.errors import TutelageError
+
+
+class Lines:
+    """Appends to one file. What cannot be written is said once on standard error and does not raise.
+
+    Numbers that are not finite have no JSON: they are written as null, and named once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("ab", buffering=0)
+        self._said: set[str] = set()
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Write one object as one line, or nothing of it."""
+        finite = {name: self._finite(name, value) for name, value in row.items()}
+        line = (json.dumps(finite, ensure_ascii=False, default=str) + "\n").encode("utf-8", errors="replace")
+        length = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._file.truncate(length)
+            self._say(
+                "", f"Cannot write to {self.path} ({error.strerror}); the run goes on without those lines."
+            )
+
+    def close(self) -> None:
+        """Close the file; nothing is buffered."""
+        self._file.close()
+
+    def _finite(self, name: str, value: object) -> object:
+        if not isinstance(value, float) or math.isfinite(value):
+            return value
+        self._say(name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite.")
+        return None
+
+    def _say(self, subject: str, message: str) -> None:
+        if subject not in self._said:
+            self._said.add(subject)
+            print(message, file=sys.stderr)
+
+
+def read_lines(path: Path) -> list[dict[str, object]]:
+    """The objects in a file of JSON lines; a last line cut short by a crash is left out. No file, no objects.
+
+    Raises TutelageError for any other line that is not a JSON object.
+    """
+    return [row for _, row in _complete(path)]
+
+
+def keep_until(path: Path, step: int) -> list[dict[str, object]]:
+    """Drop the lines after `step`, and a last line cut short, from the file; the objects that stay come back.
+
+    A run that goes on from a checkpoint writes the dropped lines again.
+    """
+    kept = [(line, row) for line, row in _complete(path) if _step(row) <= step]
+    if path.exists():
+        write_atomically(path, "".join(line for line, _ in kept))
+    return [row for _, row in kept]
+
+
+def _step(row: Mapping[str, object]) -> int:
+    step = row.get("step")
+    return step if isinstance(step, int) else 0
+
+
+def _complete(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    if not path.exists():
+        return
+    lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline was cut short
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TutelageError(f"{path}, line {number}: not valid JSON ({error}).") from error
+        if not isinstance(row, dict):
+            raise TutelageError(f"{path}, line {number}: a JSON object is expected, not {line[:40]}.")
+        yield line + "\n", row

@@ -1,0 +1,249 @@
+"""The run directory: what a training verb writes, and what it goes on from.
+
+    config.json      settings, versions, git revision, seed, command
+    metrics.jsonl    one object per step: {"step", "seconds", ...}
+    samples.jsonl    {"step", "prompt", "completion", ...}
+    checkpoints/     step-N, complete or not there
+    summary.json     the figures at the end; its presence says that the run is finished
+
+`kill -9` at any moment loses at most the steps since the last checkpoint. With several processes, only the
+first one opens the run.
+"""
+
+import fcntl
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import tutelage
+from tutelage.config import difference, to_mapping
+from tutelage.config.files import write_atomically
+from tutelage.errors import TutelageError
+from tutelage.train.checkpoints import CheckpointFolder, step_of
+from tutelage.train.lines import Lines, keep_until
+from tutelage.train.trackers import Tracker
+
+INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints")
+"""Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
+
+
+class Run:
+    """An open run directory, locked against other processes until it is closed. Made by `Run.open`."""
+
+    def __init__(
+        self, path: Path, lock: IO[str], checkpoints: CheckpointFolder, trackers: tuple[Tracker, ...]
+    ) -> None:
+        self.path = path
+        self._lock = lock
+        self._checkpoints = checkpoints
+        self._trackers = trackers
+        latest = checkpoints.latest()
+        self.start = step_of(latest) if latest else 0
+        """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
+        kept = keep_until(path / "metrics.jsonl", self.start)
+        keep_until(path / "samples.jsonl", self.start)
+        self._metrics = Lines(path / "metrics.jsonl")
+        self._samples = Lines(path / "samples.jsonl")
+        seconds = kept[-1].get("seconds", 0.0) if kept else 0.0
+        self._began = time.monotonic() - (seconds if isinstance(seconds, int | float) else 0.0)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        settings: object,
+        *,
+        resume: bool = False,
+        keep: int = 2,
+        higher_is_better: bool = False,
+        trackers: Iterable[Tracker] = (),
+    ) -> "Run":
+        """Begin a run in a new or empty folder, or open the one that is there.
+
+        A finished run opens as it is (see `finished`). An unfinished one needs `resume`, and goes on behind
+        its latest checkpoint: what metrics.jsonl and samples.jsonl hold after that step is dropped. `keep`
+        and `higher_is_better` say which checkpoints stay.
+
+        Raises TutelageError for a folder in use, a folder that is no run, one that belongs to other settings
+        (naming the keys that differ), and an unfinished run without `resume`.
+        """
+        path = Path(path)
+        _make_folder(path)
+        lock = _lock(path)
+        try:
+            _check_or_begin(path, settings, resume)
+            folder = CheckpointFolder(path / "checkpoints", keep=keep, higher_is_better=higher_is_better)
+            return cls(path, lock, folder, tuple(trackers))
+        except BaseException:
+            lock.close()
+            raise
+
+    @property
+    def finished(self) -> bool:
+        """Whether `finish` was reached."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def resume_command(self) -> str:
+        """What to type so that this run goes on."""
+        words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+        return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one line to metrics.jsonl, and tell the trackers."""
+        self._check_open()
+        row = {"step": step, "seconds": round(time.monotonic() - self._began, 3), **metrics}
+        self._metrics.append(row)
+        for tracker in self._trackers:
+            tracker(step, metrics)
+
+    def samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
+        """Add rows such as {"prompt", "completion", "score"} to samples.jsonl."""
+        self._check_open()
+        for row in rows:
+            self._samples.append({"step": step, **row})
+
+    def checkpoint(self, step: int, save: Callable[[Path], object], metric: float | None = None) -> Path:
+        """Keep the state after `step`, which `save` writes into the folder it is given.
+
+        The best checkpoint by `metric` stays beside the newest. Raises TutelageError when it cannot be
+        written; the previous checkpoints stay.
+        """
+        self._check_open()
+        return self._checkpoints.write(step, save, metric)
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint; `step_of` tells its step."""
+        return self._checkpoints.latest()
+
+    def best(self) -> Path | None:
+        """The checkpoint with the best metric, among those that have one."""
+        return self._checkpoints.best()
+
+    def finish(self, summary: Mapping[str, object]) -> None:
+        """Write summary.json, which marks the run as finished."""
+        self._check_open()
+        write_atomically(self.path / "summary.json", _json(summary))
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._metrics.close()
+        self._samples.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self.finished:
+            raise RuntimeError(f"the run in {self.path} is finished; nothing may be added to it")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TutelageError(
+            f"Cannot make the output folder {path}: {error.strerror}. Choose another --out."
+        ) from error
+
+
+def _lock(path: Path) -> IO[str]:
+    """The lock on a folder, held until closed. The kernel drops it with the process: none is ever stale."""
+    lock = (path / ".lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise TutelageError(
+            f"The folder {path} is in use by another process (pid {holder}): wait for it, "
+            "or choose another --out."
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
+    config = path / "config.json"
+    if not config.exists():
+        others = sorted(file.name for file in path.iterdir() if not file.name.startswith("."))
+        if others:
+            raise TutelageError(
+                f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
+                "choose another --out."
+            )
+        write_atomically(config, _json(_description(settings)))
+        return
+    stored = json.loads(config.read_text(encoding="utf-8"))["settings"]
+    differing = [one for one in difference(stored, settings) if one.key.split(".")[0] not in INCIDENTAL]
+    if differing:
+        raise TutelageError(
+            f"The folder {path} belongs to a run with other settings (stored against given): "
+            f"{', '.join(map(str, differing))}. Choose another --out, or give the stored settings with "
+            f"--config {config}."
+        )
+    if not resume and not (path / "summary.json").exists():
+        raise TutelageError(
+            f"The folder {path} holds an unfinished run: add --resume to go on with it, "
+            "or choose another --out."
+        )
+
+
+def _description(settings: object) -> dict[str, object]:
+    return {
+        "settings": to_mapping(settings),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "revision": _revision(),
+        "seed": getattr(settings, "seed", None),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tutelage": tutelage.__version__}
+    for package in ("torch", "transformers", "peft", "numpy"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _revision() -> str | None:
+    """The git revision of the code that runs, when it is a checkout; "+" marks uncommitted changes."""
+    root = Path(tutelage.__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + ("+" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
+    ).stdout.strip()
+
+
+def _json(content: Mapping[str, object]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
