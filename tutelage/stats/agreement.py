@@ -1,0 +1,127 @@
+"""How much raters agree: the share of equal pairs, and Krippendorff's alpha, which corrects it for chance.
+
+Published preference data lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored
+alpha of .26 to .62: the textbook threshold of .8 is for coding manuals, not for taste.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tutelage.stats.intervals import ratio_interval
+from tutelage.stats.votes import Floats, Ints, Votes
+
+Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
+
+_NO_OVERLAP = "undefined: no item has two or more raters"
+_NO_VARIATION = "undefined: every vote is the same"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The share of equal pairs of votes. `items` is the number of items with two or more raters, `pairs` of
+    pairs of votes on them; `note` says why `value` is None, and is empty otherwise."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    items: int
+    pairs: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """alpha = 1 - observed/expected disagreement over `items` items with two or more raters and their `votes`
+    votes; `note` says why `value` is None, and is empty otherwise."""
+
+    value: float | None
+    observed: float
+    expected: float
+    items: int
+    votes: int
+    note: str = ""
+
+
+def pair_agreement(
+    votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0, level: float = 0.95
+) -> Agreement:
+    """The mean over items of the probability that two different raters of the item chose the same:
+
+        p = mean over items with m ≥ 2 of Σ_k n_k (n_k - 1) / (m (m - 1))
+
+    The interval resamples clusters: `cluster` [I] gives each item's (its prompt, say); without it each item
+    is its own.
+    """
+    counts = votes.counts()
+    raters = counts.sum(axis=1)
+    overlapping = raters >= 2
+    counts, raters = counts[overlapping], raters[overlapping]
+    if len(raters) == 0:
+        return Agreement(None, None, None, 0, 0, _NO_OVERLAP)
+    pairs = raters * (raters - 1)
+    equal = (counts * (counts - 1)).sum(axis=1) / pairs
+    groups = np.flatnonzero(overlapping) if cluster is None else cluster[overlapping]
+    found = ratio_interval(equal, np.ones(len(equal)), groups, draws=draws, seed=seed, level=level)
+    return Agreement(found.value, found.low, found.high, len(raters), int(pairs.sum()) // 2)
+
+
+def krippendorff_alpha(
+    votes: Votes, level: Level = "nominal", values: Sequence[float] | None = None
+) -> Alpha:
+    """Krippendorff's alpha with missing votes (Krippendorff 2011, "Computing Krippendorff's
+    alpha-reliability"):
+
+        o_ck = Σ_items [n_c (n_k - 1[c=k])] / (m - 1),   n_c = Σ_k o_ck,   n = Σ_c n_c
+        alpha = 1 - D_o/D_e,   D_o = Σ o_ck δ²_ck / n,   D_e = Σ n_c n_k δ²_ck / (n (n - 1))
+        δ²: nominal 1[c≠k]; interval (c - k)²; ordinal (Σ_{g=c..k} n_g - (n_c + n_k)/2)², in choice order
+
+    `values` are the numbers of the choices (interval only; 0, 1, 2, … by default). Items with a single vote
+    say nothing and are left out.
+    """
+    return _alpha(votes.counts(), level, values)
+
+
+def mirrored_alpha(
+    votes: Votes, mirror: Sequence[int], level: Level = "nominal", values: Sequence[float] | None = None
+) -> Alpha:
+    """Alpha after adding every item once more with the sides swapped: choice k becomes `mirror[k]` (a ↔ b,
+    tie ↔ tie).
+
+    Which answer was called "a" is then immaterial: without ties chance is exactly 1/2, and for items with
+    equally many votes alpha = 1 - 2(1 - p)(n - 1)/n ≈ 2p - 1 with p the pair agreement and n twice the number
+    of votes. For `level="interval"`, `values` must change sign under the mirror (-3 … 3).
+    """
+    counts = votes.counts()
+    return _alpha(np.concatenate([counts, counts[:, list(mirror)]]), level, values)
+
+
+def _alpha(counts: Ints, level: Level, values: Sequence[float] | None) -> Alpha:
+    counts = counts[counts.sum(axis=1) >= 2].astype(float)
+    if len(counts) == 0:
+        return Alpha(None, 0.0, 0.0, 0, 0, _NO_OVERLAP)
+    share = counts / (counts.sum(axis=1, keepdims=True) - 1)
+    coincidences = share.T @ counts - np.diag(share.sum(axis=0))
+    total = coincidences.sum(axis=1)
+    n = total.sum()
+    distance = _distance(level, total, values)
+    observed = float((coincidences * distance).sum() / n)
+    expected = float((np.outer(total, total) * distance).sum() / (n * (n - 1)))
+    items, used = len(counts), int(counts.sum())
+    if expected == 0:
+        return Alpha(None, observed, expected, items, used, _NO_VARIATION)
+    return Alpha(1 - observed / expected, observed, expected, items, used)
+
+
+def _distance(level: Level, total: Floats, values: Sequence[float] | None) -> Floats:
+    """δ² [K, K]."""
+    if level == "nominal":
+        return 1.0 - np.eye(len(total))
+    if level == "ordinal":
+        # How many votes lie between the middles of c and k: a difference of mean ranks.
+        position = np.cumsum(total) - total / 2
+    else:
+        position = np.arange(len(total), dtype=float) if values is None else np.asarray(values, dtype=float)
+    return (position[:, None] - position[None, :]) ** 2

@@ -1,0 +1,148 @@
+"""Intervals for shares and ratios: Wilson's for a quick bar, the bootstrap over clusters for anything
+reported."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from tutelage.errors import TutelageError
+from tutelage.stats.votes import Floats, Ints, sum_by
+
+_CELLS = 2_000_000  # resampling counts held at once
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its interval. All None when there is nothing to estimate from; bounds None with one
+    cluster."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def normal_quantile(level: float) -> float:
+    """z with P(|Z| ≤ z) = level: 1.96 for .95."""
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def wilson(successes: float, trials: float, level: float = 0.95) -> Interval:
+    """Wilson's score interval for a share (Wilson 1927), with p = successes/trials:
+
+    (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
+
+    `successes` may be fractional (a tie as half a win).
+    """
+    if trials <= 0:
+        return Interval(None, None, None)
+    z, p = normal_quantile(level), successes / trials
+    centre = p + z * z / (2 * trials)
+    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials**2))
+    scale = 1 + z * z / trials
+    return Interval(p, max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
+
+
+def ratio_interval(
+    numerator: Floats,
+    denominator: Floats,
+    cluster: Ints,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and Welsh
+    2007).
+
+    All arrays are [N]; rows with equal `cluster` are drawn together, because answers to one prompt are not
+    independent. A share of exactly 0 or 1 has no spread to resample; Wilson's interval over the clusters
+    stands in for it then.
+    """
+    if len(numerator) == 0 or denominator.sum() == 0:
+        return Interval(None, None, None)
+    value = float(numerator.sum() / denominator.sum())
+    code = np.unique(cluster, return_inverse=True)[1]
+    size = int(code.max()) + 1
+    rows = np.stack([sum_by(code, column, size) for column in (numerator, denominator)], axis=1)
+    rows = rows[rows[:, 1] > 0]
+    if len(rows) < 2:
+        return Interval(value, None, None)
+    if value in (0.0, 1.0):
+        return wilson(value * len(rows), len(rows), level)
+    sums = _resampled_sums(rows, draws, seed)
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def _resampled_sums(rows: Floats, draws: int, seed: int) -> Floats:
+    """[draws, D]: column sums over C clusters drawn with replacement from `rows` [C, D].
+
+    Clusters with equal rows are exchangeable, so how often each *distinct* row is drawn is one multinomial:
+    the same distribution, at a cost that does not grow with the number of clusters.
+    """
+    rows = rows[np.lexsort(rows.T)]
+    first = np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])
+    distinct = rows[first]
+    share = np.diff(np.append(np.flatnonzero(first), len(rows))) / len(rows)
+    generator = np.random.default_rng(seed)
+    size = max(1, _CELLS // len(distinct))
+    parts = [
+        generator.multinomial(len(rows), share, size=min(size, draws - start)) @ distinct
+        for start in range(0, draws, size)
+    ]
+    return np.concatenate(parts)
+
+
+def cluster_weights(cluster: Ints, *, draws: int, seed: int) -> Iterator[Floats]:
+    """For statistics that must be refitted: `draws` weightings [N] of the rows, each how often the row's
+    cluster occurs in one resample of whole clusters."""
+    code = np.unique(cluster, return_inverse=True)[1]
+    clusters = int(code.max()) + 1 if len(code) else 0
+    generator = np.random.default_rng(seed)
+    for _ in range(draws):
+        yield np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)[code].astype(float)
+
+
+@dataclass(frozen=True)
+class WinRate:
+    """The share of comparisons won, a tie as half; `low`, `high` from resampling prompts."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    wins: int
+    ties: int
+    losses: int
+    prompts: int
+
+
+def win_rate(
+    outcome: Floats, prompt: Ints, *, draws: int = 1000, seed: int = 0, level: float = 0.95
+) -> WinRate:
+    """(wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
+
+    Raises TutelageError for any other outcome.
+    """
+    check_outcomes(outcome)
+    interval = ratio_interval(outcome, np.ones(len(outcome)), prompt, draws=draws, seed=seed, level=level)
+    return WinRate(
+        interval.value,
+        interval.low,
+        interval.high,
+        wins=int((outcome == 1).sum()),
+        ties=int((outcome == 0.5).sum()),
+        losses=int((outcome == 0).sum()),
+        prompts=len(np.unique(prompt)),
+    )
+
+
+def check_outcomes(outcome: Floats) -> None:
+    """Raise TutelageError unless every outcome is 1, .5 or 0."""
+    strange = ~np.isin(outcome, (0.0, 0.5, 1.0))
+    if strange.any():
+        raise TutelageError(
+            f"The outcome {outcome[strange][0]:g} of a comparison is not 1 (win), 0.5 (tie) or 0 (loss)."
+        )

@@ -1,0 +1,163 @@
+"""The rater models behind reliability.py, and the loop that fits them.
+
+A model says how votes follow from classes and parameters (`log_choice`, `log_prevalence`) and which
+parameters are best for given class weights (`maximise`). Expectation-maximisation does the rest, in the log
+domain:
+
+    E: q_i(j) ∝ p(j) Π_votes P(choice | j, rater)^weight        M: parameters = maximise(q)
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from tutelage.stats.votes import Floats, Ints, Votes, sum_by
+
+_CEILING = 0.98  # no rater is taken for infallible, nor for infallibly wrong
+_ROUNDS = 500
+_TOLERANCE = 1e-5
+
+Parameters = TypeVar("Parameters")
+
+
+@dataclass(frozen=True, eq=False)
+class Model(Generic[Parameters]):
+    """What the fitting loop asks of a rater model."""
+
+    votes: Votes
+    gold: Ints
+    prior: tuple[float, float]
+    weight: Floats
+
+    def maximise(self, posterior: Floats) -> Parameters:
+        """Best parameters for class weights [I, K]; rows of zeros are items that do not count."""
+        raise NotImplementedError
+
+    def log_choice(self, parameters: Parameters) -> Floats:
+        """log P(choice | truth, rater) [R, K, K]."""
+        raise NotImplementedError
+
+    def log_prevalence(self, parameters: Parameters) -> Floats:
+        """log p(z) [K]."""
+        raise NotImplementedError
+
+    def log_prior(self, parameters: Parameters) -> float:
+        """log density of the parameters, up to a constant."""
+        raise NotImplementedError
+
+    def joint(self, parameters: Parameters) -> Floats:
+        """log P(z = j, votes of item i) [I, K]; minus infinity for what gold excludes."""
+        votes, classes = self.votes, len(self.votes.choices)
+        log_choice = self.log_choice(parameters)
+        columns = [
+            sum_by(votes.item, self.weight * log_choice[votes.rater, j, votes.choice], len(votes.items))
+            for j in range(classes)
+        ]
+        joint = np.stack(columns, axis=1) + self.log_prevalence(parameters)
+        excluded = (self.gold[:, None] >= 0) & (self.gold[:, None] != np.arange(classes))
+        return np.where(excluded, -np.inf, joint)
+
+    def soft_counts(self, posterior: Floats) -> Floats:
+        """[R, K, K]: expected votes by rater, truth and choice."""
+        votes, classes = self.votes, len(self.votes.choices)
+        cell = votes.rater * classes + votes.choice
+        size = len(votes.raters) * classes
+        columns = [
+            sum_by(cell, self.weight * posterior[votes.item, j], size).reshape(-1, classes)
+            for j in range(classes)
+        ]
+        return np.stack(columns, axis=1)
+
+
+class OneCoin(Model[Floats]):
+    """Parameters: accuracy [R]."""
+
+    def maximise(self, posterior: Floats) -> Floats:
+        counts = self.soft_counts(posterior)
+        right = np.trace(counts, axis1=1, axis2=2)
+        alpha, beta = self.prior
+        return np.clip((right + alpha) / (counts.sum(axis=(1, 2)) + alpha + beta), 1 - _CEILING, _CEILING)
+
+    def log_choice(self, parameters: Floats) -> Floats:
+        classes = len(self.votes.choices)
+        right, wrong = np.log(parameters), np.log((1 - parameters) / (classes - 1))
+        return np.where(np.eye(classes, dtype=bool), right[:, None, None], wrong[:, None, None])
+
+    def log_prevalence(self, parameters: Floats) -> Floats:
+        classes = len(self.votes.choices)
+        return np.full(classes, -math.log(classes))
+
+    def log_prior(self, parameters: Floats) -> float:
+        alpha, beta = self.prior
+        return float((alpha * np.log(parameters) + beta * np.log(1 - parameters)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    confusion: Floats
+    prevalence: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class ConfusionMatrices(Model[Matrices]):
+    """Parameters: a confusion matrix per rater and the prevalence."""
+
+    mirror: Ints
+
+    def _pseudo_votes(self) -> Floats:
+        classes = len(self.votes.choices)
+        alpha, beta = self.prior
+        return np.where(np.eye(classes, dtype=bool), alpha, beta / (classes - 1))
+
+    def maximise(self, posterior: Floats) -> Matrices:
+        counts = self.soft_counts(posterior)
+        counts = (counts + counts[:, self.mirror][:, :, self.mirror]) / 2 + self._pseudo_votes()
+        present = posterior.sum(axis=0)
+        present = (present + present[self.mirror]) / 2 + 1
+        return Matrices(counts / counts.sum(axis=2, keepdims=True), present / present.sum())
+
+    def log_choice(self, parameters: Matrices) -> Floats:
+        return np.log(parameters.confusion)
+
+    def log_prevalence(self, parameters: Matrices) -> Floats:
+        return np.log(parameters.prevalence)
+
+    def log_prior(self, parameters: Matrices) -> float:
+        matrices = (self._pseudo_votes() * np.log(parameters.confusion)).sum()
+        return float(matrices + np.log(parameters.prevalence).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Fit(Generic[Parameters]):
+    """Where expectation-maximisation ended: `posterior` [I, K], and `objective`, the log posterior density at
+    the start and after each round."""
+
+    parameters: Parameters
+    posterior: Floats
+    objective: Floats
+    converged: bool
+
+
+def fit(model: Model[Parameters]) -> Fit[Parameters]:
+    """Expectation-maximisation from the golds alone, until no class probability moves by more than 1e-5."""
+    known = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
+    parameters = model.maximise(known)
+    posterior, objective = _posterior(model, parameters)
+    course, converged = [objective], False
+    while not converged and len(course) <= _ROUNDS:
+        parameters = model.maximise(posterior)
+        previous, (posterior, objective) = posterior, _posterior(model, parameters)
+        converged = bool(np.abs(posterior - previous).max(initial=0.0) < _TOLERANCE)
+        course.append(objective)
+    return Fit(parameters, posterior, np.array(course), converged)
+
+
+def _posterior(model: Model[Parameters], parameters: Parameters) -> tuple[Floats, float]:
+    """q [I, K], and the objective at the parameters that gave it."""
+    joint = model.joint(parameters)
+    top = joint.max(axis=1, keepdims=True)
+    mass = np.exp(joint - top)
+    total = mass.sum(axis=1, keepdims=True)
+    return mass / total, float((np.log(total) + top).sum()) + model.log_prior(parameters)

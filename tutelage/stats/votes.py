@@ -1,0 +1,107 @@
+"""Votes as integer codes: the one value that every statistic here takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tutelage.errors import TutelageError
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """N votes: vote n is rater `rater[n]` choosing `choice[n]` for item `item[n]`; the codes index the name
+    tuples.
+
+    A rater speaks once about an item; `Votes.of` keeps the last vote of each (item, rater) and counts the
+    others in `repeated`. Names without a vote are allowed, so that codes stay the same in a selection
+    (`keep`).
+    """
+
+    item: Ints
+    rater: Ints
+    choice: Ints
+    items: tuple[str, ...]
+    raters: tuple[str, ...]
+    choices: tuple[str, ...]
+    repeated: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        item: Sequence[str],
+        rater: Sequence[str],
+        choice: Sequence[str],
+        choices: Sequence[str] | None = None,
+    ) -> "Votes":
+        """Encode three equally long columns of names. `choices` fixes the classes and their order; without it
+        they are those that occur, in numerical order if all are numbers and else in alphabetical order.
+
+        Raises TutelageError for columns of unequal length and for a choice that is not among `choices`.
+        """
+        if not len(item) == len(rater) == len(choice):
+            raise TutelageError(
+                f"The columns of a votes table differ in length: {len(item)} items, {len(rater)} raters, "
+                f"{len(choice)} choices. Give one of each per vote."
+            )
+        names = tuple(choices) if choices is not None else ordered_names(set(choice))
+        codes = {name: code for code, name in enumerate(names)}
+        unknown = sorted(set(choice) - codes.keys())
+        if unknown:
+            raise TutelageError(f"The choice '{unknown[0]}' is not one of {', '.join(names)}.")
+        item_code, items = _encode(item)
+        rater_code, raters = _encode(rater)
+        choice_code = np.array([codes[name] for name in choice], dtype=np.int64)
+        last = _last_of_each(item_code * max(1, len(raters)) + rater_code)
+        return cls(
+            item_code[last], rater_code[last], choice_code[last], items, raters, names, len(item) - len(last)
+        )
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def keep(self, mask: Bools) -> "Votes":
+        """The votes where `mask` [N] is true, with the same codes and names."""
+        return replace(self, item=self.item[mask], rater=self.rater[mask], choice=self.choice[mask])
+
+    def counts(self) -> Ints:
+        """[I, K]: how many raters chose k for item i."""
+        shape = (len(self.items), len(self.choices))
+        flat = np.bincount(self.item * shape[1] + self.choice, minlength=shape[0] * shape[1])
+        return flat.reshape(shape)
+
+    def per_rater(self) -> Ints:
+        """[R]: the number of votes of each rater."""
+        return np.bincount(self.rater, minlength=len(self.raters))
+
+
+def ordered_names(names: set[str]) -> tuple[str, ...]:
+    """Numerical order if every name is a number, else alphabetical order."""
+    try:
+        return tuple(sorted(names, key=lambda name: (float(name), name)))
+    except ValueError:
+        return tuple(sorted(names))
+
+
+def _encode(names: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
+    """Codes in the order of first appearance."""
+    codes: dict[str, int] = {}
+    encoded = np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
+    return encoded, tuple(codes)
+
+
+def _last_of_each(key: Ints) -> Ints:
+    """Positions, ascending, of the last occurrence of each value of `key` [N]."""
+    _, from_the_end = np.unique(key[::-1], return_index=True)
+    return np.sort(len(key) - 1 - from_the_end)
+
+
+def sum_by(code: Ints, values: Floats, size: int) -> Floats:
+    """[size]: the sum of `values` [N] for each code."""
+    return np.bincount(code, weights=values, minlength=size).astype(np.float64)
