@@ -1,0 +1,146 @@
+"""Who may import whom. The rule is read from the syntax tree, so an import inside a function counts too."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tutelage
+
+PACKAGE = Path(tutelage.__file__).parent
+
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "config": set(),
+    "data": set(),
+    "stats": {"data"},
+    "simulate": {"data", "stats"},
+    "people": {"data", "stats", "config"},
+    "core": set(),
+    "algorithms": {"core"},
+    "models": {"core", "data", "config"},
+    "rollout": {"models", "core", "data", "config"},
+    "train": {"rollout", "models", "algorithms", "core", "data", "config"},
+    "infer": {"rollout", "models", "core", "data", "config"},
+    "evaluate": {"infer", "models", "core", "stats", "data", "config"},
+}
+"""What a layer may import of the house, beside itself, the errors and the version."""
+
+EDGES = {"cli", "verbs", "rounds", "__main__"}
+"""The edges of the house import anything; nothing imports them but each other."""
+
+THIRD_PARTIES: dict[str, set[str]] = {
+    "errors": set(),
+    "config": set(),
+    "data": {"numpy", "pyarrow", "datasets"},
+    "stats": {"numpy"},
+    "simulate": {"numpy"},
+    "core": {"torch"},
+    "algorithms": {"torch"},
+}
+"""What a layer may import beside the standard library. A layer not named here may import any dependency."""
+
+TORCH_FAMILY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers"}
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """The dotted names that a module imports, anywhere in it, with their lines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            if base == "tutelage":
+                yield from ((node.lineno, f"tutelage.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, base
+
+
+def violations(path: str, source: str) -> list[str]:
+    """What a module at `path` (relative to the package) imports although its layer must not."""
+    layer = path.split("/")[0].removesuffix(".py")
+    found = []
+    for line, name in imported(source):
+        reason = forbidden(layer, name)
+        if reason:
+            found.append(f"{path}:{line} imports {name}: {reason}")
+    return found
+
+
+def forbidden(layer: str, name: str) -> str:
+    """Why `layer` must not import `name`; empty when it may."""
+    if name.startswith("."):
+        return "imports are absolute"
+    top, _, inner = name.partition(".")
+    if top == "tutelage":
+        other = inner.split(".")[0]
+        known = other in ALLOWED or other in EDGES
+        if layer in ALLOWED and known and other not in ALLOWED[layer] | {layer, "errors"}:
+            return f"{layer} may import {', '.join(sorted(ALLOWED[layer])) or 'nothing'} of the house"
+        return ""
+    if top in sys.stdlib_module_names:
+        return ""
+    if layer in THIRD_PARTIES and top not in THIRD_PARTIES[layer]:
+        return f"{layer} may import {', '.join(sorted(THIRD_PARTIES[layer])) or 'nothing'} from outside"
+    if layer == "people" and top in TORCH_FAMILY:
+        return "the application for people works without torch"
+    return ""
+
+
+def modules() -> list[str]:
+    return sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", modules())
+def test_each_module_imports_only_what_its_layer_may(path: str) -> None:
+    assert violations(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_every_folder_of_the_package_has_a_layer() -> None:
+    layers = {path.split("/")[0].removesuffix(".py") for path in modules()}
+    assert layers - {"__init__"} <= set(ALLOWED) | EDGES
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("people/app.py", "import torch"),
+        ("people/app.py", "def serve():\n    import torch.nn as nn"),
+        ("people/app.py", "def f():\n    from transformers import AutoTokenizer"),
+        ("data/formats.py", "async def f():\n    from torch.utils.data import Dataset"),
+        ("stats/agreement.py", "if True:\n    from transformers.utils import logging"),
+        ("core/kl.py", "from tutelage.models.policy import Policy"),
+        ("core/kl.py", "import numpy as np"),
+        ("algorithms/ppo.py", "try:\n    import transformers\nexcept ImportError:\n    pass"),
+        ("algorithms/ppo.py", "from tutelage import models"),
+        ("models/policy.py", "import tutelage.algorithms.recipe"),
+        ("train/fit.py", "class A:\n    def f(self):\n        from tutelage.people.store import Store"),
+        ("train/fit.py", "from tutelage.simulate.gold import gold"),
+        ("config/files.py", "from tutelage.data.records import Prompt"),
+        ("infer/chat.py", "from tutelage.cli import main"),
+        ("data/pairing.py", "from .records import Prompt"),
+    ],
+)
+def test_a_planted_violation_is_found(path: str, source: str) -> None:
+    assert len(violations(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        (
+            "people/app.py",
+            "import starlette\nfrom tutelage.stats import agreement\nfrom tutelage import __version__",
+        ),
+        ("core/kl.py", "import torch\nfrom tutelage.core.reduce import masked_mean"),
+        ("algorithms/ppo.py", "from tutelage.core.kl import kl_estimate"),
+        ("data/hub.py", "def load():\n    import datasets"),
+        ("core/kl.py", "import math\nfrom tutelage.errors import TutelageError"),
+        ("verbs/sft.py", "from tutelage.train.fit import fit\nimport torch"),
+        ("train/run.py", "import tutelage\nfrom tutelage.config.files import save"),
+    ],
+)
+def test_what_is_allowed_passes(path: str, source: str) -> None:
+    assert violations(path, source) == []
