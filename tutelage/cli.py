@@ -130,9 +130,9 @@ def parse(settings: type[Any], words: Sequence[str], *, prog: str) -> Any:
 
     path, flags = _take_config(words)
     if path is None:
-        defaults = overlay(settings, {}, required=tyro.MISSING)
+        defaults = overlay(settings, {}, unset=tyro.MISSING)
     else:
-        defaults = read_onto(settings, path, required=tyro.MISSING)
+        defaults = read_onto(settings, path, unset=tyro.MISSING)
     short = _short_forms(settings)
     return tyro.cli(
         settings,

@@ -4,8 +4,9 @@
 dataclass into plain mappings and back; `files` reads and writes them. Standard library only.
 """
 
+from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
-from tutelage.config.mapping import Difference, difference, from_mapping, overlay, to_mapping
+from tutelage.config.mapping import from_mapping, overlay, to_mapping
 from tutelage.config.pieces import Checkpoints, Lora, Model, Optimiser, Sampling
 
 __all__ = [

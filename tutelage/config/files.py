@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tutelage.config.mapping import Plain, complete, overlay, to_mapping
+from tutelage.config.mapping import UNSET, Plain, complete, overlay, to_mapping
 from tutelage.errors import TutelageError
 
 S = TypeVar("S")
@@ -22,8 +22,10 @@ def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str
     Raises TutelageError for an unreadable file, an unknown key, a wrong type, a missing required value, or
     settings that contradict each other.
     """
-    base = read_onto(cls, path) if path is not None else None
-    return complete(overlay(cls, overrides or {}, base=base))
+    settings = read_onto(cls, path) if path is not None else overlay(cls, {})
+    for key, value in (overrides or {}).items():
+        settings = overlay(cls, _opened(key, value), base=settings)
+    return complete(settings)
 
 
 def load(cls: type[S], path: Path | str) -> S:
@@ -41,14 +43,11 @@ def save(settings: object, path: Path | str) -> None:
     write_atomically(path, text)
 
 
-def read_onto(cls: type[S], path: Path | str, required: object | None = None) -> S:
+def read_onto(cls: type[S], path: Path | str, *, unset: object = UNSET) -> S:
     """The defaults of `cls` with the file on top, not yet complete (see `mapping.overlay`)."""
     path = Path(path)
     none = NONE_IN_TOML if path.suffix == ".toml" else None
-    mapping = read_mapping(path)
-    if required is None:
-        return overlay(cls, mapping, source=str(path), none=none)
-    return overlay(cls, mapping, source=str(path), none=none, required=required)
+    return overlay(cls, read_mapping(path), source=str(path), none=none, unset=unset)
 
 
 def read_mapping(path: Path) -> dict[str, object]:
@@ -81,6 +80,12 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def _opened(key: str, value: object) -> dict[str, object]:
+    """A dotted key as nested sections: "lora.rank" -> {"lora": {"rank": value}}."""
+    section, dot, inner = key.partition(".")
+    return {section: _opened(inner, value)} if dot else {section: value}
 
 
 def _toml(mapping: Mapping[str, Plain], section: str = "") -> str:
