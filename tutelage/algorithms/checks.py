@@ -1,0 +1,157 @@
+"""Combinations that mean nothing, refused in a sentence; and those that are legal but worth a remark.
+
+A rule takes a recipe and returns what is wrong with it, or None.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, get_args
+
+from tutelage.algorithms.slots import GradientSteps, NaturalStep
+from tutelage.core.advantages import needs
+from tutelage.core.kl import Fixed
+from tutelage.core.reduce import Reduce
+from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
+
+if TYPE_CHECKING:
+    from tutelage.algorithms.recipe import Recipe
+
+Rule = Callable[["Recipe"], str | None]
+
+
+def _name(piece: object) -> str:
+    return getattr(piece, "__name__", type(piece).__name__)
+
+
+def _values_without_critic(r: "Recipe") -> str | None:
+    if "value" in needs(r.advantage) and r.critic is None:
+        return (
+            f"{_name(r.advantage)} needs the values of the states, but critic is none. Give critic=Critic, "
+            "or an advantage that needs none (Group, RewardToGo)."
+        )
+    return None
+
+
+def _critic_without_values(r: "Recipe") -> str | None:
+    if r.critic is not None and "value" not in needs(r.advantage):
+        return f"{_name(r.advantage)} never looks at a value, so the critic would be trained for nothing. Set critic=none."
+    return None
+
+
+def _group_of_one(r: "Recipe") -> str | None:
+    if "group" in needs(r.advantage) and r.samples < 2:
+        return (
+            f"{_name(r.advantage)} compares responses to one prompt, but samples={r.samples} leaves nothing to compare "
+            "with. Set samples to 2 or more."
+        )
+    return None
+
+
+def _no_samples(r: "Recipe") -> str | None:
+    return f"samples={r.samples}: at least one response per prompt is needed." if r.samples < 1 else None
+
+
+def _unknown_reduce(r: "Recipe") -> str | None:
+    if r.reduce not in get_args(Reduce):
+        return f"reduce={r.reduce!r} is not known; choose one of {', '.join(get_args(Reduce))}."
+    return None
+
+
+def _stale_score_function(r: "Recipe") -> str | None:
+    if isinstance(r.surrogate, ScoreFunction) and isinstance(r.update, GradientSteps) and r.update.steps > 1:
+        return (
+            f"ScoreFunction is right for fresh samples only, but update takes {r.update.steps} steps per rollout. "
+            "Use surrogate=ImportanceWeighted or Clipped, or a single step."
+        )
+    return None
+
+
+def _search_without_improvement(r: "Recipe") -> str | None:
+    if isinstance(r.surrogate, ScoreFunction) and isinstance(r.update, NaturalStep) and r.update.search:
+        return (
+            "the line search asks whether the surrogate has risen, and log π · Ψ does not measure that away from the "
+            "sampler. Use surrogate=ImportanceWeighted."
+        )
+    return None
+
+
+def _driven_surrogate_in_natural_step(r: "Recipe") -> str | None:
+    if hasattr(r.surrogate, "controller") and isinstance(r.update, NaturalStep):
+        return (
+            f"{_name(r.surrogate)} and NaturalStep both hold the policy near the sampler, and the step's KL is fixed by "
+            "max_kl, so the controller would have nothing to drive. Use surrogate=ImportanceWeighted."
+        )
+    return None
+
+
+def _sequence_ratio_of_token_advantages(r: "Recipe") -> str | None:
+    if getattr(r.surrogate, "per_response", False) and not getattr(r.advantage, "per_response", False):
+        return (
+            f"{_name(r.surrogate)} weighs a whole response by one ratio, but {_name(r.advantage)} gives every token an "
+            "advantage of its own. Use Group, Greedy or TotalReturn, or a ratio per token (Clipped)."
+        )
+    return None
+
+
+def _dynamic_without_groups(r: "Recipe") -> str | None:
+    if r.dynamic_sampling < 0:
+        return f"dynamic_sampling={r.dynamic_sampling}: a number of rounds cannot be negative."
+    if r.dynamic_sampling and r.samples < 2:
+        return "dynamic_sampling drops prompts whose responses all score the same, but there is one response per prompt."
+    return None
+
+
+def _negative_ptx(r: "Recipe") -> str | None:
+    return f"ptx={r.ptx:g} would unlearn the pretraining text; give 0 or more." if r.ptx < 0 else None
+
+
+RULES: tuple[Rule, ...] = (
+    _no_samples,
+    _unknown_reduce,
+    _values_without_critic,
+    _critic_without_values,
+    _group_of_one,
+    _stale_score_function,
+    _search_without_improvement,
+    _driven_surrogate_in_natural_step,
+    _sequence_ratio_of_token_advantages,
+    _dynamic_without_groups,
+    _negative_ptx,
+)
+
+
+def _k1_in_the_loss(r: "Recipe") -> str | None:
+    if r.penalty and r.penalty.where == "loss" and r.penalty.kind == "k1":
+        return "the gradient of k1 in the loss is 0 in expectation: it adds noise and no pull towards the reference."
+    return None
+
+
+def _inert_clip(r: "Recipe") -> str | None:
+    single = isinstance(r.update, GradientSteps) and r.update.steps == 1
+    if single and isinstance(r.surrogate, Clipped | SequenceClipped):
+        return "with one optimiser step per rollout the ratio is 1 everywhere, and the clip never acts."
+    return None
+
+
+def _nearly_empty_group(r: "Recipe") -> str | None:
+    if getattr(r.advantage, "standardise", False) and r.samples < 4:
+        return f"the spread of {r.samples} scores is mostly noise, and every advantage is divided by it."
+    return None
+
+
+def _unread_controller(r: "Recipe") -> str | None:
+    if r.penalty and not isinstance(r.penalty.controller, Fixed) and r.penalty.where == "loss":
+        return "the controller steers by the KL of whole responses, while the loss weighs it per token."
+    return None
+
+
+REMARKS: tuple[Rule, ...] = (_k1_in_the_loss, _inert_clip, _nearly_empty_group, _unread_controller)
+
+
+def refusal(recipe: "Recipe") -> str | None:
+    """The first thing that makes no sense in this recipe, or None."""
+    return next((f"{recipe.name}: {said}" for rule in RULES if (said := rule(recipe))), None)
+
+
+def remarks(recipe: "Recipe") -> list[str]:
+    """What is legal in this recipe and still worth knowing."""
+    return [said for rule in REMARKS if (said := rule(recipe))]

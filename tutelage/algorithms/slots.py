@@ -1,0 +1,153 @@
+"""The small values that a recipe is made of and that are not functions: the penalty, the critic, the
+update, schedules.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from tutelage.core.kl import ESTIMATORS, Controller, Fixed
+from tutelage.errors import TutelageError
+
+Place = Literal["reward", "loss"]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """What the policy pays for moving away from the reference. `tutelage.core.kl` says what each
+    combination does.
+    """
+
+    kind: str = "k1"
+    """Estimator of the KL: k1, k2 (also called mse), k3, abs."""
+    coef: float = 0.05
+    """Price of a nat, at the start."""
+    where: Place = "reward"
+    """"reward": taken off each token's reward, so that earlier tokens answer for it; "loss": added to the
+    loss.
+    """
+    controller: Controller = Fixed()
+    """What changes the coefficient between steps, from the KL per sequence."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ESTIMATORS:
+            raise TutelageError(
+                f"penalty.kind={self.kind!r} is not known; choose one of {', '.join(ESTIMATORS)}."
+            )
+        if self.where not in get_args(Place):
+            raise TutelageError(
+                f"penalty.where={self.where!r} is not known; the penalty goes into the reward or the loss."
+            )
+        if not self.coef > 0:
+            raise TutelageError(
+                f"penalty.coef={self.coef:g} does nothing or pays for drifting; write penalty=none for no penalty."
+            )
+
+
+@dataclass(frozen=True)
+class Critic:
+    """A network that predicts the return from the state before each token."""
+
+    coef: float = 0.1
+    """Weight of its loss beside the policy's."""
+    clip: float | None = 0.2
+    """How far a value may move from the one at sampling time before its gradient stops; None lets it."""
+    warmup: int = 0
+    """Steps at the start in which only the critic learns."""
+
+    def __post_init__(self) -> None:
+        if not (self.coef > 0 and (self.clip is None or self.clip > 0) and self.warmup >= 0):
+            raise TutelageError(
+                f"critic: coef and clip must be above 0 and warmup not below it; given {self}. "
+                "Write critic=none for no critic, critic.clip=none for no clipping."
+            )
+
+
+@dataclass(frozen=True)
+class GradientSteps:
+    """`epochs` passes over the rollout in `minibatches` optimiser steps each."""
+
+    epochs: int = 1
+    minibatches: int = 1
+    max_kl: float | None = None
+    """Stop the passes once KL(old‖policy), in nats per token, is above this; None never does."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.minibatches < 1:
+            raise TutelageError(f"update: epochs and minibatches must be at least 1; given {self}.")
+        if self.max_kl is not None and not self.max_kl > 0:
+            raise TutelageError(
+                f"update.max_kl={self.max_kl:g} would stop before the first step; give a number above 0."
+            )
+        if self.max_kl is not None and self.steps == 1:
+            raise TutelageError(
+                "update.max_kl stops between optimiser steps, but there is only one per rollout."
+            )
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps per rollout."""
+        return self.epochs * self.minibatches
+
+
+@dataclass(frozen=True)
+class NaturalStep:
+    """One step per rollout along F⁻¹g, with the length that moves the policy by `max_kl` to second order."""
+
+    max_kl: float = 0.01
+    """KL(old‖policy) of the step, nats per token."""
+    damping: float = 0.1
+    """Added to the Fisher matrix: F + damping · I."""
+    cg: int = 10
+    """Conjugate-gradient iterations for F⁻¹g."""
+    backtracks: int = 10
+    """Shorter steps the search tries after the whole one."""
+    decay: float = 0.8
+    """What each is multiplied by."""
+    search: bool = True
+    """Shorten until the surrogate rises and the KL holds (TRPO); False takes the whole step (natural
+    gradient).
+    """
+
+    def __post_init__(self) -> None:
+        defaults = {f.name: f.default for f in fields(self)}
+        if not (
+            self.max_kl > 0
+            and self.damping >= 0
+            and self.cg >= 1
+            and self.backtracks >= 0
+            and 0 < self.decay < 1
+        ):
+            raise TutelageError(
+                f"update: max_kl must be above 0, damping not below 0, cg at least 1, decay between 0 and 1; given {self}."
+            )
+        if not self.search and (self.backtracks, self.decay) != (defaults["backtracks"], defaults["decay"]):
+            raise TutelageError(
+                "update.search=false takes the whole step, so backtracks and decay would do nothing."
+            )
+
+
+Update = GradientSteps | NaturalStep
+
+
+@dataclass(frozen=True)
+class Linear:
+    """From `start` to `end` in `steps` steps of the loop, then `end`."""
+
+    start: float = 0.01
+    end: float = 0.0
+    steps: int = 100
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise TutelageError(f"a Linear schedule needs at least one step, not {self.steps}.")
+
+    def __call__(self, step: float) -> float:
+        return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
+
+
+Schedule = float | Linear
+
+
+def at_step(schedule: Schedule, step: float) -> float:
+    """The value of a schedule at a step of the loop."""
+    return schedule(step) if isinstance(schedule, Linear) else schedule

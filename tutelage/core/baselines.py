@@ -1,0 +1,129 @@
+"""What may be subtracted from a return without moving the policy gradient in expectation.
+
+E[∇ log π(a|s) b] = 0 for any b that does not depend on a. The mean over the batch depends a little on the
+row it is subtracted from, which shrinks the gradient by (B − 1)/B and leaves its direction; `LeaveOneOut`
+does not.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from tutelage.core.reduce import masked_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What some baselines know besides the rewards. A piece names what it reads in its `needs`.
+
+    `moving_mean`  average return of earlier batches                                    (needs "moving_mean")
+    `score_norm`   Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor                 (needs "score_norm")
+    `greedy`       Float[B], score of the greedy response to the row's prompt           (needs "greedy")
+    """
+
+    moving_mean: float = 0.0
+    score_norm: Tensor | None = None
+    greedy: Tensor | None = None
+
+
+NOTHING = Context()
+
+
+def score_norm_bound(logp: Tensor) -> Tensor:
+    """(1 − p)² where p is the probability of the sampled token: ‖∇ log π‖² in the space of the logits,
+    within a factor 2.
+
+    That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². So the
+    sampled tokens' own log-probabilities are enough to weigh them, and no gradient per sample is needed.
+    [B, R] -> [B, R]
+    """
+    return torch.expm1(logp) ** 2
+
+
+class Baseline(Protocol):
+    """(returns [B, R], mask [B, R], context) -> what is subtracted from them, [B, R]"""
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class NoBaseline:
+    """b = 0."""
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+        return torch.zeros_like(returns)
+
+
+@dataclass(frozen=True)
+class BatchMean:
+    """b = mean return over the tokens of the batch."""
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+        return masked_mean(returns, mask).expand_as(returns)
+
+
+@dataclass(frozen=True)
+class MovingAverage:
+    """b = exponential average of the mean return of *earlier* batches (Williams 1992's reinforcement
+    comparison).
+
+    m ← decay · m + (1 − decay) · batch mean, divided by the weight seen so far, so that it is unbiased from
+    the second batch on; 0 in the first. It owes nothing to the rows it is subtracted from.
+    """
+
+    decay: float = 0.9
+    needs: ClassVar[frozenset[str]] = frozenset({"moving_mean"})
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"MovingAverage: decay must be in [0, 1), not {self.decay}.")
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+        return torch.full_like(returns, context.moving_mean)
+
+
+@dataclass(frozen=True)
+class MinimumVariance:
+    """b = Σ n G / Σ n with n = ‖∇ log π(aₜ|sₜ)‖²: the constant with the smallest gradient variance (Weaver
+    & Tao 2001).
+
+    Minimises E‖Σₜ ∇ log πₜ (Gₜ − b)‖² when the score functions of different tokens are orthogonal, as they
+    are for a policy with parameters of its own for every state.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"score_norm"})
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+        if context.score_norm is None:
+            raise ValueError(
+                "MinimumVariance needs the squared norms of the score function: Context(score_norm=...)."
+            )
+        weight = torch.where(mask, context.score_norm, 0.0)
+        total = weight.sum()
+        return ((weight * returns).sum() / torch.where(total > 0, total, 1.0)).expand_as(returns)
+
+
+@dataclass(frozen=True)
+class TimeDependent:
+    """bₜ = mean return over the rows that are still going at token t.
+
+    Where a single row is left it is its own baseline, and its advantage is 0.
+    """
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+        mean = torch.where(mask, returns, 0.0).sum(0) / mask.sum(0).clamp(min=1)
+        return mean.expand_as(returns)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """bₜ of row i = mean return at token t of the *other* rows that reach it: unbiased; 0 where there are
+    none.
+    """
+
+    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+        going = torch.where(mask, returns, 0.0)
+        others = mask.sum(0) - mask.long()
+        return (going.sum(0) - going) / others.clamp(min=1)

@@ -1,0 +1,108 @@
+"""Estimators of Ψ that compare the responses to one prompt with each other: no critic, one number per
+response.
+
+Row b answers prompt b // group. What is compared is the sum of a row's rewards (KL terms included where the
+recipe puts them into the reward).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tutelage.core.advantages import Psi
+from tutelage.core.baselines import NOTHING, Context
+from tutelage.core.reduce import whiten as whitened
+
+SPREAD_FLOOR = 1e-4
+"""Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as
+equal.
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ψ = score − mean of the prompt's G scores.
+
+    leave_one_out   the mean is that of the other G − 1, which makes the estimate unbiased: G/(G − 1) times the plain one
+    standardise     divide by the group's standard deviation (G − 1 in the denominator), which weights prompts by 1/std
+    whiten          scale over the tokens of the whole batch afterwards (REINFORCE++ with baseline)
+    """
+
+    leave_one_out: bool = False
+    standardise: bool = False
+    whiten: bool = False
+    needs: ClassVar[frozenset[str]] = frozenset({"group"})
+    per_response: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.leave_one_out and self.standardise:
+            raise ValueError(
+                "Group: after dividing by the group's spread, leaving one out only multiplies by G/(G − 1). "
+                "Use standardise or leave_one_out, not both."
+            )
+
+    def __call__(
+        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+    ) -> Psi:
+        score = by_group(reward, mask, group)
+        psi = score - score.mean(1, keepdim=True)
+        if self.leave_one_out:
+            psi = psi * group / (group - 1)
+        if self.standardise:
+            psi = psi / (score.std(1, keepdim=True) + SPREAD_FLOOR)
+        psi = torch.where(mask, psi.reshape(-1, 1), 0.0)
+        return (whitened(psi, mask) if self.whiten else psi), None
+
+
+@dataclass(frozen=True)
+class BestOfGroup:
+    """Ψ = max of the G scores − max of the other G − 1: climbs E[max], the score of best-of-G (Tang et al.
+    2025).
+
+    Only the best response has an advantage, and it is how far it beats the second best. The gradient of
+    E[max] is G times the mean of ∇ log π · Ψ over rows; Ψ carries the factor.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"group"})
+    per_response: ClassVar[bool] = True
+
+    def __call__(
+        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+    ) -> Psi:
+        score = by_group(reward, mask, group)
+        best, where = score.topk(2, dim=1)
+        lead = torch.zeros_like(score).scatter_(1, where[:, :1], group * (best[:, :1] - best[:, 1:]))
+        return torch.where(mask, lead.reshape(-1, 1), 0.0), None
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Ψ = score − score of the greedy response to the same prompt (ReMax, Li et al. 2023).
+
+    The greedy response depends on the prompt and the policy, never on the sampled row: unbiased with a
+    single sample.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"greedy"})
+    per_response: ClassVar[bool] = True
+
+    def __call__(
+        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+    ) -> Psi:
+        if context.greedy is None:
+            raise ValueError("Greedy needs the scores of the greedy responses: Context(greedy=...).")
+        total = torch.where(mask, reward, 0.0).sum(-1)
+        return torch.where(mask, (total - context.greedy).unsqueeze(-1), 0.0), None
+
+
+def by_group(reward: Tensor, mask: Tensor, group: int) -> Tensor:
+    """Sum of each row's rewards, one line per prompt. [B, R] -> [P, G]
+
+    Raises ValueError for rows that do not come in groups of two or more.
+    """
+    total = torch.where(mask, reward, 0.0).sum(-1)
+    if group < 2 or len(total) % group:
+        raise ValueError(f"{len(total)} rows do not fall into groups of {group} with something to compare.")
+    return total.reshape(-1, group)

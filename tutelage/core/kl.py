@@ -1,0 +1,127 @@
+"""How far two policies are apart: estimators from sampled tokens, the exact figure, and what drives the
+coefficient.
+
+With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020, "Approximating KL divergence"):
+
+    kind      per token            mean under π        as part of the reward   as part of the loss: gradient is
+    k1        x                    KL(π‖ref)           ∇KL(π‖ref), exactly     0 in expectation: noise and no pull
+    k2, mse   x² / 2               biased              biased                  ∇KL(π‖ref)  ¹
+    k3        exp(−x) − 1 + x      KL(π‖ref)           biased                  ∇KL(ref‖π)  ¹
+    abs       |x|                  biased upwards      biased                  biased
+
+    ¹ exactly for one token; for a response of several tokens the states themselves depend on π, and a loss
+    that
+      differentiates only the log-probabilities of given tokens does not see that part.
+
+"As part of the reward" the estimate is a number that later tokens' log-probabilities are credited with: ∇
+log π · Ψ then carries the whole gradient, states included. k3 has the right mean and yet the wrong gradient
+there, because E[k3 ∇ log π] is not ∇E[k3]: its own derivative is missing. Each cell is a test
+(tests/laws/test_kl_placement.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+Kind = Literal["k1", "k2", "mse", "k3", "abs"]
+
+
+def _k1(x: Tensor) -> Tensor:
+    return x
+
+
+def _k2(x: Tensor) -> Tensor:
+    return x**2 / 2
+
+
+def _k3(x: Tensor) -> Tensor:
+    return torch.expm1(-x) + x
+
+
+ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": _k1,
+    "k2": _k2,
+    "mse": _k2,
+    "k3": _k3,
+    "abs": torch.abs,
+}
+"""Estimators by name; "mse" is what several libraries call k2."""
+
+
+def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
+    """Per-token estimate of KL(π‖ref) in nats, from tokens drawn from π. [B, R], [B, R] -> [B, R]
+
+    Raises ValueError for a `kind` that is not in `ESTIMATORS`.
+    """
+    if kind not in ESTIMATORS:
+        raise ValueError(f"KL estimator {kind!r} is not known; choose one of {', '.join(ESTIMATORS)}.")
+    return ESTIMATORS[kind](logp - ref_logp)
+
+
+def exact_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
+    """KL(π‖ref) = Σ_v π(v) (log π(v) − log ref(v)) of the next-token distributions. [..., V] -> [...]
+
+    A token that π never chooses (logit −inf) contributes nothing, whatever the reference says about it.
+    """
+    logp = torch.log_softmax(logits, -1)
+    ref_logp = torch.log_softmax(ref_logits, -1)
+    p = logp.exp()
+    return torch.where(p > 0, p * (logp - ref_logp), 0.0).sum(-1)
+
+
+class Controller(Protocol):
+    """What the coefficient of a KL term becomes after a step that showed `kl` over `rows` responses."""
+
+    def __call__(self, coef: float, kl: float, rows: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The coefficient stays what it is."""
+
+    def __call__(self, coef: float, kl: float, rows: int) -> float:
+        return coef
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Proportional control: β ← β (1 + clip(kl / target − 1, ±0.2) · rows / horizon). Ziegler et al. 2019.
+
+    `target` is in nats per sequence, `horizon` in sampled responses.
+    """
+
+    target: float = 6.0
+    horizon: int = 10_000
+
+    def __post_init__(self) -> None:
+        _positive(self, target=self.target, horizon=self.horizon)
+
+    def __call__(self, coef: float, kl: float, rows: int) -> float:
+        error = min(max(kl / self.target - 1.0, -0.2), 0.2)
+        return coef * (1.0 + error * rows / self.horizon)
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """β ← 2β when kl > 1.5 · target, β / 2 when kl < target / 1.5. Schulman et al. 2017, §4 (PPO-penalty)."""
+
+    target: float = 0.01
+
+    def __post_init__(self) -> None:
+        _positive(self, target=self.target)
+
+    def __call__(self, coef: float, kl: float, rows: int) -> float:
+        if kl > 1.5 * self.target:
+            return 2.0 * coef
+        if kl < self.target / 1.5:
+            return coef / 2.0
+        return coef
+
+
+def _positive(piece: object, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{type(piece).__name__}: {name} must be above 0, not {number}.")

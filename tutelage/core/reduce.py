@@ -1,0 +1,79 @@
+"""Means, variances and weights over the tokens that exist."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Reduce = Literal["token_mean", "sequence_mean", "sequence_sum", "fixed_length"]
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of `x` where `mask` is true; 0 where nothing is. [...] -> []"""
+    return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def masked_var(x: Tensor, mask: Tensor) -> Tensor:
+    """Population variance of `x` where `mask` is true (divides by n, not n − 1). [...] -> []"""
+    return masked_mean((x - masked_mean(x, mask)) ** 2, mask)
+
+
+def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
+    """(x − mean) / std over the unmasked entries, 0 elsewhere; `shift_mean=False` keeps the mean where it
+    was.
+
+    The 1e-8 inside the root is that of OpenAI's lm-human-preferences (2019).
+    """
+    mean = masked_mean(x, mask)
+    white = (x - mean) * torch.rsqrt(masked_var(x, mask) + 1e-8)
+    return torch.where(mask, white if shift_mean else white + mean, 0.0)
+
+
+def token_weights(
+    mask: Tensor,
+    how: Reduce,
+    max_length: int = 0,
+    *,
+    rows: float | None = None,
+    tokens: float | None = None,
+) -> Tensor:
+    """The reduction as data: weights w such that loss = −(w · objective).sum() is exact under any split of
+    rows.
+
+        token_mean      1 / tokens in the batch                   every token counts the same
+        sequence_mean   1 / (length · rows)                       every response counts the same
+        sequence_sum    1 / rows                                  the policy gradient as it is derived
+        fixed_length    1 / (max_length · rows)                   the same, scaled by a constant (Dr. GRPO)
+
+    Compute them once per optimiser step over the global batch, then cut. Where a process holds only part of
+    the batch, `rows` and `tokens` are the counts of the whole. `rows` counts responses of at least one
+    token: an empty response has weight 0. [B, R] -> [B, R]
+    """
+    length = mask.sum(-1, keepdim=True)
+    if rows is None:
+        rows = float((length > 0).sum())
+    if tokens is None:
+        tokens = float(length.sum())
+    if how == "token_mean":
+        return mask / max(tokens, 1.0)
+    if how == "sequence_mean":
+        return mask / length.clamp(min=1) / max(rows, 1.0)
+    if how == "sequence_sum":
+        return mask / max(rows, 1.0)
+    if how == "fixed_length":
+        if max_length < 1:
+            raise ValueError(
+                f"fixed_length divides by the limit on response tokens, but max_length is {max_length}. "
+                "Give the limit that sampling uses (never the width of the padding)."
+            )
+        return mask / (max_length * max(rows, 1.0))
+    raise ValueError(f"reduce={how!r} is not known; choose one of {', '.join(get_args(Reduce))}.")
+
+
+def at_last_token(score: Tensor, mask: Tensor) -> Tensor:
+    """`score` on the last token of each response, 0 elsewhere; an empty response has nowhere to put it.
+
+    Float[B], Bool[B, R] -> Float[B, R]
+    """
+    after = torch.nn.functional.pad(mask[:, 1:], (0, 1), value=False)
+    return torch.where(mask & ~after, score.unsqueeze(-1), 0.0)

@@ -1,0 +1,59 @@
+"""Returns and temporal differences along a response, from the last token to the first.
+
+The state after the last token is terminal: its value is 0. `gamma` discounts per token.
+"""
+
+import torch
+from torch import Tensor
+
+
+def total_return(reward: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """G₀ = Σₜ γᵗ rₜ, the same for every token of the response. [B, R] -> [B, R]"""
+    discount = gamma ** torch.arange(reward.shape[1], device=reward.device, dtype=reward.dtype)
+    total = torch.where(mask, reward * discount, 0.0).sum(-1, keepdim=True)
+    return torch.where(mask, total, 0.0)
+
+
+def returns_to_go(reward: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """Gₜ = rₜ + γ Gₜ₊₁. [B, R] -> [B, R]"""
+    return _discounted_sum(reward, mask, gamma)
+
+
+def td_errors(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), with V = 0 after the last token. [B, R] -> [B, R]"""
+    return torch.where(mask, reward + gamma * next_value(value, mask) - value, 0.0)
+
+
+def gae(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """Aₜ = δₜ + γλ Aₜ₊₁ (Schulman et al. 2016). λ = 0 is the TD error, λ = 1 the return minus the value.
+    [B, R]
+    """
+    return _discounted_sum(td_errors(reward, value, mask, gamma=gamma), mask, gamma * lam)
+
+
+def n_step(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, n: int) -> Tensor:
+    """Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γⁿ⁻¹ rₜ₊ₙ₋₁ + γⁿ V(sₜ₊ₙ), cut short by the end of the response. [B, R] ->
+    [B, R]
+    """
+    returns = torch.where(mask, value, 0.0)
+    for _ in range(n):
+        returns = torch.where(mask, reward + gamma * _shifted(returns), 0.0)
+    return returns
+
+
+def next_value(value: Tensor, mask: Tensor) -> Tensor:
+    """V(sₜ₊₁) for each token: the value one column later, 0 after the last token. [B, R] -> [B, R]"""
+    return _shifted(torch.where(mask, value, 0.0))
+
+
+def _shifted(x: Tensor) -> Tensor:
+    return torch.nn.functional.pad(x[:, 1:], (0, 1))
+
+
+def _discounted_sum(x: Tensor, mask: Tensor, discount: float) -> Tensor:
+    out = torch.zeros_like(x)
+    running = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(1)
+    for t in reversed(range(x.shape[1])):
+        running = torch.where(mask[:, t], x[:, t] + discount * running, 0.0)
+        out[:, t] = running
+    return out

@@ -1,0 +1,199 @@
+"""Per-token objectives to maximise, from the policy's log-probabilities, the sampler's, and Ψ.
+
+With ρₜ = π(aₜ|sₜ) / π_old(aₜ|sₜ), the ratio of the policy to the sampler. At π = π_old all of them have the
+gradient ∇ log π · Ψ; they differ in what they do once the policy has moved away from the rollout. A
+surrogate that can stop a token's gradient tells where in `clipped(...)` (for the metric `clip_fraction`).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from tutelage.core.kl import Controller, Doubling, kl_estimate
+
+
+class Surrogate(Protocol):
+    """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]"""
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class ScoreFunction:
+    """log π · Ψ: right for one gradient step on fresh samples, and only for that."""
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        return logp * advantage
+
+
+@dataclass(frozen=True)
+class ImportanceWeighted:
+    """ρ · Ψ, with ρ held at `cap` where it is larger: the policy's improvement over the sampler to first
+    order.
+
+    Corrects the probability of the token, not of the state it was written in (`TrajectoryWeighted` does
+    both).
+    """
+
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        _cap_above_one(self, self.cap)
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        ratio = torch.exp(logp - old_logp)
+        return (ratio if self.cap is None else ratio.clamp(max=self.cap)) * advantage
+
+    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        """Where the gradient is cut. Bool[B, R]"""
+        return _above(logp - old_logp, self.cap) & mask
+
+
+@dataclass(frozen=True)
+class TrajectoryWeighted:
+    """(Πₜ ρₜ) · log π · Ψ, the weight of the whole response held constant: off-policy REINFORCE (Precup et
+    al. 2000).
+
+    Without a cap the gradient is exact in expectation however far the sampler is, and its variance grows
+    exponentially with the length; `cap` bounds the weight and biases it.
+    """
+
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        _cap_above_one(self, self.cap)
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        weight = torch.exp(_row_sum(logp - old_logp, mask)).detach()
+        return (weight if self.cap is None else weight.clamp(max=self.cap)) * logp * advantage
+
+    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        """Where the weight is held at the cap. Bool[B, R]"""
+        return _above(_row_sum(logp - old_logp, mask), self.cap) & mask
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """min(ρ Ψ, clip(ρ, 1 − low, 1 + high) Ψ) (PPO, Schulman et al. 2017): no reward for moving further.
+
+    `high` above `low` is clip-higher (DAPO). `dual` = c > 1 bounds the objective below by c Ψ where Ψ < 0,
+    so that one token with an enormous ratio cannot dominate (Ye et al. 2020).
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    dual: float | None = None
+
+    def __post_init__(self) -> None:
+        _clip_range(self, self.low, self.high)
+        if self.dual is not None and not self.dual > 1:
+            raise ValueError(f"Clipped: dual must be above 1, not {self.dual}.")
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        ratio = torch.exp(logp - old_logp)
+        kept = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
+        if self.dual is not None:
+            kept = torch.where(advantage < 0, torch.maximum(kept, self.dual * advantage), kept)
+        return kept
+
+    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        """Where the gradient is cut. Bool[B, R]"""
+        log_ratio = logp - old_logp
+        cut = _outside(log_ratio.exp(), advantage, self.low, self.high)
+        if self.dual is not None:
+            cut = cut | ((advantage < 0) & _above(log_ratio, self.dual))
+        return cut & mask
+
+
+@dataclass(frozen=True)
+class KlPenalised:
+    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017: `controller` drives `coef` between
+    steps.
+
+    KL(old‖π) is estimated by k3 on the sampler's own tokens, where both its mean and its gradient are right.
+    """
+
+    coef: float = 1.0
+    controller: Controller = Doubling(target=0.01)
+
+    def __post_init__(self) -> None:
+        if not self.coef > 0:
+            raise ValueError(
+                f"KlPenalised: coef must be above 0, not {self.coef}; use ImportanceWeighted() for none."
+            )
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")
+
+
+@dataclass(frozen=True)
+class SequenceClipped:
+    """min(s Ψ, clip(s, 1 − low, 1 + high) Ψ) with one ratio s for the whole response.
+
+    s = (Πₜ ρₜ)^(1/length), the geometric mean, in GSPO (Zheng et al. 2025); `length_normalised=False` takes
+    the product itself (RLOO with reuse, Ahmadian et al. 2024), whose natural range is much wider.
+    """
+
+    low: float = 3e-4
+    high: float = 4e-4
+    length_normalised: bool = True
+    per_response: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _clip_range(self, self.low, self.high)
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        ratio = self._log_ratio(logp, old_logp, mask).exp()
+        return torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
+
+    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        """Where the gradient is cut. Bool[B, R]"""
+        ratio = self._log_ratio(logp, old_logp, mask).exp()
+        return _outside(ratio, advantage, self.low, self.high) & mask
+
+    def _log_ratio(self, logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+        total = _row_sum(logp - old_logp, mask)
+        return total / mask.sum(-1, keepdim=True).clamp(min=1) if self.length_normalised else total
+
+
+@dataclass(frozen=True)
+class Cispo:
+    """min(ρ, cap) · log π · Ψ with the ratio held constant: no token loses its gradient (MiniMax-M1,
+    2025).
+    """
+
+    cap: float = 5.0
+
+    def __post_init__(self) -> None:
+        _cap_above_one(self, self.cap)
+
+    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        return torch.exp(logp - old_logp).clamp(max=self.cap).detach() * logp * advantage
+
+    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        """Where the weight is held at the cap. Bool[B, R]"""
+        return _above(logp - old_logp, self.cap) & mask
+
+
+def _row_sum(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask, log_ratio, 0.0).sum(-1, keepdim=True)
+
+
+def _above(log_ratio: Tensor, cap: float | None) -> Tensor:
+    return log_ratio.exp() > (float("inf") if cap is None else cap)
+
+
+def _outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    return ((advantage > 0) & (ratio > 1 + high)) | ((advantage < 0) & (ratio < 1 - low))
+
+
+def _clip_range(piece: object, low: float, high: float) -> None:
+    if not (low > 0 and high > 0):
+        raise ValueError(f"{type(piece).__name__}: low and high must be above 0, not {low} and {high}.")
+
+
+def _cap_above_one(piece: object, cap: float | None) -> None:
+    if cap is not None and not cap > 1:
+        raise ValueError(f"{type(piece).__name__}: cap must be above 1, not {cap}.")
