@@ -7,7 +7,7 @@ dataclass into plain mappings and back; `files` reads and writes them. Standard 
 from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
 from tutelage.config.mapping import from_mapping, overlay, to_mapping
-from tutelage.config.pieces import Checkpoints, Lora, Model, Optimiser, Sampling
+from tutelage.config.pieces import Checkpoints, Lora, Model, Optimiser, Sampling, Shape
 
 __all__ = [
     "Checkpoints",
@@ -16,6 +16,7 @@ __all__ = [
     "Model",
     "Optimiser",
     "Sampling",
+    "Shape",
     "difference",
     "from_mapping",
     "load",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tutelage.config.differences import difference
 from tutelage.config.mapping import UNSET, Plain, complete, overlay, to_mapping
 from tutelage.errors import TutelageError
 
@@ -34,12 +35,21 @@ def load(cls: type[S], path: Path | str) -> S:
 
 
 def save(settings: object, path: Path | str) -> None:
-    """Write settings to `path`, as JSON or TOML by its suffix; the file is complete or not there."""
+    """Write settings to `path`, as JSON or TOML by its suffix; the file is complete or not there.
+
+    Raises TutelageError for settings that TOML cannot hold (see NONE_IN_TOML).
+    """
     path = Path(path)
     mapping = to_mapping(settings)
-    text = (
-        _toml(mapping) if path.suffix == ".toml" else json.dumps(mapping, indent=2, ensure_ascii=False) + "\n"
-    )
+    if path.suffix != ".toml":
+        write_atomically(path, json.dumps(mapping, indent=2, ensure_ascii=False) + "\n")
+        return
+    text = _toml(mapping)
+    lost = difference(settings, overlay(type(settings), tomllib.loads(text), none=NONE_IN_TOML))
+    if lost:
+        raise TutelageError(
+            f"{path}: TOML cannot hold {lost[0].key} = {lost[0].one!r}; save to a .json file."
+        )
     write_atomically(path, text)
 
 

@@ -149,3 +149,34 @@ class Checkpoints:
     def due(self, step: int) -> bool:
         """Whether the step with this number (counted from 1) ends with a checkpoint."""
         return self.every > 0 and step % self.every == 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a language model that is made from nothing."""
+
+    vocabulary: int = 2048
+    """Tokens of its byte-level BPE, at most."""
+    hidden: int = 128
+    """Width of a hidden state."""
+    layers: int = 4
+    """Transformer blocks."""
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    feed_forward: int = 0
+    """Width inside the feed-forward blocks; 0 takes 8/3 of the hidden width."""
+    context: int = 256
+    """Tokens it can attend to."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "layers", "heads", "context"):
+            if getattr(self, name) < 1:
+                raise TutelageError(f"shape.{name} is {getattr(self, name)}: it must be at least 1.")
+        if self.hidden % self.heads or (self.hidden // self.heads) % 2:
+            raise TutelageError(
+                f"shape.hidden is {self.hidden} and shape.heads {self.heads}: every head needs the same even width."
+            )
+        if self.vocabulary < 300:
+            raise TutelageError(
+                f"shape.vocabulary is {self.vocabulary}: the 256 bytes and the special tokens need at least 300."
+            )

@@ -1,0 +1,35 @@
+"""What every verb that writes a run directory has in common."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tutelage.config.pieces import Checkpoints
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Where a run is written, and how it is kept."""
+
+    out: Path
+    """Folder of the run: settings, metrics, samples, checkpoints, the final model."""
+    seed: int = 0
+    """Seed of every random choice; the same seed on the same machine gives the same run."""
+    resume: bool = False
+    """Go on with an unfinished run in this folder from its latest checkpoint."""
+    quiet: bool = False
+    """Show no progress and no tables."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    trackers: tuple[str, ...] = ()
+    """Where else the metrics go: wandb, tensorboard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings:
+    """How many examples make a step, and how many tokens are held at once."""
+
+    batch_size: int = 16
+    """Examples of one optimiser step."""
+    tokens_at_once: int = 8192
+    """Padded tokens of one forward pass. Smaller needs less memory and gives the same result."""
+    max_length: int = 1024
+    """Tokens of prompt and response together; longer ones are cut and counted."""
