@@ -50,11 +50,9 @@ class Model(Generic[Parameters]):
     def joint(self, parameters: Parameters) -> Floats:
         """log P(z = j, votes of item i) [I, K]; minus infinity for what gold excludes."""
         votes, classes = self.votes, len(self.votes.choices)
-        log_choice = self.log_choice(parameters)
-        columns = [
-            sum_by(votes.item, self.weight * log_choice[votes.rater, j, votes.choice], len(votes.items))
-            for j in range(classes)
-        ]
+        by_truth = np.moveaxis(self.log_choice(parameters), 1, 0).reshape(classes, -1)
+        cell = votes.rater * classes + votes.choice
+        columns = [sum_by(votes.item, self.weight * row[cell], len(votes.items)) for row in by_truth]
         joint = np.stack(columns, axis=1) + self.log_prevalence(parameters)
         excluded = (self.gold[:, None] >= 0) & (self.gold[:, None] != np.arange(classes))
         return np.where(excluded, -np.inf, joint)

@@ -6,9 +6,9 @@ independent:
 
     P(z, votes) = Π_i p(z_i) Π_votes P(choice | z_item, rater)
 
-- `one_coin`: a rater is right with probability a_r, whatever the class, and errs evenly. The default for a-or-b
-  choices, whose order is arbitrary. a_r has a Beta(4, 2) prior, so a newcomer counts as 2/3 and a single vote
-  is never trusted blindly.
+- `one_coin`: a rater is right with probability a_r, whatever the class, and errs evenly. The default for
+  a-or-b choices, whose order is arbitrary. a_r has a Beta(4, 2) prior, so a newcomer counts as 2/3 and a
+  single vote is never trusted blindly.
 - `dawid_skene`: a rater has a full confusion matrix θ_r[truth, choice]. For classes that are not
   interchangeable, and with `mirror` for a/tie/b, where swapping the sides must not matter.
 
@@ -151,7 +151,7 @@ def _reliability(model: Model[Parameters], level: float) -> Reliability:
 
 
 def _evidence(model: Model[Parameters], parameters: Parameters, accuracy: Floats) -> Floats:
-    """[R]: how many votes of known truth the rater's votes are worth for his accuracy a.
+    """[R]: how many votes of known truth the rater's votes are worth for the accuracy a.
 
     Let m be the class probabilities of the item *without* this vote. The vote is k with probability
     P_k = a m_k + (1 - a)(1 - m_k)/(K - 1) and carries the Fisher information Σ_k (dP_k/da)²/P_k about a:

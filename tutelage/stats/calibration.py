@@ -1,0 +1,146 @@
+"""Whether probabilities mean what they say, and how good any prediction of single votes can be."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tutelage.errors import TutelageError
+from tutelage.stats.agreement import pair_agreement
+from tutelage.stats.intervals import Interval
+from tutelage.stats.votes import Floats, Ints, Votes, sum_by
+
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
+_NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
+_WIDEST = 40.0  # a logit spread at which practically every pair is unanimous
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Bins of equal width over the predicted probability: `edges` [bins + 1], `count` [bins], mean
+    `predicted` and mean `observed` [bins] (NaN where empty). `ece` is the count-weighted mean of |predicted -
+    observed|, `brier` the mean of (prediction - outcome)²."""
+
+    edges: Floats
+    count: Ints
+    predicted: Floats
+    observed: Floats
+    ece: float
+    brier: float
+
+
+def calibration(predicted: Floats, outcome: Floats, bins: int = 10) -> Calibration:
+    """The reliability diagram of `predicted` [N] in [0, 1] against `outcome` [N], the event (0, 1) or its
+    frequency.
+
+    Sources: Brier 1950; expected calibration error: Naeini et al. 2015. ECE is biased upwards by about
+    √(p(1 - p)/n) per bin of n predictions, so few bins for few votes.
+    For pair predictions give p of a *random* side, not of the chosen one, or the outcome is always 1.
+    Raises TutelageError for no predictions and for any outside [0, 1].
+    """
+    if len(predicted) == 0 or predicted.min() < 0 or predicted.max() > 1:
+        raise TutelageError("Calibration needs at least one prediction, and each between 0 and 1.")
+    edges = np.linspace(0, 1, bins + 1)
+    code = np.minimum((predicted * bins).astype(np.int64), bins - 1)
+    count = np.bincount(code, minlength=bins)
+    filled = np.where(count > 0, count, np.nan)
+    mean_predicted = sum_by(code, predicted, bins) / filled
+    mean_observed = sum_by(code, outcome, bins) / filled
+    gap = np.nan_to_num(np.abs(mean_predicted - mean_observed))
+    return Calibration(
+        edges,
+        count,
+        mean_predicted,
+        mean_observed,
+        ece=float((count * gap).sum() / len(predicted)),
+        brier=float(((predicted - outcome) ** 2).mean()),
+    )
+
+
+@dataclass(frozen=True)
+class VoteCeiling:
+    """How often the best possible predictor agrees with a single vote, estimated from votes of several
+    raters.
+
+    With p the probability that a random rater says "a" about the item, two raters agree with probability
+    a = E[p² + (1 - p)²] and the best predictor is right with c = E[max(p, 1 - p)]:
+
+    `agreement`: a, unbiased. `lowest` = a and `highest` = (1 + √(2a - 1))/2: c lies between them, whatever
+    the distribution of p (Jensen, and max ≥ mean); they are reached when every item is either certain or a
+    coin, and when all are equally hard. `ceiling` takes p = σ(d), d ~ N(0, spread²), the simulator's model;
+    its error is that assumption's, bounded by the two. `held_out`: how often the majority of an item's
+    *other* votes predicts a vote, a tie as half: biased downwards, because few others are a poor predictor.
+    A predictor whose accuracy on votes it has not seen lies above `ceiling.high` has seen them after all.
+    """
+
+    agreement: Interval
+    lowest: float
+    highest: float
+    ceiling: Interval
+    spread: float
+    held_out: float
+
+
+def vote_ceiling(
+    votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0
+) -> VoteCeiling:
+    """The ceiling for a-or-b votes (two choices; leave ties out first); `cluster` and the interval as in
+    `agreement.pair_agreement`.
+
+    Raises TutelageError for other than two choices and without an item that two raters judged.
+    """
+    if len(votes.choices) != 2:
+        raise TutelageError(
+            f"The vote ceiling needs two choices, not {len(votes.choices)}; leave out ties and skips."
+        )
+    found = pair_agreement(votes, cluster, draws=draws, seed=seed)
+    if found.value is None:
+        raise TutelageError(
+            "The vote ceiling needs at least one item with two or more raters; there is none."
+        )
+    spread = logit_spread(found.value)
+    low, high = (
+        None if bound is None else ceiling_of_spread(logit_spread(bound)) for bound in (found.low, found.high)
+    )
+    return VoteCeiling(
+        agreement=Interval(found.value, found.low, found.high),
+        lowest=max(0.5, found.value),
+        highest=(1 + max(0.0, 2 * found.value - 1) ** 0.5) / 2,
+        ceiling=Interval(ceiling_of_spread(spread), low, high),
+        spread=spread,
+        held_out=_held_out(votes.counts().astype(float)),
+    )
+
+
+def _held_out(counts: Floats) -> float:
+    """P(a vote equals the majority of the item's other votes), the mean over items with two or more, ties as
+    half."""
+    counts = counts[counts.sum(axis=1) >= 2]
+    lead = counts - counts[:, ::-1] - 1  # of a choice over the other, once one of its votes is held out
+    hit = np.where(lead > 0, 1.0, np.where(lead == 0, 0.5, 0.0))
+    return float(((counts * hit).sum(axis=1) / counts.sum(axis=1)).mean())
+
+
+def agreement_of_spread(spread: float) -> float:
+    """E[p² + (1 - p)²] for p = σ(d), d ~ N(0, spread²): .726, the agreement of InstructGPT's labellers, at
+    2.34."""
+    p = 1 / (1 + np.exp(-spread * _NODES))
+    return float(_NODE_WEIGHTS @ (p**2 + (1 - p) ** 2))
+
+
+def ceiling_of_spread(spread: float) -> float:
+    """E[max(p, 1 - p)] for the same p."""
+    # The kink of max at d = 0 would ruin quadrature over the whole line; σ(|d|) is summed on a fine grid instead.
+    d = np.linspace(0, 9, 4001)
+    density = np.exp(-(d**2) / 2)
+    return float((density / (1 + np.exp(-spread * d))).sum() / density.sum())
+
+
+def logit_spread(agreement: float) -> float:
+    """The spread whose agreement is `agreement`, by bisection: 0 at ½ or below, at most 40."""
+    low, high = 0.0, _WIDEST
+    if agreement_of_spread(high) <= agreement:
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if agreement_of_spread(middle) < agreement else (low, middle)
+    return low
