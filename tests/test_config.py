@@ -1,9 +1,6 @@
 """Settings: what goes in comes out, and what is wrong is refused by name."""
 
-import ast
-import inspect
 import math
-import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -283,13 +280,3 @@ def test_warmup_is_a_share_below_one_and_a_count_from_one(warmup: float, total: 
 def test_a_checkpoint_is_due_every_so_many_steps() -> None:
     assert [step for step in range(1, 11) if Checkpoints(every=4).due(step)] == [4, 8]
     assert not any(Checkpoints(every=0).due(step) for step in range(1, 11))
-
-
-@pytest.mark.parametrize("piece", [Model, Lora, Sampling, Optimiser, Checkpoints])
-def test_every_field_is_documented_for_the_command_line(piece: type) -> None:
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(piece))).body
-    assert isinstance(tree, ast.ClassDef)
-    for statement, following in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign):
-            assert isinstance(following, ast.Expr), ast.unparse(statement)
-            assert isinstance(following.value, ast.Constant), ast.unparse(statement)

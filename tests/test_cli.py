@@ -1,0 +1,276 @@
+"""The command line, with verbs made for the test and with the real ones."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import tutelage.verbs
+from tutelage import cli
+from tutelage.config import Checkpoints, Lora, Model, Optimiser, Sampling, to_mapping
+
+VERB = '''
+from dataclasses import dataclass, field
+from tutelage.config import Lora, Model, Optimiser
+from tutelage.errors import TutelageError
+
+@dataclass(frozen=True)
+class Settings:
+    """Pretend to train."""
+
+    model: Model
+    """The model."""
+    out: str = "runs/pretend"
+    """The folder."""
+    limit: int | None = None
+    """Rows at most."""
+    resume: bool = False
+    """Go on."""
+    names: tuple[str, ...] = ()
+    """Names."""
+    max_new_tokens: int = 64
+    """Length."""
+    lora: Lora = Lora()
+    """Adapters."""
+    optimiser: Optimiser = field(default_factory=lambda: Optimiser(lr=3e-6))
+    """The optimiser."""
+
+    def __post_init__(self) -> None:
+        if self.limit == 13:
+            raise TutelageError("limit is 13, which brings bad luck: take 12 or 14.")
+
+def main(settings: Settings) -> int:
+    if settings.out == "fail":
+        raise TutelageError("The folder fail is no good.")
+    if settings.out == "interrupt":
+        raise KeyboardInterrupt
+    if settings.out == "crash":
+        raise ZeroDivisionError("a defect")
+    main.got = settings
+    return 3
+'''
+
+
+@pytest.fixture
+def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of a verb `pretend` that exists for one test."""
+    (tmp_path / "pretend.py").write_text(VERB)
+    monkeypatch.setattr(tutelage.verbs, "__path__", [*tutelage.verbs.__path__, str(tmp_path)])
+    table = (cli.Verb("pretend", "train", "a verb"), cli.Verb("absent", "train", "a verb without a module"))
+    monkeypatch.setattr(cli, "VERBS", table)
+    monkeypatch.delitem(sys.modules, "tutelage.verbs.pretend", raising=False)
+    import importlib
+
+    importlib.invalidate_caches()
+    yield importlib.import_module("tutelage.verbs.pretend")
+    sys.modules.pop("tutelage.verbs.pretend", None)
+
+
+def run(words: str) -> int:
+    """The exit status of `tutelage <words>`."""
+    try:
+        return cli.main(words.split())
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def settings(module: Any, words: str) -> dict[str, Any]:
+    assert run(f"pretend {words}") == 3
+    return to_mapping(module.main.got)
+
+
+def test_flags_reach_the_settings(pretend: Any) -> None:
+    got = settings(
+        pretend,
+        "--model.path tiny --lora.rank 16 --lora.alpha 8 --max-new-tokens 9 --resume --names a b --limit 5",
+    )
+    assert got["model"] == {"path": "tiny", "dtype": "float32", "device": "auto"}
+    assert got["lora"] == {"rank": 16, "alpha": 8.0, "dropout": 0.0, "targets": "auto"}
+    assert (got["max_new_tokens"], got["resume"], got["names"], got["limit"]) == (9, True, ["a", "b"], 5)
+    assert got["optimiser"]["lr"] == 3e-6  # the default of the verb, not of the piece
+
+
+def test_short_forms_stand_for_the_group(pretend: Any) -> None:
+    got = settings(pretend, "--model tiny --dtype=bf16 --device cpu")
+    assert got["model"] == {"path": "tiny", "dtype": "bf16", "device": "cpu"}
+
+
+def test_a_boolean_can_be_switched_off(pretend: Any, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("resume = true")
+    assert settings(pretend, f"--model m --config {config}")["resume"] is True
+    assert settings(pretend, f"--model m --config={config} --no-resume")["resume"] is False
+
+
+def test_flags_beat_the_file_and_the_file_beats_the_defaults(pretend: Any, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text('limit = 4\nmax_new_tokens = 5\n[model]\npath = "filed"\n[lora]\nalpha = 64\n')
+    got = settings(pretend, f"--config {config} --lora.rank 2 --limit 6")
+    assert (got["limit"], got["max_new_tokens"], got["model"]["path"]) == (6, 5, "filed")
+    assert (got["lora"]["rank"], got["lora"]["alpha"]) == (2, 64.0)
+    assert settings(pretend, f"--config {config} --lora.rank 2 --limit None")["limit"] is None
+
+
+def test_the_config_of_a_run_repeats_it(pretend: Any, tmp_path: Path) -> None:
+    import json
+
+    once = settings(pretend, "--model tiny --lora.rank 4 --optimiser.betas 0.8 0.9 --names a")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"settings": once, "versions": {}}))
+    assert settings(pretend, f"--config {config}") == once
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pretned --model x", "There is no verb 'pretned'; did you mean 'pretend'?"),
+        ("absent", "There is no verb 'absent'."),
+        ("--hlep", "There is no verb '--hlep'"),
+        ("pretend --model x --limit 13", "error: limit is 13, which brings bad luck: take 12 or 14."),
+        ("pretend --model x --out fail", "error: The folder fail is no good."),
+        ("pretend --model x --lora.alpha 3", "lora.rank is 0"),
+        ("pretend --model x --config", "--config needs the name of a TOML file"),
+        ("pretend --config --model x", "--config needs the name of a TOML file"),
+        ("pretend --config a.toml --config b.toml", "--config is given twice, with a.toml and b.toml"),
+        ("pretend --config nowhere.toml", "Cannot read the settings file nowhere.toml"),
+        ("pretend --model x --lora.rnak 3", "--lora.rank"),
+        ("pretend --model x --limt 3", "--limit"),
+        ("pretend --out y", "--model.path"),
+        ("pretend --model x --max-new-tokens many", "many"),
+        ("pretend --model x --dtype float16", "bf16"),
+    ],
+)
+def test_a_mistake_is_told_on_stderr_with_status_2(
+    pretend: Any, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    assert run(words) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_a_key_of_the_file_that_is_unknown_is_named(
+    pretend: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("[lora]\nrnk = 4\n")
+    assert run(f"pretend --model x --config {config}") == 2
+    assert f"error: {config}: unknown setting 'lora.rnk': did you mean 'rank'?" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130_and_a_defect_keeps_its_traceback(pretend: Any) -> None:
+    assert run("pretend --model x --out interrupt") == 130
+    with pytest.raises(ZeroDivisionError):
+        run("pretend --model x --out crash")
+
+
+@pytest.mark.parametrize("words", ["", "--help", "-h", "help"])
+def test_help_lists_the_verbs_that_are_there(
+    pretend: Any, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "pretend" in out
+    assert "absent" not in out
+
+
+def test_the_help_of_a_verb_shows_its_settings(pretend: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pretend --help") == 0
+    out = capsys.readouterr().out
+    for text in (
+        "Pretend to train.",
+        "--max-new-tokens",
+        "--lora.rank",
+        "--no-resume",
+        "--config FILE",
+        "3e-06",
+    ):
+        assert text in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"tutelage {tutelage.__version__}\n"
+
+
+def real_verbs() -> list[str]:
+    return [verb.name for verb in cli.available()]
+
+
+def modules_on_disk() -> set[str]:
+    return {path.stem for path in Path(tutelage.verbs.__file__).parent.glob("*.py")} - {"__init__"}
+
+
+def test_every_module_of_a_verb_is_in_the_table() -> None:
+    assert {name for name in modules_on_disk() if not name.startswith("_")} <= set(real_verbs())
+
+
+@pytest.mark.parametrize("name", real_verbs())
+def test_a_verb_answers_for_help_without_torch(name: str) -> None:
+    code = textwrap.dedent(f"""
+        import resource, sys
+        from tutelage.cli import main
+        try:
+            main([{name!r}, "--help"])
+        finally:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            heavy = {{"torch", "transformers", "sqlalchemy", "starlette"}} & set(sys.modules)
+            print("CPU", used.ru_utime + used.ru_stime, "HEAVY", sorted(heavy), file=sys.stderr)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"CPU ([\d.]+) HEAVY (.*)", done.stderr)
+    assert found is not None
+    assert found[2] == "[]"
+    assert float(found[1]) < 1.0
+
+
+@pytest.mark.parametrize("name", real_verbs())
+def test_the_settings_of_a_verb_are_frozen_and_documented(name: str) -> None:
+    import importlib
+
+    module = importlib.import_module(f"tutelage.verbs.{name}")
+    assert undocumented(module.Settings) == []
+
+
+def undocumented(cls: type) -> list[str]:
+    """The fields without a docstring in a settings class and its pieces, and the classes that can change."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    bare = [] if ast.get_docstring(tree) else [cls.__name__]
+    if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        bare.append(f"{cls.__name__} is not frozen")
+    for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        if isinstance(statement, ast.AnnAssign) and not documented:
+            bare.append(f"{cls.__name__}.{ast.unparse(statement.target)}")
+    for hint in get_type_hints(cls).values():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            bare += undocumented(hint)
+    return bare
+
+
+@pytest.mark.parametrize("piece", [Model, Lora, Sampling, Optimiser, Checkpoints])
+def test_the_shared_pieces_are_frozen_and_documented(piece: type) -> None:
+    assert undocumented(piece) == []
+
+
+def test_a_field_without_documentation_is_found(pretend: Any) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Bare:
+        """Has a field that says nothing."""
+
+        one: int = 0
+        """Said."""
+        two: int = 0
+
+    assert undocumented(Bare) == ["Bare.two"]
+    assert undocumented(pretend.Settings) == []
