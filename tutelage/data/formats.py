@@ -1,0 +1,211 @@
+"""Files and hub data sets as records, with an account of every row that did not become one.
+
+    loaded = load_preferences("pairs.jsonl")
+    print(loaded.describe())
+    for preference in loaded.records: ...
+
+Each loader recognises the format by its columns (`tutelage.data.known` lists them). Preference files also serve as
+demonstrations (the chosen side), and everything serves as prompts.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tutelage.data.fields import LeftOut, Unusable
+from tutelage.data.known import DEMONSTRATIONS, PROMPTS, TEXTS, UNPAIRED
+from tutelage.data.preference_formats import PREFERENCES
+from tutelage.data.recognise import Format, recognise
+from tutelage.data.records import Comparison, Completion, Demonstration, Judgement, Preference, Prompt
+from tutelage.data.rows import parser
+from tutelage.data.tables import read_table
+from tutelage.data.unpaired import Unpaired
+from tutelage.errors import TutelageError
+
+T = TypeVar("T")
+Own = TypeVar("Own", Completion, Comparison, Judgement)
+T_co = TypeVar("T_co", covariant=True)
+
+TOLERATED = 0.1  # the share of rows that may be unusable
+ALWAYS_TOLERATED = 5  # rows, however few there are in all
+EXAMPLES = 3
+
+KINDS: Mapping[str, Sequence[Format[object]]] = {
+    "preferences": PREFERENCES,
+    "single answers labelled good or bad": UNPAIRED,
+    "demonstrations": DEMONSTRATIONS,
+    "prompts": PROMPTS,
+}
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Rows that cannot be used, for one reason. `examples` says where the first few stand ("line 12")."""
+
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", …" if self.count > len(self.examples) else ""
+        return f"{self.count} × {self.reason} ({', '.join(self.examples)}{more})"
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[T_co]):
+    """What a source held. `rows` counts all of its rows, so rows = records + skipped + those named in `notes`."""
+
+    source: str
+    format: str
+    columns: tuple[str, ...]
+    rows: int
+    records: tuple[T_co, ...]
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """What was read and what was not, a line each, for printing."""
+        head = f"{self.source}: {len(self.records):,} of {self.rows:,} rows, read as {self.format}"
+        return "\n".join(
+            [head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)]
+        )
+
+
+def load_demonstrations(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Demonstration]:
+    """Conversations with the response to imitate: demonstrations, the chosen side of preferences, or plain text.
+
+    Raises TutelageError when the source cannot be read, is of no known format, or more than `tolerate` of its rows
+    (and more than five) cannot be used. So do all loaders.
+    """
+    return load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
+
+
+def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Preference]:
+    """Pairs of answers of which one is preferred; a pair of equal answers says nothing and is skipped."""
+    return load(source, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides)
+
+
+def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Prompt]:
+    """Things to answer, from any kind of data. A prompt that occurs again is the same prompt and is kept once."""
+    loaded = load(source, "prompts", PROMPTS, tolerate=tolerate, accept=_once_each())
+    if loaded.format == "text" and loaded.rows == 1 and "\n" in loaded.records[0].messages[0].content:
+        raise TutelageError(f"{source} is one prompt of several lines; separate prompts by blank lines.")
+    return loaded
+
+
+def load_texts(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[str]:
+    """Documents for pretraining: the column `text`, or a .txt file."""
+    return load(source, "texts", TEXTS, tolerate=tolerate)
+
+
+def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Unpaired]:
+    """Single answers labelled good or bad: prompt, completion, label."""
+    return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
+
+
+def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Completion]:
+    """Sampled answers, as the product writes them."""
+    return _load_own(source, "completions", Completion, tolerate)
+
+
+def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Comparison]:
+    """Questions to raters, as the product writes them."""
+    return _load_own(source, "comparisons", Comparison, tolerate)
+
+
+def load_judgements(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Judgement]:
+    """Raters' answers, as the product writes them."""
+    return _load_own(source, "judgements", Judgement, tolerate)
+
+
+def _load_own(source: str | Path, what: str, kind: type[Own], tolerate: float) -> Loaded[Own]:
+    columns = tuple(field.name for field in fields(kind))
+    needs = tuple(field.name for field in fields(kind) if field.default is MISSING)
+    own: Format[Own] = Format(", ".join(columns), needs, parser(kind), columns)
+    return load(source, what, (own,), tolerate=tolerate, accept=_distinct_ids())
+
+
+def load(
+    source: str | Path,
+    what: str,
+    formats: Sequence[Format[T]],
+    *,
+    tolerate: float = TOLERATED,
+    accept: Callable[[T], None] = lambda record: None,
+) -> Loaded[T]:
+    """The records of a source in one of `formats`. `accept` looks at each record (and may remember the ones before) and
+    raises `Unusable` or `LeftOut` for those that are not to be kept."""
+    table = read_table(source)
+    form = recognise(table, what, formats, KINDS)
+    unusable: dict[str, list[str]] = defaultdict(list)
+    for broken in table.broken:
+        unusable[broken.reason].append(broken.where)
+    left_out: Counter[str] = Counter()
+    records: list[T] = []
+    for row in table.rows:
+        try:
+            record = form.parse(row.values)
+            accept(record)
+            records.append(record)
+        except Unusable as reason:
+            unusable[str(reason)].append(row.where)
+        except LeftOut as reason:
+            left_out[str(reason)] += 1
+    loaded = Loaded(
+        table.source,
+        form.name,
+        form.columns(table),
+        len(table.rows) + len(table.broken),
+        tuple(records),
+        tuple(Skipped(reason, len(where), tuple(where[:EXAMPLES])) for reason, where in unusable.items()),
+        tuple(f"{count:,} {reason}" for reason, count in left_out.items()),
+    )
+    _refuse_too_many(loaded, tolerate)
+    return loaded
+
+
+def _refuse_too_many(loaded: Loaded[object], tolerate: float) -> None:
+    bad = sum(item.count for item in loaded.skipped)
+    reasons = "; ".join(map(str, loaded.skipped))
+    if not loaded.records:
+        raise TutelageError(
+            f"None of the {loaded.rows:,} rows of {loaded.source} can be used (read as {loaded.format}): {reasons}."
+        )
+    if bad > max(ALWAYS_TOLERATED, tolerate * loaded.rows):
+        raise TutelageError(
+            f"{bad:,} of the {loaded.rows:,} rows of {loaded.source} cannot be used (read as {loaded.format}), more than "
+            f"the {tolerate:.0%} tolerated: {reasons}."
+        )
+
+
+def _refuse_equal_sides(preference: Preference) -> None:
+    if preference.chosen.strip() == preference.rejected.strip():
+        raise Unusable("chosen equals rejected")
+
+
+def _once_each() -> Callable[[Prompt], None]:
+    by_id: dict[str, Prompt] = {}
+    seen: set[object] = set()
+
+    def accept(prompt: Prompt) -> None:
+        if prompt.messages in seen:
+            raise LeftOut("rows repeat an earlier prompt, which is kept once")
+        if prompt.id in by_id:
+            raise Unusable("the id of an earlier, different prompt")
+        seen.add(prompt.messages)
+        by_id[prompt.id] = prompt
+
+    return accept
+
+
+def _distinct_ids() -> Callable[[Own], None]:
+    seen: set[str] = set()
+
+    def accept(record: Own) -> None:
+        if record.id in seen:
+            raise Unusable("the id of an earlier row")
+        seen.add(record.id)
+
+    return accept

@@ -1,0 +1,155 @@
+"""The column sets that are understood, best first, for every kind of data but preferences."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tutelage.data.asking import SYSTEM, Ask, answer, asked, prompt_column, prompt_transcript
+from tutelage.data.fields import LeftOut, Unusable, answered, name, optional_text, text, truth, turns
+from tutelage.data.identity import prompt_id
+from tutelage.data.preference_formats import BOTH, IMPLICIT, PREFERENCES, Pair
+from tutelage.data.recognise import Format
+from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split
+from tutelage.data.tables import Values
+from tutelage.data.transcripts import is_transcript
+from tutelage.data.unpaired import Unpaired
+
+
+def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -> Format[Demonstration]:
+    return Format(
+        ", ".join((*columns, column)) + title,
+        (columns[0], column),
+        lambda values: Demonstration(ask(values), answer(values, column)),
+        also=(*columns[1:], *SYSTEM),
+    )
+
+
+def _whole_conversation(column: str, title: str) -> Format[Demonstration]:
+    return Format(title, (column,), lambda values: Demonstration(*answered(turns(values, column), column)))
+
+
+ANSWERED: tuple[Format[Demonstration], ...] = (
+    _whole_conversation("messages", "messages (role, content)"),
+    _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
+    _demonstrated(" (Dolly)", asked("instruction", "context"), ("instruction", "context"), "response"),
+    _demonstrated(" (Alpaca)", asked("instruction", "input"), ("instruction", "input"), "output"),
+    _demonstrated("", prompt_column, ("prompt",), "completion"),
+    _demonstrated("", prompt_column, ("prompt",), "response"),
+    _demonstrated("", asked("question"), ("question",), "answer"),
+    _demonstrated("", asked("question"), ("question",), "response"),
+    Format("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
+)
+
+
+def _has_truth(values: Values) -> bool:
+    try:
+        truth(values, "label")
+    except Unusable:
+        return False
+    return True
+
+
+UNPAIRED: tuple[Format[Unpaired], ...] = (
+    Format(
+        "prompt, completion, label",
+        ("prompt", "completion", "label"),
+        lambda values: Unpaired(prompt_column(values), answer(values, "completion"), truth(values, "label")),
+        also=SYSTEM,
+        fits=_has_truth,
+    ),
+)
+
+TEXTS: tuple[Format[str], ...] = (Format("text", ("text",), lambda values: text(values, "text")),)
+
+
+def _chosen_side(form: Format[Preference]) -> Format[Demonstration]:
+    def parse(values: Values) -> Demonstration:
+        preference = form.parse(values)
+        return Demonstration(preference.messages, preference.chosen)
+
+    return Format(f"{form.name}, of which the chosen side", form.needs, parse, form.also, form.fits)
+
+
+def _good_answer(values: Values) -> Demonstration:
+    labelled = UNPAIRED[0].parse(values)
+    if not labelled.label:
+        raise LeftOut("answers labelled bad are left out")
+    return Demonstration(labelled.messages, labelled.completion)
+
+
+DEMONSTRATIONS: tuple[Format[Demonstration], ...] = (
+    *(_chosen_side(form) for form in PREFERENCES),
+    replace(UNPAIRED[0], parse=_good_answer),  # type: ignore[arg-type]
+    *ANSWERED,
+)
+
+# Prompts: every kind of data asks something --------------------------------------------------------------------------
+
+SPLITS: dict[str, Split] = {
+    "": "train",
+    "train": "train",
+    "held_out": "held_out",
+    "test": "held_out",
+    "validation": "held_out",
+}
+
+
+def _split(values: Values) -> Split:
+    word = optional_text(values, "split")
+    if word not in SPLITS:
+        raise Unusable(f"split is {word!r}, not train or held_out")
+    return SPLITS[word]
+
+
+def named_prompt(values: Values) -> Prompt:
+    """A row of prompts.jsonl: `prompt` (text or messages) or `messages`, with an id and a split if it has them."""
+    if values.get("prompt") is not None:
+        messages = prompt_column(values)
+    else:
+        messages = _unanswered(turns(values, "messages"))
+    has_id = values.get("id") not in (None, "")
+    return Prompt(name(values, "id") if has_id else prompt_id(messages), messages, _split(values))
+
+
+def _unanswered(messages: Messages) -> Messages:
+    """The conversation up to the answer it ends with, if it ends with one."""
+    question = messages[:-1] if messages and messages[-1].role == "assistant" else messages
+    if not question:
+        raise Unusable("the conversation asks nothing")
+    return question
+
+
+def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = SYSTEM) -> Format[Prompt]:
+    def parse(values: Values) -> Prompt:
+        messages = ask(values)
+        return Prompt(prompt_id(messages), messages)
+
+    return Format(title, needs, parse, also)
+
+
+def _pair_asks(title: str, pair: Pair, fits: Callable[[Values], bool]) -> Format[Prompt]:
+    return replace(
+        _asks(f"{title}, of which the prompt", lambda values: pair(values)[0], BOTH, ()), fits=fits
+    )
+
+
+PROMPTS: tuple[Format[Prompt], ...] = (
+    replace(
+        _asks("prompt (hh-rlhf transcripts)", prompt_transcript, ("prompt",), ()),
+        fits=lambda values: is_transcript(values["prompt"]),
+    ),
+    Format(
+        "prompt or messages",
+        (),
+        named_prompt,
+        ("prompt", "messages", "id", "split", *SYSTEM),
+        lambda values: values.get("prompt") is not None or values.get("messages") is not None,
+    ),
+    _asks("instruction, context", asked("instruction", "context"), ("instruction", "context"), SYSTEM),
+    _asks("instruction, input", asked("instruction", "input"), ("instruction",), ("input", *SYSTEM)),
+    _asks("question", asked("question"), ("question",)),
+    _asks(
+        "conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()
+    ),
+    *(_pair_asks(title, pair, fits) for title, pair, fits in IMPLICIT),
+    _asks("text", asked("text"), ("text",), ()),
+)

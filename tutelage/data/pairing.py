@@ -1,0 +1,102 @@
+"""Which comparisons to ask, and which pairs to keep aside."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+from tutelage.data.identity import prompt_id, stable_id
+from tutelage.data.records import Comparison, Completion, Demonstration, Preference, Prompt
+from tutelage.errors import TutelageError
+
+Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
+
+
+def pair_completions(
+    completions: Iterable[Completion], *, pairs_per_prompt: int, rng_seed: int, origin: str = "random"
+) -> list[Comparison]:
+    """Up to `pairs_per_prompt` pairs of different texts for every prompt, drawn without replacement.
+
+    Of completions with the same text only one is asked about (`count_repeated` says how many were passed over). The
+    result does not depend on the order of the completions, and the pairs of one prompt not on the other prompts. The id of
+    a question is the same whichever completion is its a, so asking again is recognised.
+    """
+    if pairs_per_prompt < 1:
+        raise TutelageError(f"pairs_per_prompt is {pairs_per_prompt}; ask at least one pair of each prompt.")
+    by_prompt = _distinct(completions)
+    comparisons: list[Comparison] = []
+    for key in sorted(by_prompt):
+        rng = random.Random(f"{rng_seed}/{key}")
+        pairs = list(combinations(sorted(by_prompt[key].values()), 2))
+        for pair in rng.sample(pairs, min(pairs_per_prompt, len(pairs))):
+            a, b = rng.sample(pair, 2)
+            comparisons.append(Comparison(stable_id(key, *pair), key, a, b, origin))
+    return comparisons
+
+
+def _distinct(completions: Iterable[Completion]) -> dict[str, dict[str, str]]:
+    """prompt id -> text -> the smallest id of the completions that say it."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    ids: set[str] = set()
+    for completion in completions:
+        if completion.id in ids:
+            raise TutelageError(
+                f"Two completions have the id {completion.id!r}; a comparison could not name them."
+            )
+        ids.add(completion.id)
+        texts = found[completion.prompt_id]
+        said = completion.text.strip()
+        texts[said] = min(completion.id, texts.get(said, completion.id))
+    return found
+
+
+def count_repeated(completions: Sequence[Completion]) -> int:
+    """How many completions say, word for word, what another of the same prompt says: they make no question."""
+    return len(completions) - len(
+        {(completion.prompt_id, completion.text.strip()) for completion in completions}
+    )
+
+
+def split_by_prompt(
+    records: Sequence[Asks], held_out: float, seed: int
+) -> tuple[tuple[Asks, ...], tuple[Asks, ...]]:
+    """(train, held out): about the share `held_out` of the rows, with no prompt on both sides.
+
+    Rows whose conversations begin with the same user turn stay together, so that neither a prompt nor an earlier part of its
+    conversation has been seen in training. Which rows are held out follows from their content and the seed, not from
+    their order; both sides keep the order of the rows.
+
+    Raises TutelageError when `held_out` is not in [0, 1) or all rows share one prompt.
+    """
+    if not 0 <= held_out < 1:
+        raise TutelageError(f"The held-out share is {held_out:g}; it must be at least 0 and below 1.")
+    if held_out == 0 or not records:
+        return tuple(records), ()
+    keys = [_opening(record) for record in records]
+    aside = _choose_groups(Counter(keys), held_out * len(records), seed)
+    train = tuple(record for record, key in zip(records, keys, strict=True) if key not in aside)
+    return train, tuple(record for record, key in zip(records, keys, strict=True) if key in aside)
+
+
+def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
+    """Groups in an order fixed by the seed, as many as fit in `target` rows; the smallest where none fits."""
+    if len(sizes) < 2:
+        raise TutelageError(
+            "All rows share one prompt, so none can be held out: give more prompts or hold out nothing."
+        )
+    order = sorted(sizes, key=lambda key: stable_id(str(seed), key))
+    chosen: set[str] = set()
+    rows = 0
+    for key in order:
+        if rows + sizes[key] <= target:
+            chosen.add(key)
+            rows += sizes[key]
+    return chosen or {min(order, key=lambda key: sizes[key])}
+
+
+def _opening(record: Preference | Demonstration | Prompt) -> str:
+    """What the record is grouped by: its first user turn, whatever the case and spacing; plain text stands for itself."""
+    plain = record.response if isinstance(record, Demonstration) else prompt_id(record.messages)
+    first = next((message.content for message in record.messages if message.role == "user"), plain)
+    return " ".join(first.casefold().split())
