@@ -1,0 +1,156 @@
+"""The gold utility of an answer: what the simulated raters want, and nobody else is told.
+
+It is computed from two texts, the prompt (for its topic) and the answer. Each sentence s of the answer is compared with
+everything that a tutor of this world can say (`bank.nearest`); its credit rises from 0 at a nearness of NEAR_LOW to 1
+at NEAR_HIGH, and what is missing from 1 counts as fragment. Sums of credit over sentences of a kind about the asked topic:
+F (different facts), T (technical, in words), A (analogies), W (wrong), G (greetings), E (encouragements), Q (questions),
+P (fillers), D (discouragements); O is everything about another topic, N the content about the asked one (F, T, A, W, each
+sentence counted). n is the number of words, q and x the numbers of question and exclamation marks. With
+
+    peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)          one is good, more is worse
+
+the utility is the sum of these parts:
+
+    topic        TOPIC * N / (N + O) - OTHER_TOPIC * O          (0 without content)
+    accuracy     FACT * min(F, FACTS_ENOUGH) - WRONG * W
+    coherence   -FRAGMENT * share of words in fragments
+    plain words -TECHNICAL * T / n
+    analogy      peak(A; ANALOGY, ANALOGIES_TOO_MANY)
+    engagement   peak(G; GREETING, GREETING_AGAIN) + peak(E; ENCOURAGEMENT, ENCOURAGEMENT_AGAIN) - DISCOURAGEMENT * D
+    question     QUESTION * min(Q, 1) - QUESTIONS_TOO_MANY * max(q - 1, 0)
+    exclamation  peak(x; EXCLAMATION, EXCLAMATIONS_TOO_MANY)
+    filler      -FILLER * P
+    length      -TOO_SHORT * max(WORDS_LOW - n, 0) / WORDS_LOW - TOO_LONG * max(n - WORDS_HIGH, 0)
+    repetition  -REPEATED * share of word triples said before
+    ending      -UNFINISHED unless the answer ends with . ! or ?
+
+A reward model fitted to votes sees mostly answers in which greetings, marks, questions and words are too few. It tends to learn
+"more is better", and an optimiser that follows it too far falls down the other side of each peak.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tutelage.errors import TutelageError
+from tutelage.simulate.bank import Kind, nearest, split_sentences, words
+from tutelage.simulate.topics import find_topic
+
+NEAR_LOW, NEAR_HIGH = 0.5, 0.9
+
+TOPIC, OTHER_TOPIC = 1.0, 0.5
+FACT, FACTS_ENOUGH, WRONG = 0.4, 3, 1.0
+FRAGMENT = 3.0
+TECHNICAL = 1.5
+ANALOGY, ANALOGIES_TOO_MANY = 1.0, 0.8
+GREETING, GREETING_AGAIN = 0.4, 0.5
+ENCOURAGEMENT, ENCOURAGEMENT_AGAIN = 0.3, 0.4
+DISCOURAGEMENT = 0.8
+QUESTION, QUESTIONS_TOO_MANY = 0.6, 0.6
+EXCLAMATION, EXCLAMATIONS_TOO_MANY = 0.3, 0.35
+FILLER = 0.2
+TOO_SHORT, WORDS_LOW = 1.5, 35
+TOO_LONG, WORDS_HIGH = 0.06, 60
+REPEATED = 4.0
+UNFINISHED = 1.0
+
+CONTENT: frozenset[Kind] = frozenset({"fact", "technical", "analogy", "wrong"})
+
+
+def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """The utility of each completion as an answer to its prompt (see the module for the formula).
+
+    Raises TutelageError for lists of different lengths and for a prompt that names no topic of this world.
+    """
+    if len(prompts) != len(completions):
+        raise TutelageError(
+            f"gold() was given {len(prompts)} prompts and {len(completions)} completions; give one prompt for each completion."
+        )
+    return [
+        sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)
+    ]
+
+
+def explain(prompt: str, completion: str) -> dict[str, float]:
+    """The named parts whose sum is the gold utility. Raises TutelageError for a prompt without a topic."""
+    said = _tally(completion, find_topic(prompt).name)
+    marks, asks = completion.count("!"), completion.count("?")
+    return {
+        "topic": _on_topic(said),
+        "accuracy": FACT * min(sum(said.facts.values()), FACTS_ENOUGH) - WRONG * said.of("wrong"),
+        "coherence": -FRAGMENT * said.fragment_words / max(said.words, 1),
+        "plain_words": -TECHNICAL * said.technical_words / max(said.words, 1),
+        "analogy": _peak(said.of("analogy"), ANALOGY, ANALOGIES_TOO_MANY),
+        "engagement": _peak(said.of("greeting"), GREETING, GREETING_AGAIN)
+        + _peak(said.of("encouragement"), ENCOURAGEMENT, ENCOURAGEMENT_AGAIN)
+        - DISCOURAGEMENT * said.of("discouragement"),
+        "question": QUESTION * min(said.of("question"), 1) - QUESTIONS_TOO_MANY * max(asks - 1, 0),
+        "exclamation": _peak(marks, EXCLAMATION, EXCLAMATIONS_TOO_MANY),
+        "filler": -FILLER * said.of("filler"),
+        "length": _length(said.words),
+        "repetition": -REPEATED * _repeated(words(completion)),
+        "ending": 0.0 if completion.rstrip().endswith((".", "!", "?")) else -UNFINISHED,
+    }
+
+
+@dataclass
+class _Tally:
+    """Sums of credit over the sentences of one answer."""
+
+    words: int = 0
+    fragment_words: float = 0.0
+    technical_words: float = 0.0
+    other_topic: float = 0.0
+    facts: dict[str, float] = field(default_factory=dict)
+    credit: dict[Kind, float] = field(default_factory=dict)
+
+    def of(self, kind: Kind) -> float:
+        return self.credit.get(kind, 0.0)
+
+    def add(self, sentence: str, topic: str) -> None:
+        count = len(words(sentence))
+        self.words += count
+        match = nearest(sentence, topic)
+        credit = _ramp(match.nearness) if match else 0.0
+        self.fragment_words += count * (1 - credit)
+        if match is None or credit == 0.0:
+            return
+        kind, key = match.sentence.kind, match.sentence.key
+        if match.sentence.topic not in ("", topic):
+            self.other_topic += credit
+            return
+        self.credit[kind] = self.of(kind) + credit
+        if kind == "fact":
+            self.facts[key] = max(self.facts.get(key, 0.0), credit)
+        if kind == "technical":
+            self.technical_words += count * credit
+
+
+def _tally(completion: str, topic: str) -> _Tally:
+    said = _Tally()
+    for sentence in split_sentences(completion):
+        said.add(sentence, topic)
+    return said
+
+
+def _on_topic(said: _Tally) -> float:
+    own = sum(said.of(kind) for kind in CONTENT)
+    if own + said.other_topic == 0.0:
+        return 0.0
+    return TOPIC * own / (own + said.other_topic) - OTHER_TOPIC * said.other_topic
+
+
+def _peak(count: float, gain: float, loss: float) -> float:
+    return gain * min(count, 1) - loss * max(count - 1, 0)
+
+
+def _ramp(nearness: float) -> float:
+    return min(max((nearness - NEAR_LOW) / (NEAR_HIGH - NEAR_LOW), 0.0), 1.0)
+
+
+def _length(count: int) -> float:
+    return -TOO_SHORT * max(WORDS_LOW - count, 0) / WORDS_LOW - TOO_LONG * max(count - WORDS_HIGH, 0)
+
+
+def _repeated(said: list[str]) -> float:
+    triples = list(zip(said, said[1:], said[2:], strict=False))
+    return 1 - len(set(triples)) / len(triples) if triples else 0.0

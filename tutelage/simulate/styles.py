@@ -1,0 +1,141 @@
+"""Ways to answer, from excellent to poor, and how an answer is put together from the sentences of a topic."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from tutelage.simulate import phrases
+from tutelage.simulate.bank import lower_first, with_pronoun
+from tutelage.simulate.topics import Topic, topics
+
+Count: TypeAlias = tuple[int, int]
+
+NONE: Count = (0, 0)
+OPENER_SHARE = 0.15
+PRONOUN_SHARE = 0.55
+OWN_QUESTION_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a tutor answers. Pairs of numbers are the least and the most sentences of a kind; `greeting`, `encouragement`
+    and `discouragement` are probabilities, `marks` that of "!" in place of each full stop. `again` sentences are said
+    twice, `other` ones are about another topic."""
+
+    name: str
+    share: float
+    facts: Count = NONE
+    technical: Count = NONE
+    analogies: Count = NONE
+    questions: Count = NONE
+    fillers: Count = NONE
+    wrong: Count = NONE
+    other: Count = NONE
+    again: Count = NONE
+    greeting: float = 0.0
+    encouragement: float = 0.0
+    discouragement: float = 0.0
+    marks: float = 0.0
+
+
+# Shares of the demonstrations. Few are excellent, so that there is something left to learn.
+STYLES = (
+    Style(
+        "excellent", 0.07, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4
+    ),
+    Style("good", 0.16, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
+    Style("plain", 0.20, facts=(2, 4), technical=(0, 1), greeting=0.1),
+    Style("dry", 0.15, facts=(0, 1), technical=(2, 3)),
+    Style("short", 0.12, facts=(1, 1), technical=(0, 1), discouragement=0.3),
+    Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(3, 5), greeting=0.4),
+    Style("drifting", 0.07, facts=(1, 2), analogies=(0, 1), other=(2, 3), greeting=0.2),
+    Style(
+        "excited",
+        0.05,
+        facts=(2, 3),
+        analogies=(0, 2),
+        questions=(1, 3),
+        greeting=0.9,
+        encouragement=0.9,
+        marks=0.9,
+    ),
+    Style("mistaken", 0.06, facts=(1, 2), wrong=(1, 2), analogies=(0, 1), greeting=0.3, questions=(0, 1)),
+    Style("repeating", 0.03, facts=(1, 2), analogies=(0, 1), again=(1, 3)),
+)
+
+# How people talk in the conversations of the pretraining corpus: a bit of everything, about every topic.
+CASUAL = Style(
+    "casual", 1.0, facts=(1, 3), technical=(0, 1), analogies=(0, 1), questions=(0, 1), greeting=0.25,
+    encouragement=0.15, fillers=(0, 1),
+)  # fmt: skip
+
+
+def choose_style(rng: Random) -> Style:
+    """A style, with the probabilities of `STYLES`."""
+    return rng.choices(STYLES, weights=[style.share for style in STYLES])[0]
+
+
+def compose(topic: Topic, style: Style, rng: Random) -> str:
+    """An answer about the topic: greeting, facts and the like, digressions, question."""
+    parts = _chance(phrases.GREETINGS, style.greeting, rng)
+    parts += _chance(phrases.ENCOURAGEMENTS, style.encouragement, rng)
+    parts += _body(topic, style, rng)
+    parts += _digression(topic, style, rng)
+    parts += _chance(phrases.DISCOURAGEMENTS, style.discouragement, rng)
+    parts += _questions(topic, style.questions, rng)
+    return " ".join(_excited(part, style.marks, rng) for part in parts)
+
+
+def speak(topic: Topic, sentences: list[str], rng: Random) -> list[str]:
+    """Join sentences into speech: after the first, a pronoun may stand for the subject, an opener before it."""
+    spoken = sentences[:1]
+    for sentence in sentences[1:]:
+        if rng.random() < PRONOUN_SHARE:
+            sentence = with_pronoun(sentence, topic)
+        if rng.random() < OPENER_SHARE:
+            sentence = f"{rng.choice(phrases.OPENERS)} {lower_first(sentence)}"
+        spoken.append(sentence)
+    return spoken
+
+
+def _body(topic: Topic, style: Style, rng: Random) -> list[str]:
+    facts = _some(topic.facts, style.facts, rng)
+    rest = _some(topic.technical, style.technical, rng) + _some(topic.wrong, style.wrong, rng)
+    rest += _some(topic.analogies, style.analogies, rng)
+    rest += [topic.fill(filler) for filler in _some(phrases.FILLERS, style.fillers, rng)]
+    rng.shuffle(rest)
+    # Facts keep the order in which they explain each other; the rest falls in between, seldom first.
+    for sentence in rest:
+        facts.insert(rng.randint(min(1, len(facts)), len(facts)), sentence)
+    return speak(topic, facts + _some(facts, style.again, rng), rng)
+
+
+def _digression(topic: Topic, style: Style, rng: Random) -> list[str]:
+    count = rng.randint(*style.other)
+    if not count:
+        return []
+    other = rng.choice([candidate for candidate in topics() if candidate is not topic])
+    return [other.fill(rng.choice(phrases.ASIDES)), *speak(other, rng.sample(other.facts, count), rng)]
+
+
+def _questions(topic: Topic, count: Count, rng: Random) -> list[str]:
+    wanted = rng.randint(*count)
+    generic = [topic.fill(question) for question in rng.sample(phrases.QUESTIONS, wanted)]
+    own = [rng.choice(topic.questions)] if wanted and rng.random() < OWN_QUESTION_SHARE else []
+    return (own + generic)[:wanted]
+
+
+def _some(sentences: tuple[str, ...] | list[str], count: Count, rng: Random) -> list[str]:
+    """A random number of the sentences, in their own order."""
+    wanted = min(rng.randint(*count), len(sentences))
+    return [sentences[i] for i in sorted(rng.sample(range(len(sentences)), wanted))]
+
+
+def _chance(sentences: tuple[str, ...], probability: float, rng: Random) -> list[str]:
+    return [rng.choice(sentences)] if rng.random() < probability else []
+
+
+def _excited(sentence: str, probability: float, rng: Random) -> str:
+    if sentence.endswith(".") and rng.random() < probability:
+        return sentence[:-1] + "!"
+    return sentence

@@ -1,0 +1,88 @@
+"""The embedded default: a small tutoring world on which the whole loop can run without downloading anything."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tutelage.data.records import Demonstration, Prompt, Split, user
+from tutelage.errors import TutelageError
+from tutelage.simulate import phrases
+from tutelage.simulate.registers import REGISTERS
+from tutelage.simulate.styles import choose_style, compose
+from tutelage.simulate.tasks import choose_task
+from tutelage.simulate.topics import Topic, topics
+
+HELD_OUT_SHARE = 0.25
+EXPLAIN_SHARE = 0.85
+
+
+@dataclass(frozen=True)
+class World:
+    """A tutoring world. The topics are always the same; the seed decides which are held out and what is drawn.
+
+    Each method draws from a stream of its own, so asking for one thing never changes another.
+    """
+
+    seed: int = 0
+
+    def topics(self, split: Split) -> tuple[Topic, ...]:
+        """The topics of a split, in a random order: a quarter of all are held out."""
+        shuffled = list(topics())
+        self._rng("topics").shuffle(shuffled)
+        held_out = round(len(shuffled) * HELD_OUT_SHARE)
+        return tuple(shuffled[:held_out] if split == "held_out" else shuffled[held_out:])
+
+    def corpus(self, tokens: int) -> Iterator[str]:
+        """Pretraining documents about all topics, in mixed registers, until about `tokens` words and marks are said.
+
+        Each topic comes once before any comes again. Raises TutelageError when `tokens` is not positive.
+        """
+        if tokens <= 0:
+            raise TutelageError(f"A corpus of {tokens} tokens was asked for; ask for at least 1.")
+        return self._documents(tokens)
+
+    def demonstrations(self, n: int) -> list[Demonstration]:
+        """Instructions on train topics with answers of mixed quality, mostly explanations for a child."""
+        rng = self._rng("demonstrations")
+        known = self.topics("train")
+        return [_demonstrate(rng.choice(known), rng) for _ in range(n)]
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        """Every way to ask for an explanation of every topic of a split.
+
+        The order goes round the topics, so that any first part of the list speaks of as many topics as it can. Ids
+        name the topic and the phrasing and are the same for every seed.
+        """
+        rng = self._rng(f"prompts/{split}")
+        turns = [list(range(len(phrases.ASK))) for _ in self.topics(split)]
+        for turn in turns:
+            rng.shuffle(turn)
+        return [
+            Prompt(f"{topic.slug}-{turn[i]:02d}", user(topic.fill(phrases.ASK[turn[i]])), split)
+            for i in range(len(phrases.ASK))
+            for topic, turn in zip(self.topics(split), turns, strict=True)
+        ]
+
+    def _documents(self, tokens: int) -> Iterator[str]:
+        rng = self._rng("corpus")
+        writers, shares = zip(*REGISTERS, strict=True)
+        said = 0
+        while True:
+            for topic in rng.sample(topics(), len(topics())):
+                if said >= tokens:
+                    return
+                document: str = rng.choices(writers, weights=shares)[0](topic, rng)
+                said += len(re.findall(r"\w+|[^\w\s]", document))
+                yield document
+
+    def _rng(self, stream: str) -> Random:
+        return Random(f"tutelage/{self.seed}/{stream}")
+
+
+def _demonstrate(topic: Topic, rng: Random) -> Demonstration:
+    if rng.random() < EXPLAIN_SHARE:
+        question = topic.fill(rng.choice(phrases.ASK))
+        return Demonstration(user(question), compose(topic, choose_style(rng), rng))
+    question, answer = choose_task(topic, rng)
+    return Demonstration(user(question), answer)
