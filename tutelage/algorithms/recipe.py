@@ -137,16 +137,14 @@ def prepare(
 
     `scored` is the whole batch: where several processes sample, gather it first. `greedy` holds one greedy
     response per prompt (see `needs_greedy`); `max_length` is the limit on response tokens, for a shaping
-    that measures against it. Returns the batch, the state with this batch in its running statistics, and
-    the metrics that arise here:
+    that measures against it. Returns the batch, the state with this batch in its running statistics, and the
+    metrics that arise here:
 
-    score/mean, score/std       the reward's own score
-    score/shaped                mean of what is trained on
+    score/mean, score/std       the reward's own score score/shaped                mean of what is trained on
     kl/reference                KL(sampler‖reference), nats per sequence, k1;  kl/reference_k3 the same by k3
-    penalty/coef                price of a nat in this batch
-    ended, length/mean          share of responses that ended by themselves; tokens per response
-    groups/dead                 share of prompts whose responses all got the same shaped score (with samples > 1)
-    advantage/mean, /std        of Ψ over tokens
+    penalty/coef                price of a nat in this batch ended, length/mean          share of responses
+    that ended by themselves; tokens per response groups/dead                 share of prompts whose
+    responses all got the same shaped score (with samples > 1) advantage/mean, /std        of Ψ over tokens
     value/explained_variance    of the critic's values against its targets, nan when the targets do not vary
     """
     if getattr(recipe.shaping, "normalise", "none") == "running":
@@ -206,11 +204,14 @@ def objective(
 
 
 def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> Tensor:
-    """coef · Σ w · value loss on these rows, to minimise; `value` is the critic's now, Float[B, R]. -> []"""
+    """Σ w · value loss on these rows, to minimise with the weight `critic.coef`. -> []
+
+    `value` is what the critic says now, Float[B, R].
+    """
     if recipe.critic is None or rows.value is None or rows.target is None:
         raise ValueError(f"{recipe.name} has nothing for a critic to fit.")
     loss = value_loss(value, rows.value, rows.target, recipe.critic.clip)
-    return recipe.critic.coef * torch.where(rows.mask, weight * loss, 0.0).sum()
+    return torch.where(rows.mask, weight * loss, 0.0).sum()
 
 
 def live_rows(recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None) -> Tensor:

@@ -1,0 +1,85 @@
+"""Natural-gradient steps (Kakade 2001) and the trust region of TRPO (Schulman et al. 2015), over flat
+vectors.
+
+    maximise g·d  subject to  ½ dᵀ F d ≤ δ        d = √(2δ / xᵀFx) x,   F x = g
+
+F is the Fisher matrix, the Hessian of KL(old‖π) at π = old; it appears only as the product v ↦ F v, never as
+a matrix.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]
+
+
+def conjugate_gradient(product: Product, g: Tensor, iterations: int, tolerance: float = 1e-10) -> Tensor:
+    """x with A x ≈ g for a symmetric positive definite A given by `product` (Hestenes & Stiefel 1952). [N]
+    -> [N]
+
+    Stops after `iterations` products, or when |A x − g|² has fallen below `tolerance` · |g|².
+    """
+    x = torch.zeros_like(g)
+    residual, direction = g.clone(), g.clone()
+    squared = residual @ residual
+    goal = tolerance * squared
+    for _ in range(iterations):
+        if squared <= goal:
+            break
+        a_direction = product(direction)
+        curvature = direction @ a_direction
+        if curvature <= 0:
+            break
+        length = squared / curvature
+        x = x + length * direction
+        residual = residual - length * a_direction
+        before, squared = squared, residual @ residual
+        direction = residual + (squared / before) * direction
+    return x
+
+
+def natural_direction(
+    product: Product, g: Tensor, *, max_kl: float, damping: float, iterations: int
+) -> Tensor:
+    """d = √(2δ / xᵀ(F + λI)x) x with (F + λI) x = g, so that ½ dᵀ(F + λI) d = δ = `max_kl`. [N] -> [N]
+
+    `product` is v ↦ F v without the damping λ. Counting the damping in the length is TRPO's own choice: the
+    KL of the step is below δ to second order. A gradient of 0 gives a step of 0.
+    """
+
+    def damped(v: Tensor) -> Tensor:
+        return product(v) + damping * v
+
+    x = conjugate_gradient(damped, g, iterations)
+    curvature = x @ damped(x)
+    return x * torch.where(curvature > 0, torch.sqrt(2 * max_kl / curvature.clamp(min=1e-30)), 0.0)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The share of the step that was taken (0 when none held) and what was measured there."""
+
+    share: float
+    gain: float
+    kl: float
+    tried: int
+
+
+def line_search(
+    evaluate: Callable[[float], tuple[float, float]], *, max_kl: float, backtracks: int, decay: float
+) -> Accepted:
+    """The largest share decayʲ of a step, j = 0 … backtracks, that raises the surrogate and keeps the KL.
+
+    `evaluate(share)` moves there and returns (rise of the surrogate over its value at 0, KL(old‖π)). A KL or
+    rise that is not finite is not accepted. Where nothing is, share is 0 and the caller puts the parameters
+    back.
+    """
+    for j in range(backtracks + 1):
+        share = decay**j
+        gain, kl = evaluate(share)
+        if gain > 0 and kl <= max_kl:  # false for nan
+            return Accepted(share, gain, kl, j + 1)
+    return Accepted(0.0, 0.0, 0.0, backtracks + 1)

@@ -1,0 +1,301 @@
+"""Losses over pairs of answers, from scores (a reward model) or from log-probabilities of whole answers (a
+policy).
+
+A label may be soft: with probability p the first answer is the better one, and the loss is p L(first,
+second) + (1 − p) L(second, first). So swapping a pair together with its label changes nothing, for every
+loss here.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+
+def bradley_terry(
+    chosen: Tensor, rejected: Tensor, p_chosen: Tensor | float = 1.0, margin: Tensor | float = 0.0
+) -> Tensor:
+    """− p log σ(c − r − margin) − (1 − p) log σ(r − c − margin) of two scores in nats. [B], [B] -> [B]
+
+    Bradley & Terry 1952 with soft labels; the margin is that of Llama 2 (Touvron et al. 2023).
+    """
+    ahead = chosen - rejected
+    return -p_chosen * logsigmoid(ahead - margin) - (1 - p_chosen) * logsigmoid(-ahead - margin)
+
+
+def dpo(
+    policy_margin: Tensor,
+    ref_margin: Tensor,
+    beta: float,
+    p_chosen: Tensor | float = 1.0,
+    margin: Tensor | float = 0.0,
+) -> Tensor:
+    """Bradley–Terry on the implied rewards β log(π / π_ref): Rafailov et al. 2023. [B], [B] -> [B]
+
+    `policy_margin` is log π(chosen) − log π(rejected) of whole answers, `ref_margin` the same under the
+    reference.
+    """
+    ahead = beta * (policy_margin - ref_margin)
+    return bradley_terry(ahead, torch.zeros_like(ahead), p_chosen, margin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """One side of a batch of pairs: what the policy and the reference say about whole answers."""
+
+    logp: Tensor  # Float[B], log π(answer | prompt), the sum over its tokens
+    length: Tensor  # Int[B], tokens of the answer
+    ref_logp: Tensor | None = None  # Float[B], the same under the reference
+
+    def log_ratio(self) -> Tensor:
+        """log π − log π_ref: the implied reward in units of 1/β. Float[B]"""
+        if self.ref_logp is None:
+            raise ValueError(
+                "This loss compares with the reference, but its log-probabilities were not given."
+            )
+        return self.logp - self.ref_logp
+
+    def per_token(self) -> Tensor:
+        """log π per token: the logarithm of the geometric mean of the tokens' probabilities. Float[B]"""
+        return self.logp / self.length.clamp(min=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerPairs:
+    """Two answers to each of B prompts, and what is known about which is better."""
+
+    chosen: Answers
+    rejected: Answers
+    p_chosen: Tensor | float = 1.0  # Float[B]
+    margin: Tensor | float = 0.0  # Float[B], nats asked between the implied rewards
+    drift: Tensor | float | None = None  # mean of log π − log π_ref over answers to *other* prompts (KTO)
+
+
+class PreferenceLoss(Protocol):
+    """Pairs -> loss of each, Float[B], to minimise.
+
+    `needs` holds "reference" where the reference's log-probabilities are used and "drift" where
+    `AnswerPairs.drift` is.
+    """
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor: ...
+
+
+NEEDS_REFERENCE = frozenset({"reference"})
+
+
+@dataclass(frozen=True)
+class Dpo:
+    """Direct preference optimisation (Rafailov et al. 2023): − log σ(β h − margin), h = log-ratio ahead −
+    behind.
+
+    `smoothing` = ε > 0 treats a share ε of the labels as flipped (cDPO, Mitchell 2023): the loss then has
+    its minimum at a finite margin instead of at infinity.
+    """
+
+    beta: float = 0.1
+    smoothing: float = 0.0
+    needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
+
+    def __post_init__(self) -> None:
+        _positive(self, beta=self.beta)
+        _below_half(self, self.smoothing)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        p = pairs.p_chosen * (1 - self.smoothing) + (1 - pairs.p_chosen) * self.smoothing
+        chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
+        return bradley_terry(self.beta * chosen, self.beta * rejected, p, pairs.margin)
+
+
+@dataclass(frozen=True)
+class RobustDpo:
+    """((1 − ε) L(pair) − ε L(flipped pair)) / (1 − 2ε): unbiased for the clean loss at flip rate ε
+    (Chowdhury 2024)."""
+
+    beta: float = 0.1
+    flips: float = 0.1
+    needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
+
+    def __post_init__(self) -> None:
+        _positive(self, beta=self.beta, flips=self.flips)
+        _below_half(self, self.flips)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        p = (pairs.p_chosen - self.flips) / (1 - 2 * self.flips)
+        chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
+        return bradley_terry(self.beta * chosen, self.beta * rejected, p, pairs.margin)
+
+
+@dataclass(frozen=True)
+class Ipo:
+    """(h − 1/(2β))² (Azar et al. 2023): pulls the log-ratio margin to a finite target, however certain the
+    label.
+
+    `per_token` divides each log-ratio by the answer's length, as the authors advise for text; False is the
+    paper.
+    """
+
+    beta: float = 0.1
+    per_token: bool = True
+    needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
+
+    def __post_init__(self) -> None:
+        _positive(self, beta=self.beta)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        h = self._ratio(pairs.chosen) - self._ratio(pairs.rejected)
+        target = 1 / (2 * self.beta) + pairs.margin
+        return pairs.p_chosen * (h - target) ** 2 + (1 - pairs.p_chosen) * (-h - target) ** 2
+
+    def _ratio(self, answers: Answers) -> Tensor:
+        ratio = answers.log_ratio()
+        return ratio / answers.length.clamp(min=1) if self.per_token else ratio
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """max(0, 1 + margin − β h): DPO with SLiC's hinge in place of the logistic (Liu et al. 2023, RSO)."""
+
+    beta: float = 0.1
+    needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
+
+    def __post_init__(self) -> None:
+        _positive(self, beta=self.beta)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        ahead = self.beta * (pairs.chosen.log_ratio() - pairs.rejected.log_ratio())
+        return _hinge(ahead, 1 + pairs.margin, pairs.p_chosen)
+
+
+@dataclass(frozen=True)
+class Slic:
+    """max(0, δ + margin − (log π(chosen) − log π(rejected))) − λ log π(chosen) / length (Zhao et al. 2023,
+    SLiC-HF).
+
+    No reference; the second term keeps the policy near the better answers.
+    """
+
+    delta: float = 1.0
+    imitation: float = 0.1
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        _positive(self, delta=self.delta)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        rank = _hinge(pairs.chosen.logp - pairs.rejected.logp, self.delta + pairs.margin, pairs.p_chosen)
+        return rank - self.imitation * _better(pairs, pairs.chosen.per_token(), pairs.rejected.per_token())
+
+
+@dataclass(frozen=True)
+class Kto:
+    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of each answer by itself; here both halves of a
+    pair.
+
+    λ_d (1 − σ(β (log-ratio − z))) for a desirable answer, λ_u (1 − σ(β (z − log-ratio))) for an undesirable
+    one, with z = max(0, mean log-ratio of answers to other prompts), held constant. Averaged over the two
+    halves.
+    """
+
+    beta: float = 0.1
+    desirable: float = 1.0
+    undesirable: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"reference", "drift"})
+
+    def __post_init__(self) -> None:
+        _positive(self, beta=self.beta, desirable=self.desirable, undesirable=self.undesirable)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        if pairs.drift is None:
+            raise ValueError("KTO measures against the drift of unrelated answers: AnswerPairs(drift=...).")
+        chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
+        p = pairs.p_chosen
+        first = p * self.one(chosen, True, pairs.drift) + (1 - p) * self.one(chosen, False, pairs.drift)
+        second = p * self.one(rejected, False, pairs.drift) + (1 - p) * self.one(rejected, True, pairs.drift)
+        return (first + second) / 2
+
+    def one(self, log_ratio: Tensor, good: bool, drift: Tensor | float) -> Tensor:
+        """The loss of unpaired answers that are all desirable or all undesirable. Float[B] -> Float[B]"""
+        z = torch.as_tensor(drift).detach().clamp(min=0)
+        if good:
+            return self.desirable * torch.sigmoid(self.beta * (z - log_ratio))
+        return self.undesirable * torch.sigmoid(self.beta * (log_ratio - z))
+
+
+@dataclass(frozen=True)
+class Orpo:
+    """− log π(chosen) / length − λ log σ(log odds(chosen) − log odds(rejected)) (Hong et al. 2024); no
+    reference.
+
+    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities.
+    """
+
+    coef: float = 0.1
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        _positive(self, coef=self.coef)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        chosen, rejected = pairs.chosen.per_token(), pairs.rejected.per_token()
+        odds = bradley_terry(_log_odds(chosen), _log_odds(rejected), pairs.p_chosen, pairs.margin)
+        return self.coef * odds - _better(pairs, chosen, rejected)
+
+
+@dataclass(frozen=True)
+class SimPo:
+    """− log σ(β (log π(chosen)/length − log π(rejected)/length) − γ) (Meng et al. 2024): no reference, no
+    length bias.
+
+    `gap` is the paper's γ/β, the margin asked per unit of β.
+    """
+
+    beta: float = 2.0
+    gap: float = 0.5
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        _positive(self, beta=self.beta)
+
+    def __call__(self, pairs: AnswerPairs) -> Tensor:
+        chosen, rejected = self.beta * pairs.chosen.per_token(), self.beta * pairs.rejected.per_token()
+        return bradley_terry(chosen, rejected, pairs.p_chosen, self.beta * self.gap + pairs.margin)
+
+
+PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {
+    "dpo": Dpo(),
+    "cdpo": Dpo(smoothing=0.1),
+    "robust": RobustDpo(),
+    "ipo": Ipo(),
+    "hinge": Hinge(),
+    "slic": Slic(),
+    "kto": Kto(),
+    "orpo": Orpo(),
+    "simpo": SimPo(),
+}
+"""Losses by the name that `tutelage dpo --loss` takes."""
+
+
+def _hinge(ahead: Tensor, asked: Tensor | float, p_chosen: Tensor | float) -> Tensor:
+    return p_chosen * torch.relu(asked - ahead) + (1 - p_chosen) * torch.relu(asked + ahead)
+
+
+def _better(pairs: AnswerPairs, chosen: Tensor, rejected: Tensor) -> Tensor:
+    return pairs.p_chosen * chosen + (1 - pairs.p_chosen) * rejected
+
+
+def _log_odds(logp: Tensor) -> Tensor:
+    return logp - torch.log(-torch.expm1(logp))
+
+
+def _positive(piece: object, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{type(piece).__name__}: {name} must be above 0, not {number}.")
+
+
+def _below_half(piece: object, share: float) -> None:
+    if not 0 <= share < 0.5:
+        raise ValueError(f"{type(piece).__name__}: a share of flipped labels is below one half, not {share}.")
