@@ -1,0 +1,134 @@
+"""From votes to labels: what the raters probably think of each pair, each rater counted by reliability.
+
+P(a is better) is the posterior of the one-coin model of Dawid and Skene (`stats.reliability`): golds enter with their
+answer, a single vote counts as its rater's reliability, and what a stated strength is worth is learnt from the pairs
+that two raters judged (`stats.strength`). Ties and both-bad say nothing about which is better; they are counted beside.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tutelage.errors import TutelageError
+from tutelage.people.answers import LETTERS
+from tutelage.people.store.judgements import Vote
+from tutelage.stats.reliability import Reliability, one_coin
+from tutelage.stats.strength import strength_scale
+from tutelage.stats.votes import Floats, Votes
+
+_SIDES = ("a", "b")
+
+
+@dataclass(frozen=True)
+class PairVote:
+    """One rater about responses `first` and `second` (canonical indices) of an item: `a` means the first is better."""
+
+    item: str
+    first: int
+    second: int
+    rater: str
+    verdict: str
+    strength: int
+
+
+@dataclass(frozen=True)
+class Label:
+    """What is known about a pair: P(first is better), the votes by verdict, and the mean strength in favour of the
+    first (negative where the second was found better)."""
+
+    item: str
+    first: int
+    second: int
+    p_first: float
+    counts: dict[str, int]
+    strength: float
+
+    @property
+    def kind(self) -> str:
+        """`decided`, `tie` or `both_bad`: the last two only with more votes than all the others."""
+        sides = self.counts["a"] + self.counts["b"]
+        if self.counts["both_bad"] > sides + self.counts["tie"]:
+            return "both_bad"
+        return "tie" if self.counts["tie"] > sides or not sides else "decided"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of all pairs, and how reliable the model found each rater (by name)."""
+
+    labels: tuple[Label, ...]
+    accuracy: dict[str, float]
+    interval: dict[str, tuple[float, float]]
+    strength_agreement: tuple[float, ...]
+
+
+def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
+    """The pairs that votes speak about: a pair itself, or every pair of a ranking."""
+    for vote in votes:
+        if vote.verdict == "skip":
+            continue
+        if not vote.ranking:
+            yield PairVote(vote.item, 0, 1, vote.rater, vote.verdict, vote.strength)
+            continue
+        for first in range(len(vote.ranking)):
+            for second in range(first + 1, len(vote.ranking)):
+                ahead = vote.ranking[second] - vote.ranking[first]
+                verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
+                yield PairVote(vote.item, first, second, vote.rater, verdict, min(abs(ahead), 3))
+
+
+def aggregate(votes: Sequence[Vote], gold: dict[str, str], *, use_strength: bool = True) -> Labels:
+    """Label every pair that these votes speak about. `gold` gives the known answers by item.
+
+    Without two votes on any pair, or where raters agree no more than chance, strength is left out of account: nothing
+    could calibrate it.
+    """
+    pairs = list(pair_votes(votes))
+    decided = [pair for pair in pairs if pair.verdict in _SIDES]
+    coded = Votes.of(
+        [_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], _SIDES
+    )
+    if len(coded) != len(decided):
+        raise TutelageError(
+            "A rater has two votes in force on one pair; leave repeats out before aggregating."
+        )
+    known = np.array(
+        [_SIDES.index(gold[name]) if gold.get(name) in _SIDES else -1 for name in coded.items], dtype=int
+    )
+    weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
+    fitted = one_coin(coded, known, weight=weight)
+    return Labels(
+        tuple(_labels(pairs, coded, fitted)),
+        dict(zip(coded.raters, fitted.accuracy.tolist(), strict=True)),
+        dict(zip(coded.raters, zip(fitted.low.tolist(), fitted.high.tolist(), strict=True), strict=True)),
+        agreement,
+    )
+
+
+def _name(pair: PairVote) -> str:
+    whole = (pair.first, pair.second) == (0, 1)
+    return pair.item if whole else f"{pair.item}\x1f{LETTERS[pair.first]}{LETTERS[pair.second]}"
+
+
+def _strength_weights(votes: Votes, decided: Sequence[PairVote]) -> tuple[Floats | None, tuple[float, ...]]:
+    strength = np.array([pair.strength for pair in decided], dtype=np.int64)
+    try:
+        scale = strength_scale(votes, strength)
+    except TutelageError:
+        return None, ()
+    return scale.weights(strength), tuple(scale.agreement.tolist())
+
+
+def _labels(pairs: Sequence[PairVote], votes: Votes, fitted: Reliability) -> Iterator[Label]:
+    p_first = dict(zip(votes.items, fitted.posterior[:, 0].tolist(), strict=True))
+    grouped: dict[str, list[PairVote]] = {}
+    for pair in pairs:
+        grouped.setdefault(_name(pair), []).append(pair)
+    for name, about in grouped.items():
+        counts = {
+            verdict: sum(p.verdict == verdict for p in about) for verdict in ("a", "b", "tie", "both_bad")
+        }
+        signed = sum(p.strength if p.verdict == "a" else -p.strength for p in about if p.verdict in _SIDES)
+        strength = signed / max(1, counts["a"] + counts["b"])
+        yield Label(about[0].item, about[0].first, about[0].second, p_first.get(name, 0.5), counts, strength)

@@ -1,0 +1,1 @@
+"""The database: the only SQL of the project lives in this package."""

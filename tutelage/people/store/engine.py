@@ -1,0 +1,195 @@
+"""An opened database: reading, writing, the clock, and the few settings that make SQLite safe with many raters.
+
+SQLite, measured with 12 concurrent raters: a transaction that begins as a reader and then writes fails at once with
+"database is locked" whatever the timeout is; begun with `BEGIN IMMEDIATE` it waits its turn and never fails. The
+timeout has to be set before the switch to write-ahead logging, which itself needs a lock. `synchronous=FULL` makes
+every commit reach the disk, so that a vote that was acknowledged survives a power cut.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+
+Clock: TypeAlias = Callable[[], float]
+BUSY_SECONDS = 30
+
+
+class Unavailable(TutelageError):
+    """The database cannot be written just now (locked, full, gone). Nothing was saved; the same request may be
+    sent again later."""
+
+
+class Store:
+    """An open database. Threads may share it; `clock` gives seconds since the epoch.
+
+    `hints` is scratch memory of the search for a rater's next item (see `assign`): losing it costs time, never
+    correctness.
+    """
+
+    def __init__(self, engine: sa.Engine, clock: Clock = time.time) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.hints: dict[tuple[int, int], int] = {}
+        self._writer = engine.execution_options(tutelage_write=True)
+
+    @property
+    def sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @property
+    def path(self) -> Path | None:
+        """The database file, or None where the database is a server."""
+        name = self.engine.url.database
+        return Path(name).resolve() if self.sqlite and name else None
+
+    @property
+    def address(self) -> str:
+        """Where the data are, for people to read: an absolute path, or the server's URL without its password."""
+        return str(self.path) if self.path else self.engine.url.render_as_string(hide_password=True)
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self.clock() * 1000)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """One consistent look at the data; never waits for writers."""
+        with self._translated(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """One transaction: committed and on the disk when the block ends, or nothing at all.
+
+        Raises:
+            Unavailable: the database stayed locked by another process, or the disk is full.
+        """
+        with self._translated(), self._writer.connect() as connection, connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.IntegrityError:
+            raise
+        except sa.exc.DBAPIError as error:
+            raise explained(error, self.address) from error
+
+
+def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
+    """The driver's complaint as a sentence for people, or the error itself where it is a defect of ours."""
+    text = str(error.orig)
+    if "locked" in text or "busy" in text:
+        return Unavailable(
+            f"The database {address} has been locked by another process for more than {BUSY_SECONDS} seconds; "
+            "nothing was saved. Close the program that holds it and send the request again."
+        )
+    if "full" in text or "disk I/O" in text or "No space left" in text:
+        return Unavailable(
+            f"The disk under {address} is full or failing ({text}); nothing was saved. Free some space."
+        )
+    if "malformed" in text or "not a database" in text:
+        return Unavailable(
+            f"The database {address} is damaged ({text}); nothing was saved. Restore its backup."
+        )
+    if isinstance(error, sa.exc.OperationalError) and error.connection_invalidated:
+        return Unavailable(f"The connection to {address} was lost ({text.strip()}); nothing was saved.")
+    return error
+
+
+def connect(url: str) -> sa.Engine:
+    """An engine for `url`: a path or `sqlite:///path`, or `postgresql://…`, with the settings above.
+
+    Raises:
+        TutelageError: another kind of database, or a driver that is not installed.
+    """
+    parsed = sa.make_url(url if "://" in url else f"sqlite:///{url}")
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() == "sqlite":
+        if not parsed.database or parsed.database == ":memory:":
+            raise TutelageError(
+                "A study needs a file to live in; a database in memory would lose every vote. Name a path."
+            )
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if parsed.drivername != "postgresql+psycopg":
+        raise TutelageError(
+            f"{parsed.drivername} is not supported: give a path (SQLite) or a postgresql:// URL."
+        )
+    try:
+        return sa.create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise TutelageError(
+            "PostgreSQL needs the driver psycopg: pip install 'tutelage[postgres]'."
+        ) from error
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the begin event says BEGIN, not the driver
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout={BUSY_SECONDS * 1000}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("tutelage_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMapping:
+    """The row, locked until the transaction ends (SQLite has locked everything already).
+
+    Raises:
+        TutelageError: there is no such row.
+    """
+    query = sa.select(table).where(table.c.id == row_id).with_for_update()
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise TutelageError(f"There is no {table.name} {row_id} in this database.")
+    return row
+
+
+def record_event(
+    connection: sa.Connection,
+    study_id: int | None,
+    at: int,
+    actor: str,
+    action: str,
+    subject: str,
+    **detail: object,
+) -> int:
+    """Write one line of the audit trail; returns its number."""
+    row = {"study_id": study_id, "at": at, "actor": actor, "action": action, "subject": subject}
+    row["detail"] = json.dumps(detail, ensure_ascii=False, sort_keys=True)
+    return inserted(connection, schema.event, row)
+
+
+def inserted(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> int:
+    """Insert one row; returns its id."""
+    result = connection.execute(table.insert().values(**row))
+    key = result.inserted_primary_key
+    assert key is not None
+    return int(key[0])

@@ -1,0 +1,169 @@
+"""Who answers: people, model judges and simulated raters, all through the same rows."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Store, inserted, lock, record_event
+
+RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
+Role: TypeAlias = Literal["rater", "owner"]
+RaterState: TypeAlias = Literal["training", "active", "paused"]
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """Counts over a rater's latest answers. `left_chosen` and `right_chosen` are by display, `longer_chosen` and
+    `shorter_chosen` by characters; golds and repeats are counted when answered with a side; `active_ms` sums the
+    `timed` answers that carry a time."""
+
+    answered: int = 0
+    skipped: int = 0
+    left_chosen: int = 0
+    right_chosen: int = 0
+    ties: int = 0
+    longer_chosen: int = 0
+    shorter_chosen: int = 0
+    gold_seen: int = 0
+    gold_right: int = 0
+    repeat_seen: int = 0
+    repeat_same: int = 0
+    flagged: int = 0
+    timed: int = 0
+    active_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Rater:
+    """A rater of one study. `quota` limits the answers asked for; `excluded` is the reason why this rater's votes do
+    not count at present; `consented` and `seen` are milliseconds since the epoch."""
+
+    id: int
+    study_id: int
+    name: str
+    kind: RaterKind
+    role: Role
+    state: RaterState
+    detail: Mapping[str, object]
+    quota: int | None
+    consented: int | None
+    excluded: str | None
+    created: int
+    seen: int | None
+    tallies: Tallies
+
+
+def add_rater(
+    store: Store,
+    study_id: int,
+    name: str,
+    *,
+    kind: RaterKind = "human",
+    role: Role = "rater",
+    quota: int | None = None,
+    training: bool = False,
+    detail: Mapping[str, object] | None = None,
+    actor: str = "owner",
+) -> Rater:
+    """Add a rater. With `training` the study's training items come first. `detail` describes a model judge or a
+    simulated rater (model, hash of the prompt, …).
+
+    Raises:
+        TutelageError: the name is empty or taken.
+    """
+    now = store.now()
+    with store.write() as connection:
+        study = lock(connection, schema.study, study_id)
+        raters = schema.rater
+        taken = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.name == name)
+        if not name.strip() or connection.scalar(taken) is not None:
+            raise TutelageError(
+                f"A rater of '{study['name']}' cannot be named '{name}': the name is empty or taken."
+            )
+        row = {
+            "study_id": study_id, "name": name, "kind": kind, "role": role, "quota": quota, "created": now,
+            "state": "training" if training else "active",
+            "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
+        }  # fmt: skip
+        rater_id = inserted(connection, raters, row)
+        record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
+        return rater_from(lock(connection, raters, rater_id))
+
+
+def get_rater(store: Store, rater_id: int) -> Rater:
+    """Raises TutelageError where there is no such rater."""
+    with store.read() as connection:
+        row = (
+            connection.execute(sa.select(schema.rater).where(schema.rater.c.id == rater_id))
+            .mappings()
+            .one_or_none()
+        )
+    if row is None:
+        raise TutelageError(f"There is no rater {rater_id} in {store.address}.")
+    return rater_from(row)
+
+
+def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
+    """The rater of that name, or None."""
+    raters = schema.rater
+    query = sa.select(raters).where(raters.c.study_id == study_id, raters.c.name == name)
+    with store.read() as connection:
+        row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else rater_from(row)
+
+
+def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
+    """All raters of a study, in the order they came."""
+    query = sa.select(schema.rater).where(schema.rater.c.study_id == study_id).order_by(schema.rater.c.id)
+    with store.read() as connection:
+        return tuple(rater_from(row) for row in connection.execute(query).mappings())
+
+
+def change_rater(
+    store: Store,
+    rater_id: int,
+    *,
+    state: RaterState,
+    quota: int | None = None,
+    why: str = "",
+    actor: str = "owner",
+) -> Rater:
+    """Pause a rater, let one go on, or change what is asked of one."""
+    with store.write() as connection:
+        before = lock(connection, schema.rater, rater_id)
+        change = schema.rater.update().where(schema.rater.c.id == rater_id)
+        connection.execute(change.values(state=state, quota=quota))
+        record_event(
+            connection,
+            before["study_id"],
+            store.now(),
+            actor,
+            f"rater_{state}",
+            before["name"],
+            why=why,
+            quota=quota,
+        )
+        return rater_from(lock(connection, schema.rater, rater_id))
+
+
+def consent(store: Store, rater_id: int) -> None:
+    """Note that the rater has read what the study does with the answers, and agrees."""
+    now = store.now()
+    with store.write() as connection:
+        row = lock(connection, schema.rater, rater_id)
+        connection.execute(schema.rater.update().where(schema.rater.c.id == rater_id).values(consented=now))
+        record_event(connection, row["study_id"], now, row["name"], "consent", row["name"])
+
+
+def rater_from(row: sa.RowMapping) -> Rater:
+    """The value of a row of the table `rater`."""
+    return Rater(
+        row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
+        row["quota"], row["consented"], row["excluded"], row["created"], row["seen"],
+        Tallies(**{name: row[name] for name in schema.TALLIES}),
+    )  # fmt: skip

@@ -1,0 +1,234 @@
+"""Studies, what they ask, and how they are run.
+
+What a rater sees (question, scale, criteria, guidelines) is versioned: changing it makes a new version, and every
+judgement names the version it was made under. How the work is shared out (overlap, rates, policy) may change at any
+time without a new version; both leave an event.
+"""
+
+import hashlib
+import json
+import secrets
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Store, inserted, lock, record_event
+
+Kind: TypeAlias = Literal["pair", "ranking"]
+State: TypeAlias = Literal["open", "paused", "closed"]
+Policy: TypeAlias = Literal["finish_first", "random", "priority"]
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """What raters are asked. `scale` is the greatest strength on the bar: 3 for seven points, 1 for plain better or
+    worse; `criteria` are the rows below the overall verdict; `guidelines` is Markdown."""
+
+    question: str = "Which response is better?"
+    scale: int = 3
+    criteria: tuple[str, ...] = ()
+    guidelines: str = ""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is shared out. `overlap` raters per item; `policy` says which item is asked next (see `assign`);
+    `gold_rate` and `repeat_rate` are the shares of questions with a known answer and of questions asked again with
+    swapped sides; `training_pass` is the share of training items to get right; a question is reserved for
+    `lease_seconds`."""
+
+    overlap: int = 2
+    policy: Policy = "finish_first"
+    gold_rate: float = 0.05
+    repeat_rate: float = 0.04
+    training_pass: float = 0.8
+    lease_seconds: int = 900
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.overlap <= 100:
+            raise TutelageError(f"overlap is {self.overlap}; each item needs between 1 and 100 raters.")
+        if self.policy not in ("finish_first", "random", "priority"):
+            raise TutelageError(f"policy is '{self.policy}'; it is finish_first, random or priority.")
+        if self.gold_rate < 0 or self.repeat_rate < 0 or self.gold_rate + self.repeat_rate > 0.5:
+            raise TutelageError(
+                f"gold_rate {self.gold_rate} and repeat_rate {self.repeat_rate} must not be negative "
+                "nor together take more than half of the questions."
+            )
+        if not 0 <= self.training_pass <= 1:
+            raise TutelageError(f"training_pass is {self.training_pass}; it is a share between 0 and 1.")
+        if self.lease_seconds < 1:
+            raise TutelageError(
+                f"lease_seconds is {self.lease_seconds}; a reservation lasts at least a second."
+            )
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it is now. `secret` keys the order of sides; it never leaves the server."""
+
+    id: int
+    name: str
+    kind: Kind
+    state: State
+    secret: str
+    plan: Plan
+    version: int
+    version_id: int
+    presentation: Presentation
+    created: int
+
+
+def create_study(
+    store: Store,
+    name: str,
+    *,
+    kind: Kind = "pair",
+    presentation: Presentation | None = None,
+    plan: Plan | None = None,
+    actor: str = "owner",
+) -> Study:
+    """Make a study. Names are unique in a database.
+
+    Raises:
+        TutelageError: the name is empty or taken, or the kind unknown.
+    """
+    if not name.strip():
+        raise TutelageError("A study needs a name.")
+    if kind not in ("pair", "ranking"):
+        raise TutelageError(f"A study is of kind pair or ranking, not '{kind}'.")
+    plan, now = plan or Plan(), store.now()
+    with store.write() as connection:
+        if connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == name)) is not None:
+            raise TutelageError(
+                f"There is already a study '{name}' in {store.address}; open it or choose another name."
+            )
+        row = {"name": name, "kind": kind, "secret": secrets.token_hex(32), "created": now, **asdict(plan)}
+        study_id = inserted(connection, schema.study, row)
+        _add_version(connection, study_id, 1, presentation or Presentation(), now)
+        record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
+        return load_study(connection, study_id)
+
+
+def open_study(store: Store, name: str | None = None) -> Study:
+    """The study of that name, or the only one there is.
+
+    Raises:
+        TutelageError: no such study, or several and no name.
+    """
+    names = list_studies(store)
+    if name is None and len(names) != 1:
+        raise TutelageError(
+            f"{store.address} holds {len(names)} studies ({', '.join(names) or 'none'}); name one of them."
+        )
+    if name is not None and name not in names:
+        raise TutelageError(
+            f"There is no study '{name}' in {store.address}; it holds {', '.join(names) or 'none'}."
+        )
+    with store.read() as connection:
+        wanted = name if name is not None else names[0]
+        study_id = connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == wanted))
+        assert study_id is not None
+        return load_study(connection, study_id)
+
+
+def list_studies(store: Store) -> tuple[str, ...]:
+    """The names of all studies, oldest first."""
+    with store.read() as connection:
+        return tuple(connection.scalars(sa.select(schema.study.c.name).order_by(schema.study.c.id)))
+
+
+def load_study(connection: sa.Connection, study_id: int) -> Study:
+    """The study as this transaction sees it."""
+    versions = schema.study_version
+    query = (
+        sa.select(schema.study, versions.c.number, versions.c.id.label("version_id"), versions.c.question)
+        .add_columns(versions.c.scale, versions.c.criteria, versions.c.guidelines)
+        .join(versions, versions.c.study_id == schema.study.c.id)
+        .where(schema.study.c.id == study_id)
+        .order_by(versions.c.number.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise TutelageError(f"There is no study {study_id} in this database.")
+    plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
+    presentation = Presentation(
+        row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"]
+    )
+    return Study(
+        row["id"], row["name"], row["kind"], row["state"], row["secret"], plan, row["number"], row["version_id"],
+        presentation, row["created"],
+    )  # fmt: skip
+
+
+def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
+    """Ask differently from now on: a new version, unless nothing changed. Questions that are already on a rater's
+    screen are answered under the version that was shown."""
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        before = load_study(connection, study_id)
+        if before.presentation == presentation:
+            return before
+        _add_version(connection, study_id, before.version + 1, presentation, store.now())
+        detail = {"version": before.version + 1, "sha256": presentation.sha256}
+        record_event(connection, study_id, store.now(), actor, "study_version", before.name, **detail)
+        return load_study(connection, study_id)
+
+
+def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> Study:
+    """Share the work out differently from now on. A new overlap moves the target of every item without one of its
+    own; items that are already beyond it stay as they are."""
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        before = load_study(connection, study_id)
+        connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(**asdict(plan)))
+        if plan.overlap != before.plan.overlap:
+            _retarget(connection, study_id, plan.overlap, store.now())
+        changed = {name: value for name, value in asdict(plan).items() if getattr(before.plan, name) != value}
+        record_event(connection, study_id, store.now(), actor, "plan_changed", before.name, **changed)
+        return load_study(connection, study_id)
+
+
+def set_state(store: Store, study_id: int, state: State, *, actor: str = "owner") -> Study:
+    """Open, pause or close the study. A paused study asks nothing new but keeps every answer that still arrives."""
+    if state not in ("open", "paused", "closed"):
+        raise TutelageError(f"A study is open, paused or closed, not '{state}'.")
+    with store.write() as connection:
+        row = lock(connection, schema.study, study_id)
+        connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(state=state))
+        record_event(
+            connection, study_id, store.now(), actor, f"study_{state}", row["name"], before=row["state"]
+        )
+        return load_study(connection, study_id)
+
+
+def _add_version(
+    connection: sa.Connection, study_id: int, number: int, presentation: Presentation, now: int
+) -> None:
+    if presentation.scale not in (1, 2, 3):
+        raise TutelageError(f"scale is {presentation.scale}; the greatest strength is 1, 2 or 3.")
+    row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
+    row |= asdict(presentation) | {"criteria": json.dumps(presentation.criteria, ensure_ascii=False)}
+    inserted(connection, schema.study_version, row)
+
+
+def _retarget(connection: sa.Connection, study_id: int, overlap: int, now: int) -> None:
+    items = schema.item
+    mine = sa.and_(items.c.study_id == study_id, items.c.pool == "production")
+    least = sa.case((items.c.second == 1, max(overlap, 2)), else_=overlap)
+    connection.execute(items.update().where(mine, items.c.overlap.is_(None)).values(target=least))
+    connection.execute(items.update().where(mine).values(room=room_left(), touched=now))
+
+
+def room_left() -> sa.ColumnElement[int]:
+    """How many more raters an item may be given to: its target, less what was answered and what is reserved."""
+    items = schema.item
+    left = items.c.target - items.c.answered - items.c.leased
+    return sa.case((items.c.excluded.is_not(None), 0), (left < 0, 0), else_=left)
