@@ -14,7 +14,8 @@ SYSTEM = ("system", "system_prompt")
 
 
 def asked(column: str, context: str | None = None) -> Ask:
-    """A user turn from one column, with the context column after an empty line, under the system text if there is one."""
+    """A user turn from one column, with the context column after an empty line, under the system text if there is
+    one."""
 
     def ask(values: Values) -> Messages:
         extra = optional_text(values, context) if context else ""

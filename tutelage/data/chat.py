@@ -9,10 +9,8 @@ A tokenizer with a chat template speaks through it. One without gets the plain f
     Assistant:
 
 whose response is a space, the text and the end token. Prompt and response are tokenised apart, so the boundary between
-them is a token boundary by construction, and the same in training as in sampling. Text typed by people is only ever text:
-a special token spelled out in a message does not become that token.
-
-Tokenizers are duck-typed (transformers' interface); this module does not import transformers.
+them is a token boundary by construction, and the same in training as in sampling. Text typed by people is only ever
+text: a special token spelled out in a message does not become that token.
 """
 
 import re
@@ -21,48 +19,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tutelage.data.records import Message, Messages
+from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, encode_text, facts
 from tutelage.errors import TutelageError
 
 NAMES: Mapping[str, str] = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 STOP_STRINGS = ("\nUser:",)
 """In the plain form a model may go on and write the next question itself; an answer ends where that begins."""
-
-
-class Token(Protocol):
-    """An entry of `added_tokens_decoder`."""
-
-    content: str
-    special: bool
-
-
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used here."""
-
-    chat_template: object
-    bos_token_id: int | None
-    eos_token_id: int | None
-    pad_token_id: int | None
-
-    @property
-    def added_tokens_decoder(self) -> Mapping[int, Token]: ...
-
-    def encode(
-        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = ...
-    ) -> list[int]: ...
-
-    def decode(
-        self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
-    ) -> str: ...
-
-    def apply_chat_template(
-        self,
-        conversation: list[dict[str, str]],
-        *,
-        tokenize: bool,
-        add_generation_prompt: bool,
-        enable_thinking: bool,
-    ) -> str: ...
 
 
 def has_template(tokenizer: Tokenizer) -> bool:
@@ -114,26 +77,27 @@ def _through_template(messages: Messages, tokenizer: Tokenizer, *, add_generatio
 def encode(messages: Messages, response: str | None, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """(prompt ids, response ids). The response ids end with the end token; they are [] when `response` is None.
 
-    A prompt is never without tokens: where there are no messages it is the token that starts a text (or, for want of one,
-    the one that ends it), so that the first token of the response is predicted from something.
+    A prompt is never without tokens: where there are no messages it is the token that starts a text (or, for want of
+    one, the one that ends it), so that the first token of the response is predicted from something.
 
-    Raises TutelageError when there is no end token, or when the chat template writes a finished conversation so that it
-    does not begin with the prompt, or changes the response: then no boundary between the two would be true.
+    Raises TutelageError when there is no end token, or when the chat template writes a finished conversation so that
+    it does not begin with the prompt, or changes the response: then no boundary between the two would be true.
     """
     if has_template(tokenizer) and messages:
         return _encode_through_template(messages, response, tokenizer)
-    prompt = start_ids(tokenizer) + _as_text(render_prompt(messages, tokenizer), tokenizer)
+    known = facts(tokenizer)
+    prompt = [*known.start, *encode_text(render_prompt(messages, tokenizer), tokenizer)]
     prompt = prompt or [_start_of_nothing(tokenizer)]
     if response is None:
         return prompt, []
-    lead = _lead(response, tokenizer) if messages else ""
-    return prompt, [*_as_text(lead + response, tokenizer), plain_end_id(tokenizer)]
+    lead = "" if not messages or known.leads or response[:1].isspace() else " "
+    return prompt, [*encode_text(lead + response, tokenizer), plain_end_id(tokenizer)]
 
 
 def _encode_through_template(
     messages: Messages, response: str | None, tokenizer: Tokenizer
 ) -> tuple[list[int], list[int]]:
-    guard = _Guard.of(tokenizer)
+    guard = _Guard(tokenizer)
     asked = tuple(Message(turn.role, guard.hide(turn.content)) for turn in messages)
     prompt = render_prompt(asked, tokenizer)
     if response is None:
@@ -146,18 +110,18 @@ def _encode_through_template(
 def _split_answer(prompt: str, asked: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """(what the template writes after the prompt up to the end of the answer, what it writes after the answer)."""
     whole = _through_template(
-        (*asked, Message("assistant", answer + _END)), tokenizer, add_generation_prompt=False
+        (*asked, Message("assistant", answer + END)), tokenizer, add_generation_prompt=False
     )
     if not whole.startswith(prompt):
         same = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(whole))
         raise TutelageError(
             "The chat template writes an answered conversation differently from the prompt it asks for: after "
             f"{prompt[max(0, same - 20) : same]!r} the prompt goes on with {prompt[same : same + 20]!r}, the answered "
-            f"conversation with {whole[same : same + 20]!r}. Give the tokenizer a chat_template whose generation prompt "
-            "is the beginning of the assistant's turn, or none at all to use the User:/Assistant: form."
+            f"conversation with {whole[same : same + 20]!r}. Give the tokenizer a chat_template whose generation "
+            "prompt is the beginning of the assistant's turn, or none at all to use the User:/Assistant: form."
         )
-    body, _, ending = whole[len(prompt) :].partition(_END)
-    if answer.strip() not in body or _END not in whole:
+    body, _, ending = whole[len(prompt) :].partition(END)
+    if answer.strip() not in body or END not in whole:
         raise TutelageError(
             f"The chat template changes the text of the answer {answer[:40]!r}, so it cannot be trained on as written; "
             "give the tokenizer a chat_template that writes the content as it is."
@@ -166,74 +130,42 @@ def _split_answer(prompt: str, asked: Messages, answer: str, tokenizer: Tokenize
 
 
 def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
-    """What the template writes after an answer, up to its first control token; the plain end token if it writes none."""
-    ids = tokenizer.encode(ending, add_special_tokens=False) if ending else []
-    control = tokenizer.added_tokens_decoder
+    """What the template writes after an answer, up to its first control token, or the plain end token if it has
+    none."""
+    ids, control = encode_markup(ending, tokenizer), facts(tokenizer).control
     at = next((index for index, token in enumerate(ids) if token in control), None)
     return [plain_end_id(tokenizer)] if at is None else ids[: at + 1]
 
 
-# Unicode noncharacters: no text interchanged contains them.
-_OPEN, _CLOSE, _END = "\ufdd0", "\ufdd1", "\ufdd2"
-
-
-@dataclass(frozen=True)
 class _Guard:
-    """Keeps special tokens that people typed apart from those the template writes.
+    """Keeps special tokens that people typed apart from those that the template writes.
 
-    Hidden behind numbers between two noncharacters, they pass through the template and are then tokenised as the text they
-    are.
+    Hidden behind numbers between two noncharacters, they pass through the template and are then tokenised as the text
+    they are.
     """
 
-    tokenizer: Tokenizer
-    typed: re.Pattern[str]
-    hidden: list[str]
-
-    @staticmethod
-    def of(tokenizer: Tokenizer) -> "_Guard":
-        return _Guard(tokenizer, _special_pattern(tokenizer), [])
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.hidden: list[str] = []
 
     def hide(self, text: str) -> str:
-        def replace(match: re.Match[str]) -> str:
-            self.hidden.append(match[0])
-            return f"{_OPEN}{len(self.hidden) - 1}{_CLOSE}"
+        return facts(self.tokenizer).special.sub(self._hide, text)
 
-        return self.typed.sub(replace, text)
+    def _hide(self, match: re.Match[str]) -> str:
+        self.hidden.append(match[0])
+        return f"{OPEN}{len(self.hidden) - 1}{CLOSE}"
 
     def encode(self, rendered: str) -> list[int]:
         ids: list[int] = []
-        for index, piece in enumerate(re.split(f"{_OPEN}(\\d+){_CLOSE}", rendered)):
+        for index, piece in enumerate(re.split(f"{OPEN}(\\d+){CLOSE}", rendered)):
             if index % 2:
-                ids += _as_text(self.hidden[int(piece)], self.tokenizer)
-            elif piece:
-                ids += self.tokenizer.encode(piece, add_special_tokens=False)
+                ids += encode_text(self.hidden[int(piece)], self.tokenizer)
+            else:
+                ids += encode_markup(piece, self.tokenizer)
         return ids
 
 
-def _special_pattern(tokenizer: Tokenizer) -> re.Pattern[str]:
-    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    longest_first = sorted({*special, _OPEN, _CLOSE, _END}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)))
-
-
-def _as_text(text: str, tokenizer: Tokenizer) -> list[int]:
-    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True) if text else []
-
-
-def _lead(response: str, tokenizer: Tokenizer) -> str:
-    """The space between "Assistant:" and the response, unless it is there or the tokenizer puts it there itself."""
-    if response[:1].isspace():
-        return ""
-    return "" if _as_text("a", tokenizer) == _as_text(" a", tokenizer) else " "
-
-
 # Tokens that start, end and pad --------------------------------------------------------------------------------------
-
-
-def start_ids(tokenizer: Tokenizer) -> list[int]:
-    """What the tokenizer puts before every text: [] or the start token."""
-    first = tokenizer.encode("", add_special_tokens=True)[:1]
-    return first if first and first[0] == tokenizer.bos_token_id else []
 
 
 def _start_of_nothing(tokenizer: Tokenizer) -> int:
@@ -251,7 +183,7 @@ def plain_end_id(tokenizer: Tokenizer) -> int:
 
 
 def pad_token_id(tokenizer: Tokenizer) -> int:
-    """The id that fills up a batch: the pad token, or the end token for want of one. Masks decide what counts, not ids."""
+    """What fills up a batch: the pad token, or the end token for want of one. Masks decide what counts, not ids."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else plain_end_id(tokenizer)
 
 
@@ -278,14 +210,14 @@ def end_token_ids(tokenizer: Tokenizer, generation_config: GenerationConfig | No
 
 
 def decode_response(ids: Sequence[int], tokenizer: Tokenizer, end_ids: Iterable[int]) -> str:
-    """The text of a response: up to the first end token, and in the plain form without the space that leads it.
+    """The text of a response: up to the first end token, without the one white space that may lead it.
 
-    The inverse of `encode` for every text that does not begin with white space itself.
+    The inverse of `encode` for every text that neither begins with white space nor is changed by the tokenizer itself.
     """
     ends = set(end_ids)
     length = next((index for index, token in enumerate(ids) if token in ends), len(ids))
     text = tokenizer.decode(list(ids[:length]), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return text if has_template(tokenizer) else text.removeprefix(" ")
+    return text[1:] if text[:1].isspace() else text
 
 
 # Length --------------------------------------------------------------------------------------------------------------

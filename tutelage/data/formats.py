@@ -175,8 +175,8 @@ def _refuse_too_many(loaded: Loaded[object], tolerate: float) -> None:
         )
     if bad > max(ALWAYS_TOLERATED, tolerate * loaded.rows):
         raise TutelageError(
-            f"{bad:,} of the {loaded.rows:,} rows of {loaded.source} cannot be used (read as {loaded.format}), more than "
-            f"the {tolerate:.0%} tolerated: {reasons}."
+            f"{bad:,} of the {loaded.rows:,} rows of {loaded.source} cannot be used (read as {loaded.format}), more "
+            f"than the {tolerate:.0%} tolerated: {reasons}."
         )
 
 

@@ -10,8 +10,8 @@ _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::
 
 
 def parse_hub_name(source: str) -> tuple[str, str | None, str]:
-    """(data set, configuration, split). The split is `train` unless one is named; slices such as `train[:1%]` are the hub
-    library's own."""
+    """(data set, configuration, split). The split is `train` unless one is named; slices such as `train[:1%]` are the
+    hub library's own."""
     match = _NAME.fullmatch(source)
     if match is None:
         raise TutelageError(
@@ -21,7 +21,8 @@ def parse_hub_name(source: str) -> tuple[str, str | None, str]:
 
 
 def read_hub(source: str) -> Iterator[Row]:
-    """The rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's reason."""
+    """The rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's
+    reason."""
     name, config, split = parse_hub_name(source)
     import datasets
 
@@ -32,8 +33,8 @@ def read_hub(source: str) -> Iterator[Row]:
     ) as error:  # the library raises a dozen kinds, some of them bare, for "not there" and "no network"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise TutelageError(
-            f"There is no file {source}, and the hub data set {name} (configuration {config or 'default'}, split {split}) "
-            f"could not be loaded: {reason}."
+            f"There is no file {source}, and the hub data set {name} (configuration {config or 'default'}, "
+            f"split {split}) could not be loaded: {reason}."
         ) from error
     for number, values in enumerate(rows, 1):
         yield Row(f"row {number}", values)

@@ -7,7 +7,8 @@ from tutelage.data.records import Messages
 
 
 def stable_id(*parts: str) -> str:
-    """16 hexadecimal digits of a hash of the parts, in their order. Parts are kept apart: ("ab", "c") is not ("a", "bc")."""
+    """16 hexadecimal digits of a hash of the parts, in their order. Parts are kept apart: ("ab", "c") is not ("a",
+    "bc")."""
     canonical = json.dumps(parts, ensure_ascii=True)
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 

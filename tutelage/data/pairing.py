@@ -19,8 +19,8 @@ def pair_completions(
     """Up to `pairs_per_prompt` pairs of different texts for every prompt, drawn without replacement.
 
     Of completions with the same text only one is asked about (`count_repeated` says how many were passed over). The
-    result does not depend on the order of the completions, and the pairs of one prompt not on the other prompts. The id of
-    a question is the same whichever completion is its a, so asking again is recognised.
+    result does not depend on the order of the completions, and the pairs of one prompt not on the other prompts. The
+    id of a question is the same whichever completion is its a, so asking again is recognised.
     """
     if pairs_per_prompt < 1:
         raise TutelageError(f"pairs_per_prompt is {pairs_per_prompt}; ask at least one pair of each prompt.")
@@ -63,9 +63,9 @@ def split_by_prompt(
 ) -> tuple[tuple[Asks, ...], tuple[Asks, ...]]:
     """(train, held out): about the share `held_out` of the rows, with no prompt on both sides.
 
-    Rows whose conversations begin with the same user turn stay together, so that neither a prompt nor an earlier part of its
-    conversation has been seen in training. Which rows are held out follows from their content and the seed, not from
-    their order; both sides keep the order of the rows.
+    Rows whose conversations begin with the same user turn stay together, so that neither a prompt nor an earlier part
+    of its conversation has been seen in training. Which rows are held out follows from their content and the seed, not
+    from their order; both sides keep the order of the rows.
 
     Raises TutelageError when `held_out` is not in [0, 1) or all rows share one prompt.
     """
@@ -96,7 +96,8 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
 
 
 def _opening(record: Preference | Demonstration | Prompt) -> str:
-    """What the record is grouped by: its first user turn, whatever the case and spacing; plain text stands for itself."""
+    """What the record is grouped by: its first user turn, whatever the case and spacing; plain text stands for
+    itself."""
     plain = record.response if isinstance(record, Demonstration) else prompt_id(record.messages)
     first = next((message.content for message in record.messages if message.role == "user"), plain)
     return " ".join(first.casefold().split())

@@ -18,9 +18,9 @@ def always(values: Values) -> bool:
 
 @dataclass(frozen=True)
 class Format(Generic[T_co]):
-    """A set of columns and what becomes of them. `needs` are the columns a row must have, `also` those that are read when
-    they are there, `fits` looks at the values where the columns alone do not decide. `parse` makes the record or raises
-    `Unusable` with the reason."""
+    """A set of columns and what becomes of them. `needs` are the columns a row must have, `also` those that are read
+    when they are there, `fits` looks at the values where the columns alone do not decide. `parse` makes the record or
+    raises `Unusable` with the reason."""
 
     name: str
     needs: tuple[str, ...]

@@ -158,8 +158,9 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:
     """Write one JSON object per line (compressed when the name ends in .gz) and return how many.
 
-    The file appears whole or not at all: it is written beside its place, synced, and renamed. Folders are made as needed.
-    Raises TutelageError for values that JSON or UTF-8 cannot hold (NaN, half a surrogate pair) and when writing fails.
+    The file appears whole or not at all: it is written beside its place, synced, and renamed. Folders are made as
+    needed. Raises TutelageError for values that JSON or UTF-8 cannot hold (NaN, half a surrogate pair) and when
+    writing fails.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

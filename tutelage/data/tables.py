@@ -1,9 +1,9 @@
 """Files and hub data sets as rows: column -> value, each with the place where it stood, for messages to the reader.
 
-Read here: .json (an array, or an object with one list), .jsonl/.ndjson, .csv, .parquet and .txt (documents separated by
-blank lines, as the column `text`), each also as .gz. What the file is decides its name's ending; what is in it is checked
-against that, and a mismatch is told instead of guessed around, with one exception: .json and .jsonl stand for each other,
-because hubs are full of both mistakes.
+Read here: .json (an array, or an object with one list), .jsonl/.ndjson, .csv, .parquet and .txt (documents separated
+by blank lines, as the column `text`), each also as .gz. What the file is decides its name's ending; what is in it is
+checked against that, and a mismatch is told instead of guessed around, with one exception: .json and .jsonl stand for
+each other, because hubs are full of both mistakes.
 """
 
 import csv
@@ -55,11 +55,12 @@ class Table:
 
 
 def read_table(source: str | Path) -> Table:
-    """The rows of a file, or of a hub data set when `source` is no path here and looks like `owner/name[/config][:split]`.
+    """The rows of a file, or of a hub data set when `source` is no path here and looks like
+    `owner/name[/config][:split]`.
 
     Raises TutelageError when there is nothing of that name, when it is a folder, empty, of another kind than its name
-    says, not UTF-8, or damaged. Single unreadable lines are returned in `broken`: how many are too many is the caller's
-    decision.
+    says, not UTF-8, or damaged. Single unreadable lines are returned in `broken`: how many are too many is the
+    caller's decision.
     """
     path = Path(source).expanduser()
     if path.is_dir():

@@ -39,8 +39,9 @@ def parse_transcript(value: str) -> Messages:
 
 
 def shared_beginning(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """(prompt, chosen answer, rejected answer) of two texts: the prompt is their common beginning, back to its last white
-    space so that no word is cut. Nothing marks where the answers start: words that both begin with count as prompt."""
+    """(prompt, chosen answer, rejected answer) of two texts: the prompt is their common beginning, back to its last
+    white space so that no word is cut. Nothing marks where the answers start: words that both begin with count as
+    prompt."""
     if chosen.strip() == rejected.strip():
         raise Unusable("chosen equals rejected")
     if chosen.strip().startswith(rejected.strip()) or rejected.strip().startswith(chosen.strip()):
