@@ -1,0 +1,45 @@
+# make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
+# make test    style, types and tests; the browser tests get a Chromium if they can
+# make clean   remove the environment and the caches, never the runs
+#
+# Each makes its own environment in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
+# pip: PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu" avoids the large CUDA wheels.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+.PHONY: demo test environment browser clean
+
+demo: environment
+	$(BIN)/tutelage demo $(ARGS)
+
+test: export OMP_NUM_THREADS = 1
+test: export TOKENIZERS_PARALLELISM = false
+test: export HF_HUB_OFFLINE = 1
+test: environment browser
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+environment: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tutelage needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+browser: environment
+	@$(BIN)/python tests/browser/chromium.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	find tutelage tests -name __pycache__ -type d -prune -exec rm -rf {} +

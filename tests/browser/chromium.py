@@ -1,0 +1,70 @@
+"""A Chromium for the browser tests: where it is, and (run as a script) how it gets there.
+
+Debian's own package is preferred, because it brings the libraries it needs and is updated with the system; it takes
+root, or sudo without a password. Elsewhere Playwright downloads one. Without either the browser tests are skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def find() -> str | None:
+    """The path of a Chromium that is installed: Debian's, or Playwright's own."""
+    return shutil.which("chromium") or _playwrights()
+
+
+def install() -> bool:
+    """Get one; False when neither way works."""
+    return _from_debian() or _run(sys.executable, "-m", "playwright", "install", "chromium")
+
+
+def _playwrights() -> str | None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).exists() else None
+
+
+def _from_debian() -> bool:
+    if (
+        not Path("/etc/debian_version").exists()
+        or "ID=debian" not in Path("/etc/os-release").read_text().split()
+    ):
+        return False
+    if os.geteuid() == 0:
+        root: list[str] = []
+    elif shutil.which("sudo") and _run("sudo", "-n", "true"):
+        root = ["sudo", "-n"]
+    else:
+        return False
+    install = [
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "install",
+        "-y",
+        "-qq",
+        "--no-install-recommends",
+    ]
+    return _run(*root, "apt-get", "update", "-qq") and _run(*root, *install, "chromium")
+
+
+def _run(*words: str) -> bool:
+    """Whether a command succeeds; what it prints is shown only when it does not."""
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    if done.returncode != 0:
+        print(f"{' '.join(words)}: {done.stdout.strip()[-2000:]}", file=sys.stderr)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    if not find():
+        print("getting a Chromium for the browser tests ...", flush=True)
+        if not install():
+            print("No Chromium: the browser tests will be skipped.", file=sys.stderr)
