@@ -12,6 +12,7 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,9 @@ class Rows:
 
     def trimmed(self) -> Self:
         """The same rows without the columns that are padding in all of them. Changes no result, only the cost."""
-        left = int(self.prompt_mask.any(0).long().argmax()) if self.prompt_mask.any() else self.prompt.shape[1]
+        left = (
+            int(self.prompt_mask.any(0).long().argmax()) if self.prompt_mask.any() else self.prompt.shape[1]
+        )
         width = int(self.mask.sum(1).max()) if len(self) else 0
         before = self.mask.shape[1]
 
@@ -106,7 +109,41 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def rows(self, index: Tensor) -> "Pairs":
+    def rows(self, index: Tensor) -> Self:
         """The pairs at `index`."""
-        parts = {name: getattr(self, name)[index] for name in ("p_chosen", "weight", "margin")}
-        return Pairs(chosen=self.chosen.rows(index), rejected=self.rejected.rows(index), **parts)
+        return replace(
+            self,
+            chosen=self.chosen.rows(index),
+            rejected=self.rejected.rows(index),
+            p_chosen=self.p_chosen[index],
+            weight=self.weight[index],
+            margin=self.margin[index],
+        )
+
+    def lengths(self) -> Tensor:
+        """Tokens of both sides of each pair. Int[B]"""
+        return self.chosen.lengths() + self.rejected.lengths()
+
+    def both(self) -> Rows:
+        """All chosen rows, then all rejected ones, padded to a common width. 2B rows"""
+        return stacked(self.chosen, self.rejected)
+
+
+def stacked(first: Rows, second: Rows) -> Rows:
+    """Two batches one under the other, padded to a common width."""
+    prompt = max(first.prompt.shape[1], second.prompt.shape[1])
+    response = max(first.response.shape[1], second.response.shape[1])
+
+    def column(name: str, width: int, left: bool) -> Tensor:
+        parts = (getattr(first, name), getattr(second, name))
+        missing = [width - part.shape[1] for part in parts]
+        return torch.cat(
+            [pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, missing, strict=True)]
+        )
+
+    return Rows(
+        prompt=column("prompt", prompt, True),
+        prompt_mask=column("prompt_mask", prompt, True),
+        response=column("response", response, False),
+        mask=column("mask", response, False),
+    )

@@ -1,0 +1,222 @@
+"""Loading and saving causal language models, with or without LoRA.
+
+A folder may hold a whole model or a LoRA adapter that names its base. What we save is what transformers and PEFT
+save, so that every folder of ours loads with plain `from_pretrained`.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from tutelage import config
+from tutelage.errors import TutelageError
+from tutelage.models.logprobs import Head
+
+transformers_logging.disable_progress_bar()
+transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A causal language model as loaded: `model` is a PEFT model where there is an adapter."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: Any
+    device: torch.device
+    dtype: torch.dtype  # of the arithmetic; master weights are float32 when training
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called `name`; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise TutelageError(f"There is no device called {name!r}; use auto, cpu, cuda or cuda:N.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise TutelageError(f"Device {name!r} was asked for, but torch finds no GPU. Use --model.device cpu.")
+    return device
+
+
+def pick_dtype(name: str) -> torch.dtype:
+    """float32 or bf16, by name."""
+    return torch.bfloat16 if name == "bf16" else torch.float32
+
+
+def is_adapter(path: str | Path) -> bool:
+    """Whether the folder holds a LoRA adapter instead of a whole model."""
+    return (Path(path) / "adapter_config.json").is_file()
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a model folder or hub name."""
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except Exception as error:  # transformers raises many kinds for the same fault
+        raise TutelageError(f"No tokenizer could be loaded from {path!r}: {_first_line(error)}") from error
+
+
+def load_backbone(settings: config.Model, lora: config.Lora | None = None) -> Backbone:
+    """The model of `settings`, ready to train.
+
+    An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which
+    needs the same rank. With `lora` None the model is loaded for inference.
+    """
+    device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
+    tokenizer = load_tokenizer(settings.path)
+    if is_adapter(settings.path):
+        model = _load_adapter(settings.path, lora)
+    else:
+        model = _load_whole(settings.path)
+        if lora is not None and lora.rank:
+            model = add_lora(model, lora, task="CAUSAL_LM")
+    switch_off_dropout(model)
+    weights = torch.float32 if lora is not None else dtype
+    return Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype)
+
+
+def _load_whole(path: str) -> PreTrainedModel:
+    check_folder(path)
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, output_loading_info=True
+        )
+    except Exception as error:
+        raise TutelageError(
+            f"{path!r} could not be loaded as a causal language model: {_first_line(error)}"
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise TutelageError(
+            f"{path!r} lacks {len(missing)} weights of a {type(model).__name__} ({', '.join(missing[:3])}"
+            f"{', …' if len(missing) > 3 else ''}), which would be random. "
+            "Is it a reward model or a model of another shape?"
+        )
+    return model
+
+
+def check_folder(path: str) -> None:
+    """Refuse a local folder that cannot be a model, with a word on what it lacks."""
+    folder = Path(path)
+    if not folder.exists():
+        if path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise TutelageError(f"There is no model folder {path!r}.")
+        return  # may be a hub name
+    if not (folder / "config.json").is_file():
+        raise TutelageError(f"{path!r} is not a model folder: it has no config.json.")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise TutelageError(f"{path!r} has a config.json but no weights (*.safetensors).")
+
+
+def _load_adapter(path: str, lora: config.Lora | None) -> PreTrainedModel | PeftModel:
+    settings = json.loads((Path(path) / "adapter_config.json").read_text())
+    base = _load_whole(settings["base_model_name_or_path"])
+    model = PeftModel.from_pretrained(base, path, is_trainable=lora is not None and lora.rank > 0)
+    if lora is None or not lora.rank:
+        return model.merge_and_unload()
+    if settings.get("r") != lora.rank:
+        raise TutelageError(
+            f"{path!r} is a LoRA adapter of rank {settings.get('r')}, but --lora.rank is {lora.rank}. "
+            f"Give --lora.rank {settings.get('r')} to train it further, or 0 to merge it and train all weights."
+        )
+    return model
+
+
+def add_lora(
+    model: PreTrainedModel, lora: config.Lora, *, task: str, save: list[str] | None = None
+) -> PeftModel:
+    """A LoRA adapter (Hu et al. 2021, arXiv 2106.09685) on every linear layer but the head, or on `targets`.
+
+    `save` names modules that are trained and saved whole, such as a reward head.
+    """
+    targets: str | list[str] = "all-linear" if lora.targets == "auto" else lora.targets.split(",")
+    settings = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        modules_to_save=save,
+        task_type=task,
+    )
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:
+        names = sorted(
+            {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+        )
+        raise TutelageError(
+            f"--lora.targets {lora.targets!r} matches no layer of this model. Its linear layers are: {', '.join(names)}."
+        ) from error
+
+
+def switch_off_dropout(model: nn.Module) -> None:
+    """Set every dropout of the base model to 0: with it, the first ratio of a PPO step would not be 1."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and "lora_dropout" not in name:
+            module.p = 0.0
+    settings = inner(model).config
+    for key in (
+        "attention_dropout",
+        "attn_pdrop",
+        "resid_pdrop",
+        "embd_pdrop",
+        "dropout",
+        "activation_dropout",
+    ):
+        if isinstance(getattr(settings, key, None), float):
+            setattr(settings, key, 0.0)
+    for module in model.modules():
+        for key in ("dropout", "attention_dropout", "activation_dropout"):
+            if isinstance(getattr(module, key, None), float):
+                setattr(module, key, 0.0)
+
+
+def inner(model: nn.Module) -> Any:
+    """The transformers model inside a PEFT wrapper, or the model itself."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def trunk(model: nn.Module) -> Any:
+    """The transformer without its head: token ids → hidden states. Adapters stay active in it."""
+    return inner(model).base_model
+
+
+def head_of(model: nn.Module) -> Head:
+    """The output head as a value, with the scale and soft cap that the configuration names."""
+    whole = inner(model)
+    layer, settings = whole.get_output_embeddings(), whole.config.get_text_config()
+    scale = 1.0
+    if getattr(settings, "logit_scale", None) is not None:  # Cohere multiplies
+        scale = float(settings.logit_scale)
+    if getattr(settings, "logits_scaling", None) is not None:  # Granite divides
+        scale = 1.0 / float(settings.logits_scaling)
+    softcap = getattr(settings, "final_logit_softcapping", None)
+    if type(layer) is not nn.Linear:
+        return Head(module=layer, scale=scale, softcap=softcap)
+    return Head(layer.weight, layer.bias, scale, softcap)
+
+
+def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:
+    """Write weights, configuration and tokenizer as transformers (or PEFT) would."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def context_length(path: str) -> int | None:
+    """How many tokens a model can attend to, where its configuration says."""
+    if is_adapter(path):
+        path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    settings = AutoConfig.from_pretrained(path).get_text_config()
+    return getattr(settings, "max_position_embeddings", None)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300] or type(error).__name__

@@ -1,0 +1,81 @@
+"""A key/value cache that never copies what it holds.
+
+transformers' growing cache concatenates all keys and values again for every decoded token. This one is allocated
+once for the whole answer and hands out views, and rows that have finished leave it.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+
+class PreallocatedLayer(DynamicLayer):
+    """Keys and values of one layer in buffers [B, heads, room, width], of which the first `length` positions are filled."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate the buffers, shaped after the first keys and values that arrive."""
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.key_buffer, self.value_buffer = (
+            x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (key_states, value_states)
+        )
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append the new positions and return views of everything so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[2]
+        self.key_buffer[:, :, self.length : end] = key_states
+        self.value_buffer[:, :, self.length : end] = value_states
+        self.length = end
+        self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        """Positions filled so far."""
+        return self.length
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Turn each row into `repeats` rows: one prompt, many answers."""
+        self._rebuild(lambda x: x.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep only the rows at `indices`."""
+        self._rebuild(lambda x: x[indices])
+
+    def _rebuild(self, rows: Any) -> None:
+        if not self.is_initialized:
+            return
+        for name in ("key_buffer", "value_buffer"):
+            filled = rows(getattr(self, name)[:, :, : self.length])
+            buffer = filled.new_empty(*filled.shape[:2], self.room, filled.shape[3])
+            buffer[:, :, : self.length] = filled
+            setattr(self, name, buffer)
+        self.keys, self.values = self.key_buffer[:, :, : self.length], self.value_buffer[:, :, : self.length]
+
+
+def preallocated(model_config: Any, room: int) -> Cache:
+    """A cache with `room` positions for the model, or transformers' own where a layer is not plain full attention.
+
+    Sliding windows and recurrent layers keep something other than every key, so they use the layers transformers
+    makes for them.
+    """
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model_config)
+    layers = cache.layers or [DynamicLayer() for _ in range(model_config.get_text_config().num_hidden_layers)]
+    cache.layers = [PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in layers]
+    return cache
+
+
+def rows_can_move(cache: Cache) -> bool:
+    """Whether rows can be repeated and dropped: every layer holds keys and values and nothing else."""
+    return all(type(layer) in (PreallocatedLayer, DynamicSlidingWindowLayer) for layer in cache.layers)

@@ -1,0 +1,62 @@
+"""A language model made from nothing: a byte-level BPE learnt from the text and a small Llama with random weights."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from tutelage import config
+
+END, PAD = "<|end|>", "<|pad|>"
+
+
+def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
+    """Byte-level BPE of at most `vocabulary` tokens: any text can be written, none is unknown.
+
+    Digits stand alone, and a word carries the space before it. `<|end|>` ends every text and answer.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END, PAD],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=context
+    )
+
+
+def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalLM:
+    """A Llama of the given shape, input and output embeddings tied, weights drawn from N(0, 0.02²) by `seed`."""
+    settings = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden,
+        intermediate_size=shape.feed_forward or round(shape.hidden * 8 / 3 / 32) * 32,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(settings)
+
+
+def save_fresh(texts: list[str], shape: config.Shape, folder: Path, seed: int) -> None:
+    """Make a tokenizer and a model, and write them as a model folder."""
+    tokenizer = learn_tokenizer(texts, shape.vocabulary, shape.context)
+    new_llama(tokenizer, shape, seed).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,255 @@
+"""A scalar on top of a transformer: the reward of a whole answer, or the value of every state on the way.
+
+A reward model is transformers' sequence classifier with one label, so that plain
+`AutoModelForSequenceClassification.from_pretrained(folder)` gives the same scores (PEFT on top of it for LoRA).
+"""
+
+import copy
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification
+
+from tutelage import config
+from tutelage.core.batch import Rows
+from tutelage.errors import TutelageError
+from tutelage.models import backbone as loading
+from tutelage.models.backbone import Backbone, inner, trunk
+from tutelage.models.policy import before_each_response_token, run_trunk
+
+FINGERPRINT = "fingerprint.json"
+CANNED_INPUTS, CANNED_LENGTH = 8, 12
+
+
+class ScalarModel:
+    """A transformer with a linear map to one number: `scores` reads it at the last token, `values` before every token."""
+
+    def __init__(self, loaded: Backbone) -> None:
+        self.model, self.tokenizer = loaded.model, loaded.tokenizer
+        self.device, self.dtype = loaded.device, loaded.dtype
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What training may change."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the model can attend to, where its configuration says."""
+        return getattr(inner(self.model).config.get_text_config(), "max_position_embeddings", None)
+
+    @property
+    def head(self) -> Any:
+        """The linear layer d → 1, inside whatever PEFT put around it."""
+        return inner(self.model).score
+
+    def last_states(self, rows: Rows) -> Tensor:
+        """The hidden state at the last token of each row. Float[B, d]"""
+        hidden = self._hidden(rows)
+        last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
+        return hidden[torch.arange(len(rows), device=hidden.device), last]
+
+    def scores(self, rows: Rows) -> Tensor:
+        """One score per answer, read at its last token. Float[B]"""
+        with self._precision():
+            return self.head(self.last_states(rows)).squeeze(-1).float()
+
+    def values(self, rows: Rows) -> Tensor:
+        """V(prompt, response[:t]) for every t, 0 where there is no token. Float[B, R]"""
+        with self._precision():
+            states = before_each_response_token(self._hidden(rows), rows)
+            return self.head(states).squeeze(-1).float() * rows.mask
+
+    def save(self, folder: Path) -> None:
+        """Write the model with its head, and the scores of a few canned inputs to know it again by."""
+        loading.save_model(self.model, self.tokenizer, folder)
+        (folder / FINGERPRINT).write_text(json.dumps({"scores": self.fingerprint()}))
+
+    def save_whole(self, folder: Path) -> None:
+        """`save`, with an adapter folded into the weights."""
+        if not isinstance(self.model, PeftModel):
+            self.save(folder)
+            return
+        merged = copy.deepcopy(self.model).merge_and_unload()
+        ScalarModel(Backbone(merged, self.tokenizer, self.device, self.dtype)).save(folder)
+
+    @torch.no_grad()
+    def fingerprint(self) -> list[float]:
+        """Scores of eight canned inputs: a head that was lost or re-initialised on the way changes them."""
+        vocabulary = min(len(self.tokenizer), int(inner(self.model).config.get_text_config().vocab_size))
+        numbers = torch.arange(CANNED_INPUTS * CANNED_LENGTH).view(CANNED_INPUTS, CANNED_LENGTH)
+        tokens = ((numbers * 7919 + 13) % (vocabulary - 1)).to(self.device)
+        everywhere = torch.ones_like(tokens, dtype=torch.bool)
+        rows = Rows(
+            prompt=tokens[:, :4],
+            prompt_mask=everywhere[:, :4],
+            response=tokens[:, 4:],
+            mask=everywhere[:, 4:],
+        )
+        return [float(score) for score in self.scores(rows)]
+
+    def _hidden(self, rows: Rows) -> Tensor:
+        tokens = torch.cat([rows.prompt, rows.response], 1)
+        mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+        with self._precision():
+            return run_trunk(self.model, tokens, mask)
+
+    def _precision(self) -> Any:
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+
+
+def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) -> ScalarModel:
+    """A reward model that starts as the language model of `settings` with a fresh head.
+
+    Head weights ~ N(0, 1/(d+1)), that is std 1/√(d+1) (Ziegler et al. 2019; Huang et al. 2024).
+    """
+    if lora.rank and loading.is_adapter(settings.path):
+        raise TutelageError(
+            f"{settings.path!r} is a LoRA adapter, and a second adapter on top of it could not be loaded again. "
+            "Start from a whole model (a finished run has one in model/), or train all weights with --lora.rank 0."
+        )
+    whole = loading.load_backbone(settings, config.Lora(rank=0))
+    model = whole.model
+    tokenizer = whole.tokenizer
+    ensure_own_pad(model, tokenizer)
+    scalar_config = type(model.config).from_dict(model.config.to_dict() | {"num_labels": 1})
+    scalar_config.pad_token_id = tokenizer.pad_token_id
+    try:
+        scalar = AutoModelForSequenceClassification.from_config(scalar_config, dtype=torch.float32)
+    except ValueError as error:
+        raise TutelageError(
+            f"transformers has no sequence classifier for {type(model).__name__}, so it cannot carry a reward head."
+        ) from error
+    trunk(scalar).load_state_dict(trunk(model).state_dict())
+    width = scalar.score.weight.shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        scalar.score.weight.copy_(torch.randn(1, width, generator=generator) / math.sqrt(width + 1))
+    if lora.rank:
+        scalar.name_or_path = settings.path
+        scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", save=["score"])
+    loading.switch_off_dropout(scalar)
+    return _checked(ScalarModel(Backbone(scalar.to(whole.device), tokenizer, whole.device, whole.dtype)))
+
+
+def load_reward_model(settings: config.Model) -> ScalarModel:
+    """A saved reward model. Refuses a folder whose head is missing, is of another width, or scores its canned
+    inputs otherwise than it did when it was saved."""
+    path = settings.path
+    device, dtype = loading.pick_device(settings.device), loading.pick_dtype(settings.dtype)
+    if loading.is_adapter(path):
+        model = _load_scalar_adapter(path)
+    else:
+        loading.check_folder(path)
+        model = _load_scalar(path)
+    loading.switch_off_dropout(model)
+    tokenizer = loading.load_tokenizer(path)
+    loaded = _checked(ScalarModel(Backbone(model.to(device), tokenizer, device, dtype)))
+    _check_fingerprint(loaded, Path(path))
+    return loaded
+
+
+def _load_scalar(path: str) -> Any:
+    try:
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            path, dtype=torch.float32, output_loading_info=True
+        )
+    except Exception as error:
+        raise TutelageError(
+            f"{path!r} could not be loaded as a reward model: {str(error).strip()[:300]}"
+        ) from error
+    if report["missing_keys"]:
+        raise TutelageError(
+            f"{path!r} is not a reward model: {', '.join(sorted(report['missing_keys'])[:3])} would be random. "
+            "Train one with `tutelage reward`."
+        )
+    if model.config.num_labels != 1:
+        raise TutelageError(
+            f"{path!r} has a head of {model.config.num_labels} outputs; a reward model has one."
+        )
+    return model
+
+
+def _load_scalar_adapter(path: str) -> Any:
+    base_path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    loading.check_folder(base_path)
+    base = AutoModelForSequenceClassification.from_pretrained(base_path, num_labels=1, dtype=torch.float32)
+    model = PeftModel.from_pretrained(base, path)
+    return model.merge_and_unload()
+
+
+def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
+    file = folder / FINGERPRINT
+    if not file.is_file():
+        return  # a reward model from elsewhere
+    saved = torch.tensor(json.loads(file.read_text())["scores"])
+    now = torch.tensor(model.fingerprint())
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.1
+    if not torch.allclose(saved, now, rtol=tolerance, atol=tolerance):
+        raise TutelageError(
+            f"{str(folder)!r} does not score its canned inputs as it did when it was saved "
+            f"(largest difference {float((saved - now).abs().max()):.3g}): its weights or its head were changed or lost."
+        )
+
+
+@torch.no_grad()
+def _checked(model: ScalarModel) -> ScalarModel:
+    """Compare our score with transformers' own on two rows, so that the saved folder means the same to everyone."""
+    vocabulary = min(len(model.tokenizer), int(inner(model.model).config.get_text_config().vocab_size))
+    ids = [i for i in range(vocabulary) if i != model.tokenizer.pad_token_id][:6]
+    tokens = torch.tensor([ids], device=model.device)
+    everywhere = torch.ones_like(tokens, dtype=torch.bool)
+    rows = Rows(
+        prompt=tokens[:, :2], prompt_mask=everywhere[:, :2], response=tokens[:, 2:], mask=everywhere[:, 2:]
+    )
+    with model._precision():
+        theirs = model.model(input_ids=tokens, attention_mask=everywhere.long()).logits.float().squeeze(-1)
+    if not torch.allclose(model.scores(rows), theirs, rtol=1e-2, atol=1e-3):
+        raise TutelageError(
+            f"{type(inner(model.model)).__name__} does not read its score at the last token, so its reward head "
+            "cannot be used here."
+        )
+    return model
+
+
+def ensure_own_pad(model: Any, tokenizer: Any) -> None:
+    """Give the tokenizer a pad token that ends nothing.
+
+    transformers' classifiers look for the last token that is not the pad token; where pad and end are one, they
+    read the score one token early. The embedding grows by a row only if it has no spare one.
+    """
+    if tokenizer.pad_token_id is not None and tokenizer.pad_token_id != tokenizer.eos_token_id:
+        return
+    tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.config.pad_token_id = tokenizer.pad_token_id
+
+
+@torch.no_grad()
+def centre(model: ScalarModel, batches: Sequence[Rows], *, ridge: float = 1e-3) -> tuple[float, float]:
+    """Shift the scores so that their mean over `batches` is 0, by changing the head and nothing else.
+
+    The classifiers of most architectures have no bias. With h the last states of the rows, μ their mean and Σ
+    their covariance, the change of the head that moves the mean score by −m and disturbs score differences least is
+
+        δ = −m Σ⁻¹μ / (μᵀΣ⁻¹μ),      the minimiser of δᵀΣδ subject to δᵀμ = −m.
+
+    Returns (the mean score before, the standard deviation of the disturbance relative to that of the scores).
+    """
+    states = torch.cat([model.last_states(rows) for rows in batches]).double()
+    weight = model.head.weight
+    scores = states @ weight[0].double()
+    mean, mu = float(scores.mean()), states.mean(0)
+    centred = states - mu
+    sigma = centred.T @ centred / len(states)
+    sigma += ridge * sigma.diagonal().mean() * torch.eye(len(mu), dtype=torch.float64, device=mu.device)
+    direction = torch.linalg.solve(sigma, mu)
+    delta = -mean * direction / (mu @ direction)
+    weight.add_(delta[None].to(weight.dtype))
+    return mean, float((centred @ delta).std() / scores.std().clamp(min=1e-12))

@@ -1,0 +1,170 @@
+"""From hidden states to log-probabilities without ever holding the logits of all positions.
+
+    logits = softcap(scale · (W h + b)) / T          log π(a) = logits[a] − logsumexp(logits)
+    H = − Σ_v π(v) log π(v)
+
+The `[N, V]` tensor of a vocabulary of 50,000 words is the largest one in language-model training by far, and
+almost all of it is thrown away. Here it exists one chunk of rows at a time: the forward pass keeps only the
+log-normaliser of each row, and the backward pass rebuilds each chunk from it. Softmax and sums run in float32 whatever the weights' type.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_ELEMENTS = 1 << 24  # logits held at once, 64 MiB of float32: larger chunks were no faster
+
+
+@dataclass(frozen=True)
+class Head:
+    """The map from hidden states to logits: `softcap(scale · (W h + b))`.
+
+    `weight` None says that the states are logits already (an architecture whose head we could not reproduce).
+    `module` is called instead of W and b where the head is not one matrix, as with LoRA on the head.
+    """
+
+    weight: Tensor | None = None  # [V, d]
+    bias: Tensor | None = None  # [V]
+    scale: float = 1.0
+    softcap: float | None = None
+    module: Callable[[Tensor], Tensor] | None = None
+
+    def logits(self, states: Tensor) -> Tensor:
+        """States [N, d] → logits [N, V] in float32."""
+        if self.module is not None:
+            raw = self.module(states)
+        elif self.weight is not None:
+            raw = nn.functional.linear(states, self.weight.to(states.dtype), self.bias)
+        else:
+            return states.float()
+        raw = raw.float()
+        if self.scale != 1.0:
+            raw = raw * self.scale
+        return raw if self.softcap is None else torch.tanh(raw / self.softcap) * self.softcap
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What a policy says about the tokens of a response, each [B, R] and 0 where there is no token."""
+
+    logp: Tensor
+    entropy: Tensor | None = None
+    value: Tensor | None = None
+
+
+def token_scores(
+    states: Tensor, head: Head, tokens: Tensor, *, temperature: float = 1.0, entropy: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probability of `tokens` [N] (and the entropy of their whole distribution) from `states` [N, d].
+
+    Both come in float32 [N] and carry gradients to the states and to the head. The entropy is given only where
+    asked, since it costs a second sum over the vocabulary.
+    """
+    if head.module is not None or head.weight is None:
+        return _checkpointed(states, head, tokens, temperature, entropy)
+    logp, spread = _ChunkedScores.apply(
+        states, head.weight, head.bias, tokens, head.scale, head.softcap, temperature, entropy
+    )
+    return logp, spread if entropy else None
+
+
+def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:
+    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def _checkpointed(
+    states: Tensor, head: Head, tokens: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The same in plain autograd, chunk by chunk: for heads that are more than one matrix."""
+
+    def scores(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = (head.logits(states) / temperature).log_softmax(-1)
+        chosen = log_probs.gather(-1, tokens[:, None]).squeeze(-1)
+        return chosen, -(log_probs.exp() * log_probs).sum(-1) if entropy else torch.zeros_like(chosen)
+
+    width = states.shape[-1] if head.weight is None else head.weight.shape[0]
+    parts = [
+        checkpoint(scores, states[part], tokens[part], use_reentrant=False)
+        for part in _chunks(states.shape[0], width)
+    ]
+    if not parts:
+        return states.new_zeros(0, dtype=torch.float32), None
+    logp, spread = (torch.cat(column) for column in zip(*parts, strict=True))
+    return logp, spread if entropy else None
+
+
+class _ChunkedScores(torch.autograd.Function):
+    """`token_scores` for a head of one matrix, with the gradient written out.
+
+    With p the distribution at one position, a its token and ℓ = log p:
+        ∂ logp / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (ℓ + H)
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        tokens: Tensor,
+        scale: float,
+        softcap: float | None,
+        temperature: float,
+        entropy: bool,
+    ) -> tuple[Tensor, Tensor]:
+        head = Head(weight, bias, scale, softcap)
+        rows = states.shape[0]
+        logp, spread, normaliser = (torch.zeros(rows, device=states.device) for _ in range(3))
+        for part in _chunks(rows, weight.shape[0]):
+            logits = head.logits(states[part]).div_(temperature)
+            normaliser[part] = logits.logsumexp(-1)
+            logp[part] = logits.gather(-1, tokens[part, None]).squeeze(-1) - normaliser[part]
+            if entropy:
+                probabilities = (logits - normaliser[part, None]).exp_()
+                # p log p is 0 where p is 0, also where a mask put −inf into the logits
+                spread[part] = normaliser[part] - probabilities.mul_(logits).nan_to_num_(0.0).sum(-1)
+        ctx.save_for_backward(states, weight, bias, tokens, normaliser, spread)
+        ctx.settings = (scale, softcap, temperature, entropy)
+        return logp, spread
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight, bias, tokens, normaliser, spread = ctx.saved_tensors
+        scale, softcap, temperature, entropy = ctx.settings
+        to_logp, to_entropy = gradients
+        head = Head(weight, bias, scale, softcap)
+        need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
+        grad_states = torch.empty_like(states) if need_states else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
+        for part in _chunks(states.shape[0], weight.shape[0]):
+            raw = head.logits(states[part])
+            log_probs = raw.div(temperature).sub_(normaliser[part, None])
+            slope = log_probs.exp()
+            if entropy:
+                tilt = log_probs.add_(spread[part, None]).mul_(to_entropy[part, None])
+                slope.mul_(tilt.add_(to_logp[part, None]).neg_())
+            else:
+                slope.mul_(to_logp[part, None].neg())
+            slope.scatter_add_(-1, tokens[part, None], to_logp[part, None])
+            slope.mul_(scale / temperature)
+            if softcap is not None:
+                slope.mul_(1 - (raw / softcap) ** 2)
+            slope = slope.to(states.dtype)
+            if grad_states is not None:
+                grad_states[part] = slope @ weight.to(states.dtype)
+            if grad_weight is not None:
+                grad_weight += slope.T @ states[part]
+            if grad_bias is not None:
+                grad_bias += slope.sum(0)
+        return (
+            grad_states,
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
+            *(None,) * 5,
+        )

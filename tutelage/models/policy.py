@@ -1,0 +1,217 @@
+"""A causal language model seen as a policy: tokens in, log-probabilities of the response out."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+
+from tutelage.core.batch import Rows
+from tutelage.data.chat import end_token_ids
+from tutelage.models.backbone import Backbone, head_of, inner, save_model, trunk
+from tutelage.models.logprobs import Head, TokenScores, token_scores
+
+REFERENCE = "reference"  # the adapter name of a frozen copy
+
+
+class Policy:
+    """The model being trained, and the way to ask the reference it started from.
+
+    With LoRA on a whole model the reference is the model with its adapter off; with an adapter that was loaded
+    from a folder it is a frozen copy of that adapter; without LoRA it is a frozen copy of the model.
+    Only the first costs no memory. Call `freeze_reference` before the first step.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.model, self.tokenizer = backbone.model, backbone.tokenizer
+        self.device, self.dtype = backbone.device, backbone.dtype
+        self.end_ids = end_token_ids(self.tokenizer, getattr(inner(self.model), "generation_config", None))
+        self.head = head_of(self.model)
+        self._reference: nn.Module | None = None
+        self._fresh_adapter = isinstance(self.model, PeftModel) and _adapter_is_zero(self.model)
+        if not self._head_is_reproduced():
+            self.head = Head()
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What training may change."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def width(self) -> int:
+        """The size of a hidden state."""
+        return int(inner(self.model).config.get_text_config().hidden_size)
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the model can attend to, where its configuration says."""
+        return getattr(inner(self.model).config.get_text_config(), "max_position_embeddings", None)
+
+    def freeze_reference(self) -> None:
+        """Take the policy as it is now for the reference."""
+        if not isinstance(self.model, PeftModel):
+            self._reference = copy.deepcopy(self.model).requires_grad_(False).eval()
+        elif not self._fresh_adapter:
+            self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
+            _copy_adapter(self.model, "default", REFERENCE)
+            self.model.set_adapter("default")
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """Inside, the policy answers as the reference does, and nothing is recorded for the gradient."""
+        with torch.no_grad():
+            if isinstance(self.model, PeftModel):
+                with self._other_adapter():
+                    yield
+                return
+            if self._reference is None:
+                raise RuntimeError("freeze_reference() was never called")
+            policy, head = self.model, self.head
+            self.model = self._reference
+            self.head = head_of(self.model) if head.weight is not None or head.module is not None else Head()
+            try:
+                yield
+            finally:
+                self.model, self.head = policy, head
+
+    @contextmanager
+    def _other_adapter(self) -> Iterator[None]:
+        assert isinstance(self.model, PeftModel)
+        if REFERENCE not in self.model.peft_config:
+            with self.model.disable_adapter():
+                yield
+            return
+        self.model.set_adapter(REFERENCE, inference_mode=True)
+        try:
+            yield
+        finally:
+            self.model.set_adapter("default")
+
+    def precision(self) -> Any:
+        """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def states(self, rows: Rows) -> Tensor:
+        """The hidden state before each response token, from which that token is predicted. Float[B, R, d]"""
+        tokens = torch.cat([rows.prompt, rows.response], 1)
+        mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+        with self.precision():
+            if self.head.weight is None and self.head.module is None:
+                hidden = self.model(
+                    input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)
+                ).logits
+            else:
+                hidden = run_trunk(self.model, tokens, mask)
+        return before_each_response_token(hidden, rows)
+
+    def scores(
+        self,
+        rows: Rows,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        value_head: Callable[[Tensor], Tensor] | None = None,
+    ) -> TokenScores:
+        """Log-probability, and where asked entropy and value, of every response token. Each Float[B, R]
+
+        Only response positions reach the head, and no logits outlive their chunk (see `logprobs`).
+        """
+        states = self.states(rows)
+        with self.precision():
+            logp, entropies = token_scores(
+                states[rows.mask],
+                self.head,
+                rows.response[rows.mask],
+                temperature=temperature,
+                entropy=entropy,
+            )
+        return TokenScores(
+            logp=_spread(logp, rows.mask),
+            entropy=None if entropies is None else _spread(entropies, rows.mask),
+            value=None if value_head is None else value_head(states.float()).squeeze(-1) * rows.mask,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the policy (or its adapter alone) as transformers and PEFT do."""
+        if isinstance(self.model, PeftModel):
+            self.model.save_pretrained(folder, selected_adapters=["default"])
+            self.tokenizer.save_pretrained(folder)
+        else:
+            save_model(self.model, self.tokenizer, folder)
+
+    def save_whole(self, folder: Path) -> None:
+        """Write the policy as a whole model: an adapter is folded into its weights, and this policy stays as it is."""
+        if not isinstance(self.model, PeftModel):
+            save_model(self.model, self.tokenizer, folder)
+            return
+        merged = copy.deepcopy(self.model)
+        merged.set_adapter("default")
+        save_model(merged.merge_and_unload(), self.tokenizer, folder)
+
+    @torch.no_grad()
+    def _head_is_reproduced(self) -> bool:
+        """Compare head(trunk(x)) with the model's own logits once, on a few tokens: an unknown architecture may
+        do something to its logits that the configuration does not name."""
+        vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
+        tokens = (torch.arange(1, 6, device=self.device) * 7 % vocabulary)[None]
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        expected = self.model(
+            input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)
+        ).logits
+        try:
+            got = self.head.logits(run_trunk(self.model, tokens, mask)[0])
+        except (RuntimeError, TypeError, AttributeError):
+            return False
+        return got.shape == expected[0].shape and torch.allclose(
+            got, expected[0].float(), rtol=1e-3, atol=1e-3
+        )
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Position ids that count real tokens only, so that padding moves nothing. Int[B, T]"""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)
+
+
+def run_trunk(model: nn.Module, tokens: Tensor, mask: Tensor, **more: Any) -> Tensor:
+    """Last hidden states of the transformer without its head. Float[B, T, d]"""
+    out = trunk(model)(
+        input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask), use_cache=False
+    )
+    return out.last_hidden_state
+
+
+def before_each_response_token(x: Tensor, rows: Rows) -> Tensor:
+    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts response token t.
+
+    This is the shift by one, and it stands nowhere else.
+    """
+    first = rows.prompt.shape[1] - 1
+    if first < 0:
+        raise ValueError(
+            "a prompt needs at least one token: nothing predicts the first response token otherwise"
+        )
+    return x[:, first : first + rows.response.shape[1]]
+
+
+def _spread(values: Tensor, mask: Tensor) -> Tensor:
+    """Values of the unmasked tokens [N] → [B, R] with zeros elsewhere, differentiable."""
+    return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
+
+
+def _adapter_is_zero(model: PeftModel) -> bool:
+    """Whether the adapter changes nothing yet, as a new one does."""
+    return all(not p.any() for name, p in model.named_parameters() if "lora_B" in name)
+
+
+def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, parameter in own.items():
+            if f".{target}." in name:
+                parameter.copy_(own[name.replace(f".{target}.", f".{source}.")])
+                parameter.requires_grad_(False)

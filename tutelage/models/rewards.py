@@ -1,0 +1,137 @@
+"""What is said about sampled answers: the reward's score, the reference's log-probabilities, the critic's values."""
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tutelage import config
+from tutelage.core.batch import Rows
+from tutelage.data.chat import encode, pad_token_id
+from tutelage.data.records import Prompt
+from tutelage.errors import TutelageError
+from tutelage.models.heads import ScalarModel, load_reward_model
+from tutelage.models.policy import Policy
+from tutelage.models.rows import Encoded, by_tokens, collate
+
+TextReward = Callable[[list[str], list[str]], Sequence[float]]
+
+
+class Reward(Protocol):
+    """Scores answers. `rows` are their tokens as sampled, `texts` the same answers decoded. Float[B]"""
+
+    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class ModelReward:
+    """A reward model. It reads the sampled tokens themselves where it has the policy's vocabulary, and the
+    decoded text, tokenised its own way, where it has another."""
+
+    model: ScalarModel
+    same_tokens: bool
+    budget: int = 16_384
+
+    @torch.no_grad()
+    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        if not self.same_tokens:
+            rows = self._encoded(prompts, texts)
+        rows = rows.to(self.model.device)
+        scores = torch.zeros(len(rows), device=self.model.device)
+        for index in by_tokens(rows.lengths(), self.budget):
+            scores[index] = self.model.scores(Rows.trimmed(rows.rows(index)))
+        return scores
+
+    def _encoded(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> Rows:
+        tokenizer = self.model.tokenizer
+        pairs = (encode(p.messages, text, tokenizer) for p, text in zip(prompts, texts, strict=True))
+        encoded = [Encoded(tuple(prompt), tuple(response)) for prompt, response in pairs]
+        return collate(encoded, pad_token_id(tokenizer), self.model.device)
+
+
+@dataclass(frozen=True)
+class FunctionReward:
+    """A function over texts: (last user messages, answers) → scores."""
+
+    function: TextReward
+    name: str
+
+    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        questions = [prompt.messages[-1].content if prompt.messages else "" for prompt in prompts]
+        try:
+            scores = list(self.function(questions, list(texts)))
+        except Exception as error:
+            raise TutelageError(
+                f"The reward function {self.name} raised {type(error).__name__}: {error}"
+            ) from error
+        if len(scores) != len(texts):
+            raise TutelageError(
+                f"The reward function {self.name} returned {len(scores)} scores for {len(texts)} answers."
+            )
+        for number, score in enumerate(scores):
+            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+                raise TutelageError(
+                    f"The reward function {self.name} returned {score!r} for answer {number + 1} of {len(texts)} "
+                    f"({texts[number][:60]!r}); it must be a finite number."
+                )
+        return torch.tensor(scores, dtype=torch.float32, device=rows.prompt.device)
+
+
+@dataclass(frozen=True)
+class WeightedReward:
+    """Several rewards added up: Σ weight · score."""
+
+    parts: tuple[tuple[float, Reward], ...]
+
+    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        scores = [weight * part(rows, prompts, texts).to(rows.prompt.device) for weight, part in self.parts]
+        return torch.stack(scores).sum(0)
+
+
+def text_function(name: str) -> TextReward:
+    """The function that `module:function` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise TutelageError(f"The module of {name!r} cannot be imported: {error}.") from error
+    except AttributeError as error:
+        raise TutelageError(f"The module {module!r} has no function {attribute!r}.") from error
+    if not callable(function):
+        raise TutelageError(f"{name!r} is not a function.")
+    return function
+
+
+def make_reward(names: Sequence[str], policy: Policy, model: config.Model) -> Reward:
+    """A reward from its names: folders of reward models, or `module:function`, each with an optional `=weight`."""
+    parts = []
+    for given in names:
+        name, _, weight = given.partition("=")
+        try:
+            parts.append((float(weight or 1.0), _one_reward(name, policy, model)))
+        except ValueError as error:
+            raise TutelageError(f"The weight of the reward {given!r} is not a number.") from error
+    if not parts:
+        raise TutelageError(
+            "No reward was given: name a reward-model folder or module:function with --reward."
+        )
+    return parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else WeightedReward(tuple(parts))
+
+
+def _one_reward(name: str, policy: Policy, model: config.Model) -> Reward:
+    if ":" in name and "/" not in name.partition(":")[0]:
+        return FunctionReward(text_function(name), name)
+    scalar = load_reward_model(config.Model(path=name, dtype=model.dtype, device=model.device))
+    return ModelReward(scalar, same_tokens=same_vocabulary(policy.tokenizer, scalar.tokenizer))
+
+
+def same_vocabulary(first: object, second: object) -> bool:
+    """Whether ids of one tokenizer mean the same to the other; a pad token of its own does not count."""
+    own: dict[str, int] = dict(first.get_vocab())  # type: ignore[attr-defined]
+    other: dict[str, int] = dict(second.get_vocab())  # type: ignore[attr-defined]
+    shared = own.keys() & other.keys()
+    return all(own[token] == other[token] for token in shared) and len(own.keys() ^ other.keys()) <= 1

@@ -1,0 +1,155 @@
+"""From records to batches of tensors: tokenise, order, split by a budget of tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from tutelage.core.batch import Pairs
+from tutelage.data.chat import NoRoomError, encode, shorten
+from tutelage.data.records import Demonstration, Messages, Preference
+from tutelage.errors import TutelageError
+from tutelage.models.rows import Encoded, collate
+
+T = TypeVar("T")
+
+
+@dataclass
+class Cuts:
+    """What did not fit into the context, so that it can be said."""
+
+    prompts: int = 0
+    responses: int = 0
+    dropped: list[str] = field(default_factory=list)
+
+    def describe(self, max_length: int) -> str:
+        """A sentence on what was shortened and dropped, or nothing."""
+        parts = []
+        if self.prompts:
+            parts.append(f"{self.prompts} prompts shortened on the left")
+        if self.responses:
+            parts.append(f"{self.responses} responses cut")
+        if self.dropped:
+            parts.append(f"{len(self.dropped)} dropped ({'; '.join(self.dropped[:3])})")
+        return f"To fit {max_length} tokens: {', '.join(parts)}." if parts else ""
+
+
+def encode_rows(
+    conversations: Sequence[tuple[Messages, str]], tokenizer: Any, max_length: int, cuts: Cuts
+) -> list[Encoded | None]:
+    """Tokenise (messages, response) pairs to at most `max_length` tokens; None where nothing could be kept."""
+    rows: list[Encoded | None] = []
+    for number, (messages, response) in enumerate(conversations):
+        prompt, answer = encode(messages, response, tokenizer)
+        spare = max_length - min(len(answer), max_length // 2)  # the prompt yields, down to half of the room
+        try:
+            cut = shorten(prompt, answer, max_length, max_prompt=spare if 0 < spare < max_length else None)
+        except NoRoomError:
+            cuts.dropped.append(f"row {number + 1}: no room for its response")
+            rows.append(None)
+            continue
+        cuts.prompts += cut.prompt_cut
+        cuts.responses += cut.response_cut
+        rows.append(Encoded(tuple(cut.prompt), tuple(cut.response)))
+    return rows
+
+
+def encode_demonstrations(
+    records: Sequence[Demonstration], tokenizer: Any, max_length: int
+) -> tuple[list[Encoded], Cuts]:
+    """Demonstrations as token ids, and what had to be cut."""
+    cuts = Cuts()
+    rows = encode_rows(
+        [(record.messages, record.response) for record in records], tokenizer, max_length, cuts
+    )
+    kept = [row for row in rows if row is not None]
+    if not kept:
+        raise TutelageError(f"No demonstration fits into {max_length} tokens: {'; '.join(cuts.dropped[:3])}.")
+    return kept, cuts
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """A preference as token ids."""
+
+    chosen: Encoded
+    rejected: Encoded
+    source: Preference
+
+    def __len__(self) -> int:
+        return len(self.chosen) + len(self.rejected)
+
+
+def encode_preferences(
+    records: Sequence[Preference], tokenizer: Any, max_length: int
+) -> tuple[list[EncodedPair], Cuts]:
+    """Preferences as token ids. A pair whose sides become equal by cutting teaches nothing and is dropped."""
+    cuts = Cuts()
+    chosen = encode_rows([(r.messages, r.chosen) for r in records], tokenizer, max_length, cuts)
+    rejected = encode_rows([(r.messages, r.rejected) for r in records], tokenizer, max_length, cuts)
+    pairs = []
+    for number, (record, better, worse) in enumerate(zip(records, chosen, rejected, strict=True)):
+        if better is None or worse is None:
+            continue
+        if better == worse:
+            cuts.dropped.append(f"row {number + 1}: both sides are equal once cut")
+            continue
+        pairs.append(EncodedPair(better, worse, record))
+    if not pairs:
+        raise TutelageError(f"No preference fits into {max_length} tokens: {'; '.join(cuts.dropped[:3])}.")
+    return pairs, cuts
+
+
+def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) -> Pairs:
+    """Encoded preferences → one padded batch."""
+
+    def column(name: str) -> Tensor:
+        return torch.tensor(
+            [getattr(pair.source, name) for pair in pairs], dtype=torch.float32, device=device
+        )
+
+    return Pairs(
+        chosen=collate([pair.chosen for pair in pairs], pad, device),
+        rejected=collate([pair.rejected for pair in pairs], pad, device),
+        p_chosen=column("p_chosen"),
+        weight=column("weight"),
+        margin=column("margin"),
+    )
+
+
+def windows(stream: Sequence[int], context: int) -> list[Encoded]:
+    """Text as one stream of tokens, cut into rows without padding: the first token of each is its prompt.
+
+    Consecutive windows share one token, so that every token but the very first is predicted once.
+    """
+    return [
+        Encoded((stream[start],), tuple(stream[start + 1 : start + context]))
+        for start in range(0, max(0, len(stream) - 1), context - 1)
+        if len(stream[start + 1 : start + context]) > 0
+    ]
+
+
+class Order(Generic[T]):
+    """Which items the step with a given number reads: a new permutation every epoch, a function of (seed, epoch)."""
+
+    def __init__(self, items: Sequence[T], batch: int, seed: int) -> None:
+        if not items:
+            raise ValueError("there is nothing to order")
+        self.items, self.batch, self.seed = items, min(batch, len(items)), seed
+        self._epoch: tuple[int, list[int]] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps until every item was read once; the last one may be short."""
+        return -(-len(self.items) // self.batch)
+
+    def __call__(self, step: int) -> list[T]:
+        """The items of a step (counted from 0)."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if self._epoch is None or self._epoch[0] != epoch:
+            generator = torch.Generator().manual_seed((self.seed * 7_368_787 + epoch) % 2**63)
+            self._epoch = epoch, torch.randperm(len(self.items), generator=generator).tolist()
+        start = position * self.batch
+        return [self.items[i] for i in self._epoch[1][start : start + self.batch]]

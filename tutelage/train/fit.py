@@ -1,0 +1,60 @@
+"""The supervised loop: pretraining, fine-tuning, reward models, preference losses, rejection sampling."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from tutelage.models.rows import by_tokens
+from tutelage.train.learner import Learner, Step, refuse_not_finite, seed_step
+
+B = TypeVar("B", bound="Splittable", covariant=True)
+
+
+class Splittable(Protocol):
+    """A batch whose weights were computed over all of it, so that sums over any split add up."""
+
+    def rows(self, index: Tensor) -> "Splittable": ...
+
+    def lengths(self) -> Tensor: ...
+
+
+Objective = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+"""batch → (loss, metrics), both summed with weights that add up to 1 over the whole batch."""
+
+
+def fit(
+    learner: Learner, batches: Callable[[int], Splittable], objective: Objective, *, budget: int, seed: int
+) -> Iterator[Step]:
+    """Minimise `objective`, one optimiser step per item.
+
+    `batches(step)` gives the batch of a step (counted from 0) as a function of the step alone, and `budget` bounds
+    the padded tokens of one forward pass; it changes the memory needed and nothing else. The step that is yielded
+    is done: whoever iterates may save, evaluate or stop.
+    """
+    while learner.step < learner.total:
+        started = time.perf_counter()
+        seed_step(seed, learner.step)
+        batch = batches(learner.step)
+        lengths = batch.lengths()
+        totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
+        for index in by_tokens(lengths, budget):
+            loss, metrics = objective(batch.rows(index))
+            refuse_not_finite({"loss": loss}, learner.step + 1, _named(index))
+            loss.backward()
+            for name, value in ({"loss": loss} | metrics).items():
+                totals[name] = totals[name] + value.detach().cpu()
+        moved = learner.update()
+        learner.step += 1
+        rate = int(lengths.sum()) / (time.perf_counter() - started)
+        yield Step(
+            learner.step, {k: float(v) for k, v in totals.items()} | moved | {"tokens_per_second": rate}
+        )
+
+
+def _named(index: Tensor) -> str:
+    shown = ", ".join(str(i) for i in index[:8].tolist())
+    return shown + (f" and {len(index) - 8} more" if len(index) > 8 else "") + " of the batch"

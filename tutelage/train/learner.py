@@ -1,0 +1,120 @@
+"""What moves the weights: AdamW with a schedule, clipping, and the refusal to step on a number that is not finite."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tutelage import config
+from tutelage.core.batch import Scored
+from tutelage.errors import TutelageError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One item from a loop: `index` counts from 1, `sample` is the rollout of an on-policy step."""
+
+    index: int
+    metrics: dict[str, float]
+    sample: Scored | None = None
+    texts: tuple[tuple[str, str], ...] = ()  # (prompt, completion), row by row of `sample`
+
+
+class NotFinite(TutelageError):
+    """A loss or gradient that is not a number. Raised before the step, so that the weights are still good."""
+
+
+class Learner:
+    """Parameters in named groups, one optimiser, and the number of steps done.
+
+    Everything a checkpoint needs to go on is in `state()`; the learning rate is a function of the step alone.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Sequence[nn.Parameter]],
+        settings: config.Optimiser,
+        total: int,
+        **rates: float,
+    ) -> None:
+        """`rates` gives a group a learning rate of its own."""
+        self.settings, self.total, self.step = settings, total, 0
+        self.parameters = [p for group in groups.values() for p in group]
+        if not self.parameters:
+            raise ValueError("there is nothing to train: no parameter requires a gradient")
+        self.optimiser = torch.optim.AdamW(
+            [part for name, group in groups.items() for part in self._by_decay(name, group, rates)],
+            lr=settings.lr,
+            betas=settings.betas,
+            eps=settings.eps,
+        )
+
+    def _by_decay(
+        self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]
+    ) -> list[dict[str, Any]]:
+        """Biases and norms (fewer than two axes) are left out of the weight decay."""
+        lr = rates.get(name, self.settings.lr)
+        wide, narrow = [p for p in group if p.dim() >= 2], [p for p in group if p.dim() < 2]
+        parts = ((wide, self.settings.weight_decay), (narrow, 0.0))
+        return [{"params": p, "peak": lr, "name": name, "weight_decay": decay} for p, decay in parts if p]
+
+    def factor(self, step: int) -> float:
+        """What the peak learning rate is multiplied by in the step with this number (counted from 0)."""
+        warmup = self.settings.warmup_steps(self.total)
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        done = (step - warmup) / max(1, self.total - warmup)
+        match self.settings.schedule:
+            case "linear":
+                return 1.0 - done
+            case "cosine":
+                return 0.5 * (1.0 + math.cos(math.pi * done))
+            case "constant":
+                return 1.0
+
+    def update(self) -> dict[str, float]:
+        """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_norm)
+        if not torch.isfinite(norm):
+            self.optimiser.zero_grad(set_to_none=True)
+            raise NotFinite(f"The gradient of step {self.step + 1} is not finite. {_ADVICE}")
+        factor = self.factor(self.step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["peak"] * factor
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return {"grad_norm": float(norm), "lr": self.settings.lr * factor}
+
+    def state(self) -> dict[str, Any]:
+        """Parameters, optimiser and step, as tensors and plain values."""
+        return {
+            "step": self.step,
+            "parameters": [p.detach() for p in self.parameters],
+            "optimiser": self.optimiser.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state()`, bit for bit."""
+        with torch.no_grad():
+            for own, saved in zip(self.parameters, state["parameters"], strict=True):
+                own.copy_(saved)
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.step = int(state["step"])
+
+
+_ADVICE = "Nothing was changed by it. A lower learning rate or --optimiser.max-norm is the usual cure."
+
+
+def refuse_not_finite(terms: Mapping[str, Tensor], step: int, rows: str) -> None:
+    """Raise `NotFinite` naming the first term that is not a finite number, and the rows it was computed from."""
+    for name, value in terms.items():
+        if not torch.isfinite(value).all():
+            raise NotFinite(f"{name} became {float(value.sum())} in step {step} on rows {rows}. {_ADVICE}")
+
+
+def seed_step(seed: int, step: int) -> None:
+    """Make every random number of a step a function of (seed, step), so that nothing random needs to be saved."""
+    torch.manual_seed((seed * 1_000_003 + step) % 2**63)

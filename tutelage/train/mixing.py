@@ -1,0 +1,35 @@
+"""The pretraining stream beside the objective (PPO-ptx, Ouyang et al. 2022): what keeps a policy good at language."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tutelage.data.chat import pad_token_id
+from tutelage.models.policy import Policy
+from tutelage.models.rows import Encoded, by_tokens, collate
+from tutelage.train.batches import Order
+from tutelage.train.learner import refuse_not_finite
+from tutelage.train.objectives import WeightedRows, imitate
+
+
+class PretrainingMix:
+    """Adds `coef` · (negative log-likelihood of some text) to the loss of every optimiser step."""
+
+    def __init__(
+        self, policy: Policy, rows: Sequence[Encoded], batch: int, coef: float, budget: int, seed: int
+    ) -> None:
+        self.policy, self.coef, self.budget = policy, coef, budget
+        self.order = Order(rows, batch, seed)
+
+    def __call__(self, step: int) -> Tensor:
+        """Accumulate the gradient of one batch of text; returns its mean loss per token."""
+        rows = collate(self.order(step), pad_token_id(self.policy.tokenizer), self.policy.device)
+        batch = WeightedRows.of(rows)
+        total = torch.zeros((), device=self.policy.device)
+        for index in by_tokens(batch.lengths(), self.budget):
+            loss, _ = imitate(self.policy, batch.rows(index))
+            refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
+            (self.coef * loss).backward()
+            total = total + loss.detach()
+        return total

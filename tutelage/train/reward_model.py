@@ -1,0 +1,147 @@
+"""Training a reward model on preferences: Bradley–Terry on the score at the last token."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tutelage import config
+from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.core.preferences import bradley_terry
+from tutelage.data.chat import pad_token_id
+from tutelage.models.heads import ScalarModel
+from tutelage.models.rows import Encoded, by_tokens, collate
+from tutelage.train.batches import EncodedPair, Order, collate_pairs
+from tutelage.train.drive import STATE, Watch, drive, load_state
+from tutelage.train.fit import fit
+from tutelage.train.learner import Learner, Step
+from tutelage.train.objectives import WeightedPairs
+from tutelage.train.run import Run
+
+
+@dataclass(frozen=True)
+class RewardJob:
+    """The pairs to learn and those to judge by. `patience` looks at the held-out pairs without a better loss end the
+    run; 0 never does."""
+
+    train: Sequence[EncodedPair]
+    held_out: Sequence[EncodedPair]
+    epochs: float
+    look_every: int
+    patience: int
+
+
+def prefer(model: ScalarModel, pairs: WeightedPairs) -> tuple[Tensor, dict[str, Tensor]]:
+    """Bradley–Terry: − Σ w [ p log σ(d − margin) + (1 − p) log σ(−d − margin) ] with d = r_chosen − r_rejected.
+
+    Metrics: `accuracy`, the weighted share of pairs scored in the order that the label calls likelier (ties half),
+    and `margin`, the mean score difference.
+    """
+    chosen, rejected = model.scores(pairs.both().trimmed()).chunk(2)
+    loss = (pairs.weight * bradley_terry(chosen, rejected, pairs.p_chosen, pairs.margin)).sum()
+    difference = (chosen - rejected).detach()
+    right = torch.sign(difference) * torch.sign(pairs.p_chosen - 0.5)
+    return loss, {
+        "accuracy": (pairs.weight * (right + 1) / 2).sum(),
+        "margin": (pairs.weight * difference).sum(),
+    }
+
+
+def train_reward_model(
+    run: Run,
+    model: ScalarModel,
+    job: RewardJob,
+    settings: RunSettings,
+    batches: BatchSettings,
+    optimiser: config.Optimiser,
+) -> None:
+    """Minimise `prefer`, look at the held-out pairs now and then, and end with the weights that did best on them."""
+    pad = pad_token_id(model.tokenizer)
+    order = Order(job.train, batches.batch_size, settings.seed)
+    learner = Learner(
+        {"model": model.parameters()}, optimiser, max(1, round(job.epochs * order.steps_per_epoch))
+    )
+    looks = _Looks(job, **load_state(run, learner))
+
+    def look(step: Step) -> Mapping[str, float]:
+        if not job.held_out or (step.index % max(1, job.look_every) and step.index != learner.total):
+            return {}
+        metrics = held_out_preferences(model, job.held_out, batches.tokens_at_once)
+        looks.record(metrics["held_out/loss"])
+        return metrics
+
+    drive(
+        run,
+        learner,
+        fit(
+            learner,
+            lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
+            lambda pairs: prefer(model, pairs),
+            budget=batches.tokens_at_once,
+            seed=settings.seed,
+        ),
+        label="reward model",
+        save=model.save,
+        extra_state=looks.state,
+        checkpoints=settings.checkpoints,
+        show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
+        quiet=settings.quiet,
+        watch=Watch(look, metric="held_out/loss", enough=looks.enough),
+    )
+    best = run.best()
+    if best is not None:
+        learner.restore(torch.load(best / STATE, map_location="cpu", weights_only=True)["learner"])
+
+
+class _Looks:
+    """How the held-out loss went, to know when to stop."""
+
+    def __init__(self, job: RewardJob, best: float = math.inf, since: int = 0) -> None:
+        self.patience, self.best, self.since = job.patience, best, since
+
+    def record(self, loss: float) -> None:
+        """Another look."""
+        better = loss < self.best
+        self.best, self.since = min(loss, self.best), 0 if better else self.since + 1
+
+    def enough(self) -> bool:
+        """Whether the last looks brought nothing."""
+        return 0 < self.patience <= self.since
+
+    def state(self) -> dict[str, float]:
+        """For the checkpoint."""
+        return {"best": self.best, "since": self.since}
+
+
+@torch.no_grad()
+def pair_scores(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int) -> tuple[Tensor, Tensor]:
+    """The scores of both sides of every pair, in order. Each Float[N]"""
+    rows = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
+    scores = row_scores(model, rows, budget)
+    return scores[: len(pairs)], scores[len(pairs) :]
+
+
+@torch.no_grad()
+def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int) -> Tensor:
+    """The score of every row, in order. Float[N]"""
+    scores = torch.zeros(len(rows))
+    pad = pad_token_id(model.tokenizer)
+    for index in by_tokens(torch.tensor([len(row) for row in rows]), budget):
+        batch = collate([rows[i] for i in index.tolist()], pad, model.device)
+        scores[index] = model.scores(batch).cpu()
+    return scores
+
+
+def held_out_preferences(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int) -> dict[str, float]:
+    """held_out/loss, held_out/accuracy (against the likelier side; ties half) and held_out/margin."""
+    chosen, rejected = pair_scores(model, pairs, budget)
+    p = torch.tensor([pair.source.p_chosen for pair in pairs])
+    margin = torch.tensor([pair.source.margin for pair in pairs])
+    right = (torch.sign(chosen - rejected) * torch.sign(p - 0.5) + 1) / 2
+    return {
+        "held_out/loss": float(bradley_terry(chosen, rejected, p, margin).mean()),
+        "held_out/accuracy": float(right.mean()),
+        "held_out/margin": float((chosen - rejected).mean()),
+    }

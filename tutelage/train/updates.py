@@ -1,0 +1,141 @@
+"""How a prepared batch moves the weights: epochs of clipped gradient steps, with every sum taken over the whole batch."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tutelage.algorithms.recipe import (
+    GradientSteps,
+    Recipe,
+    RecipeState,
+    critic_loss,
+    needs_entropy,
+    objective,
+)
+from tutelage.core.batch import Batch
+from tutelage.core.kl import kl_estimate
+from tutelage.core.reduce import token_weights
+from tutelage.errors import TutelageError
+from tutelage.models.rows import by_tokens
+from tutelage.train.actor import Actor
+from tutelage.train.learner import Learner, refuse_not_finite
+
+RATIO_TOLERANCE = 1e-4
+"""How far log π − log π_old may be from 0 before the first step in float32 (numerics: 7e-6 is usual)."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What every update needs beside the recipe and the batch."""
+
+    temperature: float
+    max_length: int  # the limit of a response in tokens, for the reduction over a fixed length
+    budget: int  # padded tokens of one forward pass
+    exact: (
+        bool  # whether the sampler's log-probabilities are those of the trainer, so that the first ratio is 1
+    )
+    mix: Callable[[int], Tensor] | None = (
+        None  # adds the gradient of the PPO-ptx stream in a step, returns its loss
+    )
+
+
+def gradient_steps(
+    recipe: Recipe,
+    actor: Actor,
+    learner: Learner,
+    batch: Batch,
+    state: RecipeState,
+    how: Update,
+    *,
+    warming: bool,
+) -> dict[str, float]:
+    """Epochs × minibatches of optimiser steps on one batch.
+
+    With `warming` only the critic moves. Stops early when KL(old‖π) passes the recipe's limit.
+
+    Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy (nats per token),
+    clip_fraction (share of tokens whose gradient the surrogate cut), kl/old (KL(old‖π) per token, k3), ratio/max
+    (largest factor between π and π_old on a token, either way), grad_norm; updates counts the optimiser steps taken.
+    """
+    assert isinstance(recipe.update, GradientSteps)
+    means: defaultdict[str, list[float]] = defaultdict(list)
+    generator = torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED)
+    for _ in range(recipe.update.epochs):
+        order = torch.randperm(len(batch), generator=generator)
+        for index in order.tensor_split(min(recipe.update.minibatches, len(batch))):
+            metrics = _one_step(
+                recipe, actor, learner, batch.rows(index), state, how, warming, first=not means
+            )
+            for name, value in metrics.items():
+                means[name].append(value)
+            if recipe.update.max_kl is not None and metrics["kl/old"] > recipe.update.max_kl:
+                return _averaged(means)
+    return _averaged(means)
+
+
+def _averaged(values: dict[str, list[float]]) -> dict[str, float]:
+    count = len(values["kl/old"])
+    largest = max(values.pop("ratio/max"))
+    return {k: sum(v) / len(v) for k, v in values.items()} | {"ratio/max": largest, "updates": float(count)}
+
+
+def _one_step(
+    recipe: Recipe,
+    actor: Actor,
+    learner: Learner,
+    rows: Batch,
+    state: RecipeState,
+    how: Update,
+    warming: bool,
+    first: bool,
+) -> dict[str, float]:
+    """One optimiser step on one minibatch, accumulated over micro-batches."""
+    weight = token_weights(rows.mask, recipe.reduce, how.max_length)
+    tokens = rows.mask.sum().clamp(min=1)
+    totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=rows.mask.device))
+    highest = torch.zeros((), device=rows.mask.device)
+    for index in by_tokens(rows.lengths(), how.budget):
+        part = rows.rows(index).trimmed()
+        share = weight[index][:, : part.mask.shape[1]]
+        scores = actor.scores(
+            part, temperature=how.temperature, entropy=needs_entropy(recipe), critic_only=warming
+        )
+        gain = objective(recipe, part, scores.logp, scores.entropy, share, state)
+        terms = {"policy/objective": gain}
+        loss = -gain if not warming else torch.zeros_like(gain)
+        if recipe.critic is not None and scores.value is not None:
+            terms["value/loss"] = critic_loss(recipe, part, scores.value, share)
+            loss = loss + recipe.critic.coef * terms["value/loss"]
+        refuse_not_finite(terms, learner.step + 1, ", ".join(part.ids[:4]))
+        loss.backward()
+        with torch.no_grad():
+            shares = _token_sums(recipe, part, scores.logp, scores.entropy)
+            highest = torch.maximum(highest, (scores.logp - part.logp).abs().where(part.mask, 0.0).max())
+            for name, value in ({k: v.detach() for k, v in terms.items()} | shares).items():
+                totals[name] = totals[name] + (value if name in terms else value / tokens)
+    if first and how.exact and float(highest) > RATIO_TOLERANCE:
+        raise TutelageError(
+            f"Before the first step the policy and the sampler disagree by {float(highest):.2g} nats on a token, where "
+            "they are the same weights. The usual causes are dropout that is still on, a truncated sampling "
+            "distribution, or a model that depends on padding."
+        )
+    if how.mix is not None and not warming:
+        totals["ptx/loss"] = how.mix(learner.step)
+    moved = learner.update()
+    return (
+        {name: float(value) for name, value in totals.items()} | moved | {"ratio/max": float(highest.exp())}
+    )
+
+
+def _token_sums(recipe: Recipe, part: Batch, logp: Tensor, entropy: Tensor | None) -> dict[str, Tensor]:
+    """Sums over the tokens of a micro-batch, to be divided by the tokens of the whole minibatch."""
+    shares = {"kl/old": (kl_estimate(part.logp, logp, "k3") * part.mask).sum()}
+    clipped = getattr(recipe.surrogate, "clipped", None)
+    if clipped is not None:
+        shares["clip_fraction"] = clipped(logp, part.logp, part.advantage, part.mask).float().sum()
+    if entropy is not None:
+        shares["entropy"] = (entropy * part.mask).sum()
+    return shares

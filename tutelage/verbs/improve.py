@@ -1,0 +1,226 @@
+"""`tutelage improve`: raise the expected score of a policy's own answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tutelage import config
+from tutelage.config.run import RunSettings
+from tutelage.data.records import Prompt
+from tutelage.errors import TutelageError
+
+if TYPE_CHECKING:
+    from tutelage.algorithms.recipe import Recipe
+    from tutelage.models.policy import Policy
+    from tutelage.train.actor import Actor
+    from tutelage.train.improve import Question
+    from tutelage.train.learner import Learner
+    from tutelage.train.mixing import PretrainingMix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
+    """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat."""
+
+    model: config.Model
+    prompts: str
+    """Prompts to answer: a file or hub data set; any format of demonstrations or preferences serves too."""
+    reward: tuple[str, ...]
+    """What scores the answers: reward-model folders or module:function(prompts, answers) -> scores, each with an
+    optional =weight; several add up."""
+    recipe: str = "ppo"
+    """The algorithm, as `tutelage recipes` lists them, or module:NAME of your own."""
+    set: tuple[str, ...] = ()
+    """Changes to the recipe, such as penalty.coef=0.1 or surrogate.low=0.1."""
+    steps: int = 100
+    """Rollouts, each followed by the recipe's update."""
+    batch_size: int = 64
+    """Prompts of one rollout; the recipe says how many answers each gets."""
+    sampling: config.Sampling = field(
+        default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
+    )
+    lora: config.Lora = field(default_factory=config.Lora)
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(lr=3e-6))
+    critic: Literal["trunk", "network"] = "trunk"
+    """Where the values come from, if the recipe wants any: a head on the policy's own trunk (one forward pass for
+    both), or a network of its own."""
+    critic_from: str = ""
+    """What a critic network begins as: a reward model or language model; empty takes the first reward model."""
+    critic_lr: float = 0.0
+    """Learning rate of the critic; 0 takes the policy's."""
+    ptx: str = ""
+    """Demonstrations or text whose likelihood is kept up beside the objective (PPO-ptx); needs --set ptx=COEFFICIENT."""
+    tokens_at_once: int = 8192
+    """Padded tokens of one forward pass. Smaller needs less memory and gives the same result."""
+    watch: tuple[str, ...] = ()
+    """Further scores to log and not to train on, as name=module:function or name=folder."""
+    sample_every: int = 10
+    """Steps between the answers that are written to samples.jsonl."""
+
+    def __post_init__(self) -> None:
+        sampling = self.sampling
+        if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
+            raise TutelageError(
+                "improve learns from the distribution it samples from; top_k, top_p or min_p would make the two differ. "
+                "Use the temperature."
+            )
+        if sampling.temperature == 0:
+            raise TutelageError(
+                "At temperature 0 every sample is the same and nothing can be learnt; use 0.7 or 1."
+            )
+        if self.critic == "trunk" and self.critic_from:
+            raise TutelageError(
+                "--critic-from names what a critic network begins as, but --critic is trunk. Use --critic network."
+            )
+
+
+def main(settings: Settings) -> int:
+    """Run it; see `Settings`."""
+    from tutelage.algorithms.recipe import RecipeState, initial_state
+    from tutelage.data.formats import load_prompts
+    from tutelage.models.backbone import load_backbone
+    from tutelage.models.policy import Policy
+    from tutelage.models.rewards import make_reward
+    from tutelage.train.batches import Order
+    from tutelage.train.drive import Watch, drive, load_state
+    from tutelage.train.improve import Progress, Rules, improve
+    from tutelage.train.learner import Step
+    from tutelage.train.run import Run
+    from tutelage.train.trackers import trackers
+    from tutelage.verbs.output import finish, say
+
+    recipe = _recipe(settings)
+    loaded = load_prompts(settings.prompts)
+    say(settings, loaded.describe())
+    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
+    keep = settings.checkpoints.keep
+    with Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks) as run:
+        if run.finished:
+            say(settings, f"{settings.out} is finished already.")
+            return 0
+        policy = Policy(load_backbone(settings.model, settings.lora))
+        policy.freeze_reference()
+        actor = _actor(settings, recipe, policy)
+        reward = make_reward(settings.reward, policy, settings.model)
+        questions = _questions(loaded.records, policy, settings)
+        learner = _learner(settings, actor)
+        progress = Progress(initial_state(recipe))
+        extra = load_state(run, learner)
+        if extra:
+            progress.state = RecipeState.from_dict(extra["recipe"])
+        names = [name.partition("=") for name in settings.watch]
+        watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
+        rules = Rules(
+            settings.sampling,
+            settings.tokens_at_once,
+            settings.seed,
+            recompute=settings.model.dtype != "float32",
+            watch=watched,
+        )
+
+        def look(step: Step) -> dict[str, float]:
+            if step.index % max(1, settings.sample_every) == 0 and step.sample is not None:
+                rows = zip(step.texts[:4], step.sample.score[:4].tolist(), strict=True)
+                run.samples(step.index, [{"prompt": p, "completion": c, "score": s} for (p, c), s in rows])
+            return {}
+
+        drive(
+            run,
+            learner,
+            improve(
+                actor,
+                learner,
+                Order(questions, settings.batch_size, settings.seed),
+                reward,
+                recipe,
+                rules,
+                progress,
+                _mix(settings, recipe, policy),
+            ),
+            label=recipe.name,
+            save=actor.save,
+            extra_state=lambda: {"recipe": progress.state.to_dict()},
+            checkpoints=settings.checkpoints,
+            show=("score/mean", "kl/reference", "length/mean", *watched),
+            quiet=settings.quiet,
+            watch=Watch(look),
+        )
+        finish(run, policy.save_whole)
+    return 0
+
+
+def _recipe(settings: Settings) -> "Recipe":
+    from tutelage.algorithms.registry import override, recipe_named
+
+    recipe = override(recipe_named(settings.recipe), settings.set)
+    if bool(recipe.ptx) != bool(settings.ptx):
+        raise TutelageError(
+            "--ptx names the text and --set ptx=... its weight; one without the other does nothing."
+        )
+    if recipe.critic is None and (settings.critic_lr or settings.critic_from or settings.critic != "trunk"):
+        raise TutelageError(
+            f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from do nothing."
+        )
+    return recipe
+
+
+def _actor(settings: Settings, recipe: "Recipe", policy: "Policy") -> "Actor":
+    from tutelage.models.backbone import is_adapter
+    from tutelage.train.actor import Actor
+
+    if recipe.critic is None:
+        return Actor(policy)
+    start = None
+    if settings.critic == "network":
+        folders = [name.partition("=")[0] for name in settings.reward if ":" not in name]
+        path = settings.critic_from or (folders[0] if folders else settings.model.path)
+        if is_adapter(path):
+            raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
+        start = config.Model(path=path, dtype=settings.model.dtype, device=settings.model.device)
+    return Actor.with_critic(policy, settings.critic, start, seed=settings.seed)
+
+
+def _learner(settings: Settings, actor: "Actor") -> "Learner":
+    from tutelage.train.learner import Learner
+
+    groups = {"policy": actor.policy.parameters()}
+    if actor.critic is not None:
+        groups["critic"] = actor.critic_parameters()
+    rates = {"critic": settings.critic_lr} if settings.critic_lr else {}
+    return Learner(groups, settings.optimiser, settings.steps, **rates)
+
+
+def _questions(prompts: Sequence[Prompt], policy: "Policy", settings: Settings) -> list["Question"]:
+    """The prompts that leave room for an answer, as tokens."""
+    from tutelage.data.chat import encode
+    from tutelage.train.improve import Question
+    from tutelage.verbs.output import say
+
+    room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
+    questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+    fitting = [question for question in questions if len(question.tokens) <= room]
+    if not fitting:
+        raise TutelageError(
+            f"No prompt fits: the model has {policy.context} positions, and {settings.sampling.max_new_tokens} are "
+            "kept for the answer. Set a smaller --sampling.max-new-tokens."
+        )
+    if len(fitting) < len(questions):
+        say(
+            settings,
+            f"{len(questions) - len(fitting)} prompts are longer than {room} tokens and were left out.",
+        )
+    return fitting
+
+
+def _mix(settings: Settings, recipe: "Recipe", policy: "Policy") -> "PretrainingMix | None":
+    if not settings.ptx:
+        return None
+    from tutelage.data.formats import load_demonstrations
+    from tutelage.train.batches import encode_demonstrations
+    from tutelage.train.mixing import PretrainingMix
+
+    records = load_demonstrations(settings.ptx).records
+    rows, _ = encode_demonstrations(records, policy.tokenizer, policy.context or 1024)
+    return PretrainingMix(
+        policy, rows, settings.batch_size, recipe.ptx, settings.tokens_at_once, settings.seed
+    )

@@ -1,0 +1,130 @@
+"""`tutelage sft`: supervised fine-tuning on demonstrations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tutelage import config
+from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.data.records import Demonstration
+
+if TYPE_CHECKING:
+    from tutelage.models.policy import Policy
+    from tutelage.train.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings, BatchSettings):
+    """Fine-tune a language model on demonstrations: the loss is on the responses only."""
+
+    model: config.Model
+    data: str
+    """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set; the format is recognised."""
+    lora: config.Lora = field(default_factory=config.Lora)
+    optimiser: config.Optimiser = field(
+        default_factory=lambda: config.Optimiser(lr=2e-5, warmup=0.03, schedule="cosine")
+    )
+    epochs: float = 1.0
+    """Passes over the demonstrations."""
+    held_out: float = 0.05
+    """Share of the demonstrations kept aside to measure perplexity and ROUGE."""
+    evaluate_every: int = 50
+    """Steps between looks at the held-out demonstrations."""
+    samples: int = 4
+    """Held-out prompts that are answered before and after, to read."""
+    rouge: int = 32
+    """Held-out prompts that are answered greedily at the end and compared with their references; 0 for none."""
+    max_new_tokens: int = 128
+    """Length limit of those answers."""
+
+
+def main(settings: Settings) -> int:
+    """Run it; see `Settings`."""
+    from tutelage.data.formats import load_demonstrations
+    from tutelage.models.backbone import load_backbone
+    from tutelage.models.policy import Policy
+    from tutelage.train.batches import encode_demonstrations
+    from tutelage.train.language import LanguageJob, divide, held_out_metrics, train_language
+    from tutelage.train.run import Run
+    from tutelage.train.trackers import trackers
+    from tutelage.verbs.output import finish, say
+
+    loaded = load_demonstrations(settings.data)
+    say(settings, loaded.describe())
+    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
+    with Run.open(
+        settings.out, settings, resume=settings.resume, keep=settings.checkpoints.keep, trackers=sinks
+    ) as run:
+        if run.finished:
+            say(settings, f"{settings.out} is finished already.")
+            return 0
+        policy = Policy(load_backbone(settings.model, settings.lora))
+        max_length = min(settings.max_length, policy.context or settings.max_length)
+        kept, aside = divide(len(loaded.records), settings.held_out, settings.seed)
+        records = loaded.records
+        train, cuts = encode_demonstrations([records[i] for i in kept], policy.tokenizer, max_length)
+        say(settings, cuts.describe(max_length))
+        held_records = [records[i] for i in aside]
+        held_out = (
+            encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
+        )
+        shown = held_records[: settings.samples]
+        if run.start == 0 and held_out:
+            before = held_out_metrics(policy, held_out, settings.tokens_at_once)
+            run.log(0, before)
+            _write_samples(run, policy, 0, shown, settings)
+        job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "sft")
+        train_language(run, policy, job, settings, settings, settings.optimiser)
+        _write_samples(run, policy, _last_step(run), shown, settings)
+        figures = _rouge(policy, held_records[: settings.rouge], settings)
+        finish(run, policy.save_whole, figures)
+    return 0
+
+
+def _last_step(run: "Run") -> int:
+    from tutelage.train.checkpoints import step_of
+
+    latest = run.latest()
+    return step_of(latest) if latest else 0
+
+
+def _answers(policy: "Policy", records: Sequence[Demonstration], settings: Settings) -> list[str]:
+    """Greedy answers to the prompts of the records."""
+    from tutelage.data.chat import encode
+    from tutelage.models.sampling import PromptTokens, answers, sample
+
+    tokens = tuple(tuple(encode(record.messages, None, policy.tokenizer)[0]) for record in records)
+    room = (policy.context or 1 << 30) - max(map(len, tokens))
+    sampling = config.Sampling(temperature=0.0, max_new_tokens=max(1, min(settings.max_new_tokens, room)))
+    ids = tuple(str(i) for i in range(len(records)))
+    rollout = sample(policy, PromptTokens(tokens, ids), 1, sampling, seed=settings.seed)
+    return list(answers(policy, rollout))
+
+
+def _write_samples(
+    run: "Run", policy: "Policy", step: int, records: Sequence[Demonstration], settings: Settings
+) -> None:
+    if not records:
+        return
+    rows = zip(records, _answers(policy, records, settings), strict=True)
+    run.samples(
+        step,
+        [
+            {
+                "prompt": record.messages[-1].content if record.messages else "",
+                "completion": text,
+                "reference": record.response,
+            }
+            for record, text in rows
+        ],
+    )
+
+
+def _rouge(policy: "Policy", records: Sequence[Demonstration], settings: Settings) -> dict[str, float]:
+    """ROUGE of greedy answers against the held-out responses."""
+    from tutelage.evaluate.text import rouge
+
+    if not records:
+        return {}
+    scores = rouge(_answers(policy, records, settings), [record.response for record in records])
+    return {f"held_out/{name}": value for name, value in scores.items()}
