@@ -33,6 +33,11 @@ class Settings:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
 
+@dataclass(frozen=True)
+class Empty:
+    """The settings of the runs in processes of their own."""
+
+
 def write(text: str) -> Callable[[Path], None]:
     """A `save` that writes one file, in a folder of its own."""
 
@@ -152,10 +157,6 @@ def test_the_lock_of_another_process_holds_until_it_is_killed(tmp_path: Path) ->
         print("open", flush=True)
         time.sleep(60)
     """
-
-    @dataclass(frozen=True)
-    class Empty:
-        pass
 
     process = child(code, str(tmp_path / "r"))
     assert process.stdout is not None
@@ -435,10 +436,6 @@ def test_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_whole(tmp_path: Pa
                 print("go", flush=True)
     """
 
-    @dataclass(frozen=True)
-    class Empty:
-        pass
-
     process = child(code, str(tmp_path / "r"))
     assert process.stdout is not None
     assert process.stdout.readline() == "go\n"
@@ -518,3 +515,33 @@ def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
         lines.append({"step": step})
         lines.close()
     assert read_lines(tmp_path / "m.jsonl") == [{"step": 1}, {"step": 2}]
+
+
+def test_ctrl_c_finishes_the_step_saves_and_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    code = """
+        import sys, time
+        from dataclasses import dataclass
+        from tutelage.train.interrupt import interrupted
+        from tutelage.train.run import Run
+        @dataclass(frozen=True)
+        class Settings: pass
+        with Run.open(sys.argv[1], Settings()) as run, interrupted() as stop:
+            for step in range(1, 1000):
+                print(step, flush=True)
+                time.sleep(0.05)
+                run.log(step, {})
+                if stop:
+                    run.checkpoint(step, lambda folder: (folder / "s").write_text("x"))
+                    break
+    """
+    process = child(code, str(tmp_path / "r"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, "Finishing this step" in err) == (0, True)
+    with Run.open(tmp_path / "r", Empty(), resume=True) as run:
+        assert run.start >= 1
+        assert [row["step"] for row in read_lines(run.path / "metrics.jsonl")] == list(
+            range(1, run.start + 1)
+        )
