@@ -33,8 +33,8 @@ def rater_flags(votes: Votes, found: Reliability, *, enough: float = 10.0) -> tu
       classes);
     - too_few: the votes are worth fewer than `enough` votes of known truth, so nothing else is said.
 
-    Chance is what the rater's shares of answers would score if they had nothing to do with the truth: always giving
-    the answer that is right in 90 % of items scores .9 and is still guessing.
+    Chance is what the rater's shares of answers would score if they had nothing to do with the truth: always
+    giving the answer that is right in 90 % of items scores .9 and is still guessing.
     """
     per_rater = np.maximum(votes.per_rater(), 1)
     share = _choice_shares(votes) / per_rater[:, None]

@@ -45,10 +45,10 @@ def gold_test(
         cleared when Λ ≤ log(false_clear/(1 - false_flag))
 
     The first decision stands. `good` is the accuracy *on these golds*: they must be easy. With the defaults a
-    guessing rater is flagged after 4.3 golds on average and within 10 in 95.4 % of cases; one right on 97 % of
-    golds is ever flagged in 1.1 %, on 95 % in 3.3 %. No test of 10 golds can be that quick and spare someone
-    right on only 85 % of them: whoever catches 95 % of guessers flags at least 21 % of those (Neyman and
-    Pearson); here it is 24 %. For golds that hard use good=.85, false_flag=.01, false_clear=.05, which takes
+    guessing rater is flagged after 4.3 golds on average and within 10 in 95.4 % of cases; one right on 97 %
+    of golds is ever flagged in 1.1 %, on 95 % in 3.3 %. No test of 10 golds can be that quick and spare
+    someone right on only 85 % of them: whoever catches 95 % of guessers flags at least 21 % of those (Neyman
+    and Pearson); here it is 24 %. For golds that hard use good=.85, false_flag=.01, false_clear=.05: it takes
     14 golds.
     Raises TutelageError unless chance < good < 1 and both error rates lie between 0 and 1/2.
     """

@@ -36,8 +36,8 @@ class StrengthScale:
 def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: float = 20.0) -> StrengthScale:
     """Calibrate `strength` [N] (0 … levels - 1) of decided a-or-b votes from overlap:
 
-        c(s) = P(another rater agrees | a vote has strength s) = (Σ agreeing share + pseudo · p)/(votes +
-        pseudo)
+        c(s) = P(another rater agrees | a vote has strength s)
+             = (Σ agreeing share + pseudo · p)/(votes of strength s + pseudo)
 
     where a vote's agreeing share is that of the item's other votes that equal it, so that crowded items do
     not drown the rest, and p is its mean over all strengths. Votes of larger strength are then not allowed to

@@ -1,0 +1,105 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, binomtest
+
+from tutelage.errors import TutelageError
+from tutelage.stats.gold import gold_test, hasty_share, prefers_longer, side_bias, too_fast
+
+
+def flagged_within(golds, accuracy, runs=2000, **options):
+    """The share of raters with this accuracy who are flagged after at most `golds`, and when those were."""
+    generator = np.random.default_rng(round(1000 * accuracy))
+    tests = [gold_test(generator.random(golds) < accuracy, **options) for _ in range(runs)]
+    when = [test.decided_after for test in tests if test.standing == "flagged"]
+    return len(when) / runs, float(np.mean(when)) if when else math.nan
+
+
+def test_a_guessing_rater_is_flagged_within_10_golds_in_95_percent_after_about_5():
+    share, _ = flagged_within(10, 0.5, runs=4000)
+    assert share == pytest.approx(0.954, abs=0.01)
+    _, golds = flagged_within(60, 0.5)
+    assert 4 < golds < 5
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "golds", "rate"), [(0.97, 30, 0.011), (0.95, 30, 0.033), (0.85, 10, 0.24)]
+)
+def test_how_often_an_honest_rater_is_flagged(accuracy, golds, rate):
+    assert flagged_within(golds, accuracy)[0] == pytest.approx(rate, abs=0.025)
+
+
+def test_it_spares_raters_about_as_well_as_any_test_of_ten_golds_can():
+    """Neyman and Pearson: the best test that catches as many guessers counts right answers, at some cut."""
+    power, cost = flagged_within(10, 0.5, runs=4000)[0], flagged_within(10, 0.85, runs=4000)[0]
+    cut = int(binom.ppf(power, 10, 0.5)) - 1
+    mixing = (power - binom.cdf(cut, 10, 0.5)) / binom.pmf(cut + 1, 10, 0.5)
+    best = binom.cdf(cut, 10, 0.85) + mixing * binom.pmf(cut + 1, 10, 0.85)
+    assert best > 0.2
+    assert cost == pytest.approx(best, abs=0.03)
+
+
+def test_hard_golds_with_the_settings_for_them():
+    options = {"good": 0.85, "false_flag": 0.01, "false_clear": 0.05}
+    assert flagged_within(60, 0.85, **options)[0] < 0.015
+    share, golds = flagged_within(60, 0.5, **options)
+    assert share > 0.94
+    assert golds == pytest.approx(14, abs=1)
+
+
+def test_the_evidence_is_the_likelihood_ratio_of_the_answers_until_the_decision():
+    answers = [True, False, True]
+    found = gold_test(answers, good=0.9, chance=0.5)
+    assert found.standing == "learning"
+    assert found.evidence == pytest.approx(math.log(0.5**3 / (0.9 * 0.1 * 0.9)))
+    assert (found.right, found.answered, found.decided_after) == (2, 3, None)
+
+
+def test_the_first_decision_stands():
+    cleared = gold_test([True] * 8 + [False] * 8)
+    assert (cleared.standing, cleared.decided_after) == ("cleared", 7)
+    assert gold_test([False, False] + [True] * 20).decided_after == 2
+
+
+def test_a_test_that_cannot_be_is_refused():
+    with pytest.raises(TutelageError, match=r"chance \(0.5\) < good \(0.4\)"):
+        gold_test([], good=0.4)
+    with pytest.raises(TutelageError, match=r"false_flag 0\.7"):
+        gold_test([], false_flag=0.7)
+
+
+def test_side_bias_is_the_exact_binomial_test():
+    votes = np.array([1, 2, 10, 39, 92, 373, 1000, 100_000])
+    for share in (0.0, 0.3, 0.5, 0.65, 1.0):
+        left = np.round(votes * share).astype(int)
+        expected = [binomtest(int(k), int(n)).pvalue for k, n in zip(left, votes, strict=True)]
+        np.testing.assert_allclose(side_bias(left, votes), expected, rtol=1e-7, atol=1e-300)
+    assert side_bias(np.array([0]), np.array([0])).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("bias", "votes"), [(0.8, 39), (0.7, 92), (0.65, 164), (0.6, 373)])
+def test_side_bias_finds_a_bias_in_nine_of_ten_at_the_stated_number_of_votes(bias, votes):
+    left = np.arange(votes + 1)
+    found = side_bias(left, np.full(votes + 1, votes)) < 0.01
+    assert 0.88 < binom.pmf(left, votes, bias)[found].sum() < 0.93
+
+
+def test_preferring_the_longer_needs_enough_votes_and_a_high_rate():
+    assert prefers_longer(np.array([True] * 54 + [False] * 6)).flagged
+    assert not prefers_longer(np.array([True] * 53 + [False] * 6)).flagged
+    ordinary = prefers_longer(np.array([True] * 64 + [False] * 36))
+    assert not ordinary.flagged
+    assert ordinary.low < 0.64 == ordinary.rate < ordinary.high
+    assert prefers_longer(np.array([], dtype=bool)).rate is None
+
+
+def test_haste_is_judged_by_the_length_read_and_only_of_raters_with_20_votes():
+    """2,000 characters take 100 s at 20 per second; under 25 s nobody has read them."""
+    rater = np.repeat([0, 1], [20, 19])
+    seconds = np.where(np.arange(39) % 2 == 0, 24.0, 26.0)
+    fast = too_fast(seconds, np.full(39, 2000.0), rater)
+    assert fast[:20].tolist() == [True, False] * 10
+    assert not fast[20:].any()
+    assert not too_fast(seconds, np.full(39, 1900.0), rater).any()
+    assert hasty_share(fast, rater, 3).tolist() == [0.5, 0.0, 0.0]

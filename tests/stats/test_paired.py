@@ -1,0 +1,181 @@
+"""Paired comparisons against planted strengths, a general optimiser, and closed forms."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tutelage.errors import TutelageError
+from tutelage.stats.intervals import cluster_weights
+from tutelage.stats.paired import bradley_terry, components, davidson
+
+
+def play(strength, nu, games, seed):
+    """Comparisons of random pairs under Davidson's model."""
+    generator = np.random.default_rng(seed)
+    players = len(strength)
+    first = generator.integers(players, size=games)
+    second = (first + generator.integers(1, players, size=games)) % players
+    half = np.exp((strength[first] - strength[second]) / 2)
+    z = half + 1 / half + nu
+    u = generator.random(games)
+    return first, second, np.where(u < half / z, 1.0, np.where(u < (half + nu) / z, 0.5, 0.0))
+
+
+def ties_as_half_wins(first, second, outcome):
+    tied = outcome == 0.5
+    return (
+        np.concatenate([first, first[tied]]),
+        np.concatenate([second, second[tied]]),
+        np.concatenate([np.where(tied, 1.0, outcome), np.zeros(tied.sum())]),
+        np.concatenate([np.where(tied, 0.5, 1.0), np.full(tied.sum(), 0.5)]),
+    )
+
+
+PLANTED = np.linspace(-1, 1, 6)
+
+
+def slope(found):
+    return np.polyfit(PLANTED, found.strength, 1)[0]
+
+
+@pytest.mark.parametrize("nu", [0.35, 0.9, 2.0])
+def test_davidson_recovers_the_planted_strengths_and_nu(nu):
+    found = davidson(*play(PLANTED, nu, 20_000, seed=0), 6)
+    np.testing.assert_allclose(found.strength, PLANTED, atol=0.09)
+    assert found.nu == pytest.approx(nu, rel=0.05)
+    assert found.nu_low < nu < found.nu_high
+
+
+def test_ties_as_half_wins_shrink_the_strengths_and_dropping_them_does_not():
+    """Trap 16: about 30 % of the scale is lost at 25-30 % ties."""
+    games = play(PLANTED, 0.9, 20_000, seed=1)
+    assert 0.25 < (games[2] == 0.5).mean() < 0.3
+    first, second, outcome, weight = ties_as_half_wins(*games)
+    assert slope(davidson(*games, 6)) == pytest.approx(1.0, abs=0.04)
+    assert slope(bradley_terry(*games, 6)) == pytest.approx(1.0, abs=0.04)
+    assert 0.65 < slope(bradley_terry(first, second, outcome, 6, weight=weight)) < 0.75
+
+
+def test_dropping_ties_is_counted():
+    first, second, outcome = play(PLANTED, 0.9, 500, seed=2)
+    found = bradley_terry(first, second, outcome, 6)
+    assert found.ties == (outcome == 0.5).sum()
+    assert found.used == 500 - found.ties
+    assert davidson(first, second, outcome, 6).used == 500
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ridge", [0.01, 1.0])
+def test_the_maximum_is_that_of_a_general_optimiser(ridge, weighted):
+    first, second, outcome = play(PLANTED, 0.7, 300, seed=3)
+    weight = np.random.default_rng(0).uniform(0, 2, size=300) if weighted else np.ones(300)
+
+    def tie_loss(parameters):
+        s, nu = parameters[:6], np.exp(parameters[6])
+        pi = np.exp(s)
+        between = nu * np.sqrt(pi[first] * pi[second])
+        total = pi[first] + pi[second] + between
+        p = np.where(outcome == 1, pi[first], np.where(outcome == 0, pi[second], between)) / total
+        return -(weight * np.log(p)).sum() + ridge / 2 * (s**2).sum() + 0.005 * parameters[6] ** 2
+
+    def win_loss(s):
+        p = 1 / (1 + np.exp(-(2 * outcome - 1) * (s[first] - s[second])))
+        return -(weight * np.log(p))[outcome != 0.5].sum() + ridge / 2 * (s**2).sum()
+
+    with_ties = minimize(tie_loss, np.zeros(7), method="BFGS", options={"gtol": 1e-6}).x
+    found = davidson(first, second, outcome, 6, weight=weight, ridge=ridge)
+    np.testing.assert_allclose(np.append(found.strength, np.log(found.nu)), with_ties, atol=1e-4)
+    without = minimize(win_loss, np.zeros(6), method="BFGS", options={"gtol": 1e-6}).x
+    np.testing.assert_allclose(
+        bradley_terry(first, second, outcome, 6, weight=weight, ridge=ridge).strength, without, atol=1e-4
+    )
+
+
+def test_two_players_have_the_closed_form():
+    """30 wins to 10: s_0 - s_1 = log 3 with variance 1/30 + 1/10; with 20 ties ν = 20/√300."""
+    outcome = np.repeat([1.0, 0.0, 0.5], [30, 10, 20])
+    first, second = np.zeros(60, dtype=int), np.ones(60, dtype=int)
+    found = bradley_terry(first, second, outcome, 2, ridge=1e-9)
+    gap, low, high = found.difference(0, 1)
+    assert gap == pytest.approx(np.log(3), abs=1e-6)
+    assert high - low == pytest.approx(2 * 1.959964 * np.sqrt(1 / 30 + 1 / 10), rel=1e-5)
+    assert davidson(first, second, outcome, 2, ridge=1e-9).nu == pytest.approx(20 / np.sqrt(300), rel=1e-3)
+
+
+@pytest.mark.parametrize("fit", [bradley_terry, davidson])
+def test_intervals_cover_the_planted_strengths_in_95_percent(fit):
+    covered = []
+    for seed in range(150):
+        found = fit(*play(PLANTED, 0.7, 300, seed), 6)
+        covered.append((found.low < PLANTED) & (found.high > PLANTED))
+    assert 0.93 < np.mean(covered) < 0.97
+
+
+def test_the_information_interval_is_that_of_the_bootstrap():
+    first, second, outcome = play(PLANTED, 0.7, 1000, seed=4)
+    found = davidson(first, second, outcome, 6)
+    refits = [
+        davidson(first, second, outcome, 6, weight=weight).strength
+        for weight in cluster_weights(np.arange(1000), draws=200, seed=0)
+    ]
+    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), np.std(refits, axis=0), rtol=0.2)
+
+
+def test_swapping_the_sides_changes_nothing():
+    first, second, outcome = play(PLANTED, 0.7, 400, seed=5)
+    there, back = davidson(first, second, outcome, 6), davidson(second, first, 1 - outcome, 6)
+    np.testing.assert_allclose(there.strength, back.strength, atol=1e-9)
+    assert there.nu == pytest.approx(back.nu)
+
+
+def test_an_unbeaten_player_stays_finite_and_ahead():
+    first, second = np.array([0, 0, 0, 1, 2]), np.array([1, 2, 1, 2, 1])
+    found = bradley_terry(first, second, np.ones(5), 3)
+    assert np.all(np.isfinite(found.strength))
+    assert found.strength.argmax() == 0
+    assert found.strength.sum() == pytest.approx(0.0, abs=1e-8)
+
+
+def test_unconnected_players_are_told_apart_and_not_compared():
+    first, second = np.array([0, 3, 3]), np.array([1, 4, 4])
+    found = davidson(first, second, np.array([1.0, 0.0, 0.5]), 6)
+    assert found.component.tolist() == [0, 0, 1, 2, 2, 3]
+    assert not found.connected
+    assert np.isnan(found.low[[2, 5]]).all()
+    assert np.isfinite(found.low[[0, 1, 3, 4]]).all()
+    with pytest.raises(TutelageError, match="never compared"):
+        found.difference(0, 3)
+    assert found.difference(3, 4)[0] < 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_components_are_those_of_a_graph_search(seed):
+    generator = np.random.default_rng(seed)
+    first, second = generator.integers(30, size=(2, 18))
+    seen = {}
+    for start in range(30):
+        if start not in seen:
+            label, queue = len(set(seen.values())), [start]
+            while queue:
+                node = queue.pop()
+                if node not in seen:
+                    seen[node] = label
+                    queue += [int(b) for a, b in zip(first, second, strict=True) if a == node]
+                    queue += [int(a) for a, b in zip(first, second, strict=True) if b == node]
+    assert components(first, second, 30).tolist() == [seen[node] for node in range(30)]
+
+
+def test_a_single_comparison_chain_is_connected():
+    found = bradley_terry(np.arange(9), np.arange(1, 10), np.ones(9), 10)
+    assert found.connected
+    assert np.all(np.diff(found.strength) < 0)
+
+
+def test_nonsense_is_refused():
+    zero, one = np.array([0]), np.array([1])
+    with pytest.raises(TutelageError, match="compared with itself"):
+        davidson(zero, zero, np.ones(1), 2)
+    with pytest.raises(TutelageError, match="outside 0 to 0"):
+        bradley_terry(zero, one, np.ones(1), 1)
+    with pytest.raises(TutelageError, match="not 1"):
+        bradley_terry(zero, one, np.array([2.0]), 2)
