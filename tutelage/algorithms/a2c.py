@@ -1,14 +1,14 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783; synchronous).
+"""Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783; the synchronous form).
 
-    a2c         Psi_t = r_t + gamma V(s_t+1) - V(s_t)                                        the TD error
-    a2c_n_step  Psi_t = r_t + ... + gamma^(n-1) r_t+n-1 + gamma^n V(s_t+n) - V(s_t)          n tokens, then the critic
-    maximise    mean over tokens of  log pi(a_t | s_t) Psi_t;  the critic fits Psi_t + V(s_t)
+    a2c         Psi_t = r_t + gamma V(s_t+1) - V(s_t), the TD error, whitened
+    a2c_n_step  Psi_t = r_t + ... + gamma^(n-1) r_t+n-1 + gamma^n V(s_t+n) - V(s_t), whitened
+    maximise    mean over tokens of  log pi(a_t | s_t) Psi_t + c H(pi(. | s_t));  the critic fits what Psi adds to V
 
-Differs from value_baseline: the critic stands in for the rest of the return, so less variance and the
-critic's bias. Differs from vpg: one horizon n instead of the exponential average of all of them. Differs
-from ppo: one gradient step per rollout, nothing clipped. Degenerates: with a score only at the end and a
-critic that knows nothing, a2c teaches the last token alone; n beyond the length of the response is
-value_baseline.
+Differs from td_actor_critic: an entropy bonus against settling early, and advantages of unit variance.
+Differs from vpg: one horizon n instead of an exponential average over all of them.
+Differs from ppo: one gradient step per rollout, so nothing needs clipping.
+Degenerates: with a score only at the end and a critic that knows nothing, a2c teaches the last token alone;
+with n beyond the length of the response it is value_baseline.
 """
 
 from dataclasses import replace
@@ -20,6 +20,7 @@ A2C = Recipe(
     name="a2c",
     paper="arXiv:1602.01783",
     advantage=TemporalDifference(whiten=True),
+    entropy=0.01,
     critic=Critic(coef=0.5, clip=None),
 )
 A2C_N_STEP = replace(A2C, name="a2c_n_step", advantage=NStep(n=5, whiten=True))

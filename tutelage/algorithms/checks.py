@@ -33,15 +33,17 @@ def _values_without_critic(r: "Recipe") -> str | None:
 
 def _critic_without_values(r: "Recipe") -> str | None:
     if r.critic is not None and "value" not in needs(r.advantage):
-        return f"{_name(r.advantage)} never looks at a value, so the critic would be trained for nothing. Set critic=none."
+        return (
+            f"{_name(r.advantage)} never looks at a value: a critic would learn for nothing. Set critic=none."
+        )
     return None
 
 
 def _group_of_one(r: "Recipe") -> str | None:
     if "group" in needs(r.advantage) and r.samples < 2:
         return (
-            f"{_name(r.advantage)} compares responses to one prompt, but samples={r.samples} leaves nothing to compare "
-            "with. Set samples to 2 or more."
+            f"{_name(r.advantage)} compares responses to one prompt, but samples={r.samples} leaves nothing to "
+            "compare with. Set samples to 2 or more."
         )
     return None
 
@@ -59,8 +61,8 @@ def _unknown_reduce(r: "Recipe") -> str | None:
 def _stale_score_function(r: "Recipe") -> str | None:
     if isinstance(r.surrogate, ScoreFunction) and isinstance(r.update, GradientSteps) and r.update.steps > 1:
         return (
-            f"ScoreFunction is right for fresh samples only, but update takes {r.update.steps} steps per rollout. "
-            "Use surrogate=ImportanceWeighted or Clipped, or a single step."
+            f"ScoreFunction is right for fresh samples only, but update takes {r.update.steps} steps per "
+            "rollout. Use surrogate=ImportanceWeighted or Clipped, or a single step."
         )
     return None
 
@@ -68,8 +70,8 @@ def _stale_score_function(r: "Recipe") -> str | None:
 def _search_without_improvement(r: "Recipe") -> str | None:
     if isinstance(r.surrogate, ScoreFunction) and isinstance(r.update, NaturalStep) and r.update.search:
         return (
-            "the line search asks whether the surrogate has risen, and log π · Ψ does not measure that away from the "
-            "sampler. Use surrogate=ImportanceWeighted."
+            "the line search asks whether the surrogate has risen, and log π · Ψ does not measure that away from "
+            "the sampler. Use surrogate=ImportanceWeighted."
         )
     return None
 
@@ -77,8 +79,8 @@ def _search_without_improvement(r: "Recipe") -> str | None:
 def _driven_surrogate_in_natural_step(r: "Recipe") -> str | None:
     if hasattr(r.surrogate, "controller") and isinstance(r.update, NaturalStep):
         return (
-            f"{_name(r.surrogate)} and NaturalStep both hold the policy near the sampler, and the step's KL is fixed by "
-            "max_kl, so the controller would have nothing to drive. Use surrogate=ImportanceWeighted."
+            f"{_name(r.surrogate)} and NaturalStep both hold the policy near the sampler, and max_kl fixes the KL "
+            "of the step, so the controller would have nothing to drive. Use surrogate=ImportanceWeighted."
         )
     return None
 
@@ -86,8 +88,8 @@ def _driven_surrogate_in_natural_step(r: "Recipe") -> str | None:
 def _sequence_ratio_of_token_advantages(r: "Recipe") -> str | None:
     if getattr(r.surrogate, "per_response", False) and not getattr(r.advantage, "per_response", False):
         return (
-            f"{_name(r.surrogate)} weighs a whole response by one ratio, but {_name(r.advantage)} gives every token an "
-            "advantage of its own. Use Group, Greedy or TotalReturn, or a ratio per token (Clipped)."
+            f"{_name(r.surrogate)} weighs a whole response by one ratio, but {_name(r.advantage)} gives every "
+            "token an advantage of its own. Use Group, Greedy or TotalReturn, or a ratio per token (Clipped)."
         )
     return None
 
@@ -96,7 +98,17 @@ def _dynamic_without_groups(r: "Recipe") -> str | None:
     if r.dynamic_sampling < 0:
         return f"dynamic_sampling={r.dynamic_sampling}: a number of rounds cannot be negative."
     if r.dynamic_sampling and r.samples < 2:
-        return "dynamic_sampling drops prompts whose responses all score the same, but there is one response per prompt."
+        return "dynamic_sampling drops prompts whose responses all score the same: it needs samples of 2 or more."
+    return None
+
+
+def _critic_steps_without_critic(r: "Recipe") -> str | None:
+    if (
+        isinstance(r.update, NaturalStep)
+        and r.update.critic_steps != NaturalStep.critic_steps
+        and r.critic is None
+    ):
+        return "update.critic_steps is set, but there is no critic to take them."
     return None
 
 
@@ -115,13 +127,14 @@ RULES: tuple[Rule, ...] = (
     _driven_surrogate_in_natural_step,
     _sequence_ratio_of_token_advantages,
     _dynamic_without_groups,
+    _critic_steps_without_critic,
     _negative_ptx,
 )
 
 
 def _k1_in_the_loss(r: "Recipe") -> str | None:
     if r.penalty and r.penalty.where == "loss" and r.penalty.kind == "k1":
-        return "the gradient of k1 in the loss is 0 in expectation: it adds noise and no pull towards the reference."
+        return "the gradient of k1 in the loss is 0 in expectation: noise, and no pull towards the reference."
     return None
 
 

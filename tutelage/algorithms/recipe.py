@@ -72,20 +72,20 @@ class Recipe:
     """Rounds of sampling at most to fill the batch with prompts whose responses score differently; 0 keeps
     the others too, 1 leaves them out and trains on what remains.
     """
-    shaping: Shaping = ScoreShaping()
+    shaping: Shaping = ScoreShaping()  # noqa: RUF009 - frozen
     """From the reward's score to the one that is trained on."""
-    penalty: Penalty | None = Penalty()
+    penalty: Penalty | None = Penalty()  # noqa: RUF009 - frozen
     """What moving away from the reference costs."""
-    advantage: Advantage = RewardToGo()
+    advantage: Advantage = RewardToGo()  # noqa: RUF009 - frozen
     """The estimator of Ψ."""
-    surrogate: Surrogate = ScoreFunction()
+    surrogate: Surrogate = ScoreFunction()  # noqa: RUF009 - frozen
     """What is maximised, per token."""
     entropy: Schedule = 0.0
     """Coefficient of the full entropy of each token's distribution."""
     reduce: Reduce = "token_mean"
     """How tokens are weighed against each other."""
     critic: Critic | None = None
-    update: Update = GradientSteps()
+    update: Update = GradientSteps()  # noqa: RUF009 - frozen
     ptx: float = 0.0
     """Weight of the language-modelling loss on pretraining text beside the objective (InstructGPT's
     PPO-ptx).

@@ -1,16 +1,19 @@
 """REINFORCE leave-one-out (Kool et al. 2019; for language models Ahmadian et al. 2024, arXiv 2402.14740).
 
-    Psi = R - mean return of the prompt's other G - 1 responses, the same for every token;  R = score - beta sum k1
-    maximise  mean over responses of  log pi(response) Psi
+    Psi = R - mean R of the prompt's other G - 1 responses, the same for every token;  R = score - beta sum k1
+    rloo          maximise  mean over responses of  log pi(response) Psi
+    rloo_clipped  maximise  mean over responses of  min(s Psi, clip(s, 1-e, 1+e) Psi),  s = pi / pi_old of the response
 
-Differs from reinforce: a baseline of the prompt's own, from siblings that the response had no part in:
-unbiased. Differs from grpo: no division by the spread, no length normalisation, no clip; the KL is in the
-reward. Degenerates: with G = 2, Psi is the difference of the pair; when all returns agree the prompt
-teaches nothing.
+Differs from reinforce: a baseline of the prompt's own, from siblings that the response had no part in: unbiased.
+Differs from grpo: no division by the spread, no length normalisation; the KL is in the reward.
+Degenerates: with G = 2, Psi is the difference of the pair; when all returns agree the prompt teaches nothing.
 """
 
-from tutelage.algorithms.recipe import Penalty, Recipe
+from dataclasses import replace
+
+from tutelage.algorithms.recipe import GradientSteps, Penalty, Recipe
 from tutelage.core.groups import Group
+from tutelage.core.surrogates import SequenceClipped
 
 RLOO = Recipe(
     name="rloo",
@@ -19,4 +22,11 @@ RLOO = Recipe(
     advantage=Group(leave_one_out=True),
     penalty=Penalty(kind="k1", coef=0.05, where="reward"),
     reduce="sequence_sum",  # the response is one action
+)
+RLOO_CLIPPED = replace(
+    RLOO,
+    name="rloo_clipped",
+    surrogate=SequenceClipped(low=0.2, high=0.2, length_normalised=False),
+    reduce="sequence_mean",  # the same number at every token of a response: its mean is the response's
+    update=GradientSteps(epochs=2, minibatches=2),
 )

@@ -2,7 +2,7 @@
 update, schedules.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tutelage.core.kl import ESTIMATORS, Controller, Fixed
@@ -25,7 +25,7 @@ class Penalty:
     """"reward": taken off each token's reward, so that earlier tokens answer for it; "loss": added to the
     loss.
     """
-    controller: Controller = Fixed()
+    controller: Controller = Fixed()  # noqa: RUF009 - frozen
     """What changes the coefficient between steps, from the KL per sequence."""
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Penalty:
             )
         if not self.coef > 0:
             raise TutelageError(
-                f"penalty.coef={self.coef:g} does nothing or pays for drifting; write penalty=none for no penalty."
+                f"penalty.coef={self.coef:g}: a price must be above 0. Write penalty=none for no penalty."
             )
 
 
@@ -104,23 +104,19 @@ class NaturalStep:
     decay: float = 0.8
     """What each is multiplied by."""
     search: bool = True
-    """Shorten until the surrogate rises and the KL holds (TRPO); False takes the whole step (natural
-    gradient).
-    """
+    """Shorten until the surrogate rises and the KL holds (TRPO); False takes the whole step (natural gradient)."""
+    critic_steps: int = 5
+    """Optimiser steps of the critic on the same rollout, each over the whole of it."""
 
     def __post_init__(self) -> None:
-        defaults = {f.name: f.default for f in fields(self)}
-        if not (
-            self.max_kl > 0
-            and self.damping >= 0
-            and self.cg >= 1
-            and self.backtracks >= 0
-            and 0 < self.decay < 1
-        ):
+        above_zero = self.max_kl > 0 and self.cg >= 1 and self.critic_steps >= 1 and 0 < self.decay < 1
+        if not above_zero or self.damping < 0 or self.backtracks < 0:
             raise TutelageError(
-                f"update: max_kl must be above 0, damping not below 0, cg at least 1, decay between 0 and 1; given {self}."
+                "update: max_kl must be above 0, decay between 0 and 1, cg and critic_steps at least 1, "
+                f"damping and backtracks not below 0; given {self}."
             )
-        if not self.search and (self.backtracks, self.decay) != (defaults["backtracks"], defaults["decay"]):
+        whole = (self.backtracks, self.decay) == (NaturalStep.backtracks, NaturalStep.decay)
+        if not self.search and not whole:
             raise TutelageError(
                 "update.search=false takes the whole step, so backtracks and decay would do nothing."
             )

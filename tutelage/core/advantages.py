@@ -41,7 +41,7 @@ def needs(piece: object) -> frozenset[str]:
 class TotalReturn:
     """Ψₜ = G₀ − b: every token is credited with the whole return (Williams 1992)."""
 
-    baseline: Baseline = NoBaseline()
+    baseline: Baseline = NoBaseline()  # noqa: RUF009 - frozen
     gamma: float = 1.0
     per_response: ClassVar[bool] = True
 
@@ -62,7 +62,7 @@ class RewardToGo:
     (REINFORCE++).
     """
 
-    baseline: Baseline = NoBaseline()
+    baseline: Baseline = NoBaseline()  # noqa: RUF009 - frozen
     gamma: float = 1.0
     whiten: bool = False
 
@@ -95,6 +95,21 @@ class ValueBaseline:
 
 
 @dataclass(frozen=True)
+class LengthAdaptive:
+    """λ = 1 − 1/(α · length) of each response, not below 0 (VAPO, Yue et al. 2025): Σ λᵗ grows with the length."""
+
+    alpha: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise ValueError(f"LengthAdaptive: alpha must be above 0, not {self.alpha}.")
+
+    def __call__(self, mask: Tensor) -> Tensor:
+        """Bool[B, R] -> Float[B]"""
+        return (1 - 1 / (self.alpha * mask.sum(-1).clamp(min=1))).clamp(min=0.0)
+
+
+@dataclass(frozen=True)
 class Gae:
     """Generalised advantage estimation (Schulman et al. 2016): Ψₜ = δₜ + γλ Ψₜ₊₁, target Ψₜ + V(sₜ).
 
@@ -102,7 +117,7 @@ class Gae:
     2025); None uses `lam` for both.
     """
 
-    lam: float = 0.95
+    lam: float | LengthAdaptive = 0.95
     gamma: float = 1.0
     value_lam: float | None = None
     whiten: bool = True
@@ -112,7 +127,8 @@ class Gae:
         self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _given(value, self)
-        psi = ret.gae(reward, value, mask, gamma=self.gamma, lam=self.lam)
+        lam = self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam
+        psi = ret.gae(reward, value, mask, gamma=self.gamma, lam=lam)
         towards = psi
         if self.value_lam is not None:
             towards = ret.gae(reward, value, mask, gamma=self.gamma, lam=self.value_lam)

@@ -25,9 +25,9 @@ equal.
 class Group:
     """Ψ = score − mean of the prompt's G scores.
 
-    leave_one_out   the mean is that of the other G − 1, which makes the estimate unbiased: G/(G − 1) times the plain one
-    standardise     divide by the group's standard deviation (G − 1 in the denominator), which weights prompts by 1/std
-    whiten          scale over the tokens of the whole batch afterwards (REINFORCE++ with baseline)
+    leave_one_out   the mean is that of the other G − 1, which makes the estimate unbiased: G/(G − 1) times the plain
+    one standardise     divide by the group's standard deviation (G − 1 in the denominator), which weights prompts by
+    1/std whiten          scale over the tokens of the whole batch afterwards (REINFORCE++ with baseline)
     """
 
     leave_one_out: bool = False

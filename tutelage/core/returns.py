@@ -24,7 +24,7 @@ def td_errors(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float = 1.0
     return torch.where(mask, reward + gamma * next_value(value, mask) - value, 0.0)
 
 
-def gae(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, lam: float) -> Tensor:
+def gae(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, lam: float | Tensor) -> Tensor:
     """Aₜ = δₜ + γλ Aₜ₊₁ (Schulman et al. 2016). λ = 0 is the TD error, λ = 1 the return minus the value.
     [B, R]
     """
@@ -50,7 +50,7 @@ def _shifted(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(x[:, 1:], (0, 1))
 
 
-def _discounted_sum(x: Tensor, mask: Tensor, discount: float) -> Tensor:
+def _discounted_sum(x: Tensor, mask: Tensor, discount: float | Tensor) -> Tensor:
     out = torch.zeros_like(x)
     running = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(1)
     for t in reversed(range(x.shape[1])):

@@ -116,7 +116,7 @@ class KlPenalised:
     """
 
     coef: float = 1.0
-    controller: Controller = Doubling(target=0.01)
+    controller: Controller = Doubling(target=0.01)  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         if not self.coef > 0:

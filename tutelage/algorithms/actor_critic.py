@@ -1,0 +1,34 @@
+"""Actor-critics without tricks: the critic's word replaces the rest of the return.
+
+    q_actor_critic   Psi_t = Q(s_t, a_t) = r_t + gamma V(s_t+1)                (Sutton et al. 2000)
+    td_actor_critic  Psi_t = r_t + gamma V(s_t+1) - V(s_t), the TD error       (Barto, Sutton & Anderson 1983)
+    vpg              Psi_t = GAE(lambda) of the TD errors                      (Schulman et al. 2016, arXiv 1506.02438)
+    maximise  mean over tokens of  log pi(a_t | s_t) Psi_t;  one step on fresh samples
+
+Differs from value_baseline: does not wait for the return, so less variance and the critic's bias. q differs from td:
+no state baseline, so a good state makes all its tokens likelier; a step must be small. td differs from vpg: lambda =
+0; vpg with lambda = 1 is value_baseline. Degenerates: with a critic that knows nothing, q and td teach the last token
+alone.
+"""
+
+from tutelage.algorithms.recipe import Critic, Recipe
+from tutelage.core.advantages import ActionValue, Gae, TemporalDifference
+
+Q_ACTOR_CRITIC = Recipe(
+    name="q_actor_critic",
+    paper="Sutton et al. 2000",
+    advantage=ActionValue(),
+    critic=Critic(coef=0.5, clip=None),
+)
+TD_ACTOR_CRITIC = Recipe(
+    name="td_actor_critic",
+    paper="Barto et al. 1983",
+    advantage=TemporalDifference(),
+    critic=Critic(coef=0.5, clip=None),
+)
+VPG = Recipe(
+    name="vpg",
+    paper="arXiv:1506.02438",
+    advantage=Gae(lam=0.97, whiten=True),  # 0.97 as Spinning Up's vpg
+    critic=Critic(coef=0.5, clip=None),
+)

@@ -1,0 +1,38 @@
+"""Reward-to-go with each baseline of the literature: five recipes that differ in one word.
+
+    Psi_t = G_t - b        and  E[ grad log pi(a_t | s_t) b ] = 0  for every b that does not know a_t
+
+    batch_baseline    b = mean of G over the batch: nearly free; shrinks the gradient by (B - 1)/B
+    moving_baseline   b = exponential average of earlier batches' returns (Williams 1992): unbiased, and late
+    minimum_variance  b = sum n G / sum n, n = |grad log pi|^2 (Weaver & Tao 2001, arXiv 1301.2315): the best constant
+    time_baseline     b_t = mean of G_t over the responses that reach token t (Peters & Schaal 2008)
+    value_baseline    b(s_t) = V(s_t), learned (Sutton et al. 2000): knows the prompt and what was written so far
+
+Differs from reward_to_go: by b alone. Differs from rloo: these b are the same for all prompts (value_baseline aside).
+Differs from vpg: value_baseline waits for the whole return where GAE trusts the critic after a while. Degenerates: a
+constant b does nothing about prompts of different difficulty; a critic that knows nothing is no baseline.
+"""
+
+from dataclasses import replace
+
+from tutelage.algorithms.recipe import Critic
+from tutelage.algorithms.reward_to_go import REWARD_TO_GO
+from tutelage.core.advantages import RewardToGo, ValueBaseline
+from tutelage.core.baselines import BatchMean, MinimumVariance, MovingAverage, TimeDependent
+
+BATCH_BASELINE = replace(REWARD_TO_GO, name="batch_baseline", advantage=RewardToGo(BatchMean()))
+MOVING_BASELINE = replace(
+    REWARD_TO_GO,
+    name="moving_baseline",
+    paper="Williams 1992",
+    advantage=RewardToGo(MovingAverage(decay=0.9)),
+)
+MINIMUM_VARIANCE = replace(
+    REWARD_TO_GO, name="minimum_variance", paper="arXiv:1301.2315", advantage=RewardToGo(MinimumVariance())
+)
+TIME_BASELINE = replace(
+    REWARD_TO_GO, name="time_baseline", paper="Peters & Schaal 2008", advantage=RewardToGo(TimeDependent())
+)
+VALUE_BASELINE = replace(
+    REWARD_TO_GO, name="value_baseline", advantage=ValueBaseline(), critic=Critic(coef=0.5, clip=None)
+)

@@ -1,0 +1,25 @@
+"""Group Sequence Policy Optimization (Zheng et al. 2025, arXiv 2507.18071).
+
+    Psi as in grpo;  maximise  mean over responses of  min(s Psi, clip(s, 1 - 3e-4, 1 + 4e-4) Psi)
+    s = (prod_t pi(a_t | s_t) / pi_old(a_t | s_t))^(1/length), one ratio for the whole response
+
+Differs from grpo: the unit of the reward is the unit of the ratio; a response is clipped as a whole.
+Differs from rloo: the geometric mean of the tokens' ratios instead of their product, hence the narrow range.
+Degenerates: the range is that of long responses; for short ones, or with large steps, it clips nearly everything.
+"""
+
+from dataclasses import replace
+
+from tutelage.algorithms.grpo import GRPO
+from tutelage.algorithms.recipe import GradientSteps
+from tutelage.core.surrogates import SequenceClipped
+
+GSPO = replace(
+    GRPO,
+    name="gspo",
+    paper="arXiv:2507.18071",
+    surrogate=SequenceClipped(low=3e-4, high=4e-4),
+    penalty=None,
+    reduce="sequence_mean",
+    update=GradientSteps(epochs=1, minibatches=4),
+)

@@ -1,0 +1,24 @@
+"""Off-policy policy gradient by importance weighting (Precup, Sutton & Singh 2000).
+
+    Psi_t = G_t - mean;  maximise  mean over responses of  w sum over tokens of  log pi(a_t | s_t) Psi_t
+    w = prod_t pi(a_t | s_t) / pi_old(a_t | s_t), the ratio of the policy to the sampler for the whole response
+
+Differs from batch_baseline: several steps on one rollout, each corrected for how far the policy has come.
+Differs from ppo: a ratio per response, which is exact without the cap, against a clip per token, which is not.
+Degenerates: w spreads exponentially with the length, so that few responses carry a batch; the cap bounds that
+and biases the gradient towards what the sampler would have done.
+"""
+
+from tutelage.algorithms.recipe import GradientSteps, Recipe
+from tutelage.core.advantages import RewardToGo
+from tutelage.core.baselines import BatchMean
+from tutelage.core.surrogates import TrajectoryWeighted
+
+OFF_POLICY = Recipe(
+    name="off_policy",
+    paper="Precup et al. 2000",
+    advantage=RewardToGo(BatchMean()),
+    surrogate=TrajectoryWeighted(cap=5.0),
+    reduce="sequence_sum",
+    update=GradientSteps(epochs=4, minibatches=1),
+)

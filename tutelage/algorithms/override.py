@@ -1,0 +1,175 @@
+"""A recipe with some of its slots set by name: `surrogate.low=0.1`, `surrogate=ScoreFunction`, `critic=none`.
+
+Assignments are applied together and the recipe is built once, at the end, so that they may be given in any order and
+only their sum has to make sense.
+"""
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tutelage.algorithms.recipe import Recipe
+from tutelage.algorithms.registry import imported
+from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates
+from tutelage.errors import TutelageError
+
+PIECES: dict[Any, tuple[type, ...]] = {
+    advantages.Advantage: (
+        advantages.TotalReturn,
+        advantages.RewardToGo,
+        advantages.ValueBaseline,
+        advantages.Gae,
+        advantages.TemporalDifference,
+        advantages.NStep,
+        advantages.ActionValue,
+        groups.Group,
+        groups.BestOfGroup,
+        groups.Greedy,
+    ),
+    baselines.Baseline: (
+        baselines.NoBaseline,
+        baselines.BatchMean,
+        baselines.MovingAverage,
+        baselines.MinimumVariance,
+        baselines.TimeDependent,
+        baselines.LeaveOneOut,
+    ),
+    surrogates.Surrogate: (
+        surrogates.ScoreFunction,
+        surrogates.ImportanceWeighted,
+        surrogates.TrajectoryWeighted,
+        surrogates.Clipped,
+        surrogates.KlPenalised,
+        surrogates.SequenceClipped,
+        surrogates.Cispo,
+    ),
+    kl.Controller: (kl.Fixed, kl.Adaptive, kl.Doubling),
+    shaping.Shaping: (shaping.ScoreShaping,),
+}
+"""What fits each open slot by its class name; any other callable fits as `module:NAME`."""
+
+
+@dataclass
+class _Draft:
+    """A piece that is still being changed."""
+
+    cls: type
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, piece: Any) -> "_Draft":
+        return cls(type(piece), {f.name: drafted(getattr(piece, f.name)) for f in fields(piece)})
+
+    def built(self) -> Any:
+        return self.cls(**{name: _built(value) for name, value in self.values.items()})
+
+
+def override(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
+    """The recipe with `path=value` assignments applied; a later one wins.
+
+    A value is a number, true or false, none, a word the slot knows, the class name of a piece (with its defaults), or
+    `module:NAME` for a piece of the user's own. Raises TutelageError for a path or value that does not fit, listing
+    what would, and for a recipe that makes no sense as a whole.
+    """
+    draft = _Draft.of(recipe)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path.strip() or not text.strip():
+            raise TutelageError(f"{assignment!r} is not an assignment; write it as surrogate.low=0.1.")
+        _assign(draft, path.strip(), text.strip())
+    try:
+        result = draft.built()
+    except ValueError as error:
+        raise TutelageError(f"{recipe.name}: {error}") from error
+    assert isinstance(result, Recipe)
+    return result
+
+
+def drafted(value: Any) -> Any:
+    """The value itself, or a draft where it is a piece."""
+    return _Draft.of(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _built(value: Any) -> Any:
+    return value.built() if isinstance(value, _Draft) else value
+
+
+def _assign(draft: _Draft, path: str, text: str) -> None:
+    *parents, last = path.split(".")
+    done: list[str] = []
+    for name in parents:
+        _check_name(draft, name, done)
+        done.append(name)
+        inner = draft.values[name]
+        if not isinstance(inner, _Draft):
+            place, choices = ".".join(done), _choices(get_type_hints(draft.cls)[name])
+            known = f"; choose one first: {place}={'|'.join(choices)}" if choices else ""
+            raise TutelageError(f"{path}: {place} is {_shown(inner)} and has no settings{known}.")
+        draft = inner
+    _check_name(draft, last, done)
+    draft.values[last] = _read(text, get_type_hints(draft.cls)[last], path)
+
+
+def _check_name(draft: _Draft, name: str, done: list[str]) -> None:
+    if name in draft.values:
+        return
+    place = ".".join([*done, name])
+    known = ", ".join(draft.values) or "nothing to set"
+    near = get_close_matches(name, draft.values, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise TutelageError(f"there is no {place}: {draft.cls.__name__} has {known}.{hint}")
+
+
+def _read(text: str, hint: Any, path: str) -> Any:
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    choices = _choices(hint)
+    if types.NoneType in members and text.lower() in ("none", "null"):
+        return None
+    if text in choices:
+        return _Draft.of(choices[text]())
+    if ":" in text and choices:
+        found = imported(text)
+        return drafted(found() if isinstance(found, type) else found)
+    for member in members:
+        value = _plain(text, member)
+        if value is not None:
+            return value
+    raise TutelageError(f"{path}={text}: expected {' or '.join(_expected(members, choices))}.")
+
+
+def _plain(text: str, hint: Any) -> bool | int | float | str | None:
+    if get_origin(hint) is Literal:
+        return text if text in get_args(hint) else None
+    if hint is bool:
+        return {"true": True, "false": False}.get(text.lower())
+    if hint in (int, float):
+        try:
+            return int(text) if hint is int else float(text)
+        except ValueError:
+            return None
+    return text if hint is str else None
+
+
+def _choices(hint: Any) -> dict[str, type]:
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    found: list[type] = []
+    for member in members:
+        if member in PIECES:
+            found += PIECES[member]
+        elif isinstance(member, type) and is_dataclass(member):
+            found.append(member)
+    return {cls.__name__: cls for cls in found}
+
+
+def _expected(members: tuple[Any, ...], choices: dict[str, type]) -> list[str]:
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    said = [words[m] for m in members if m in words]
+    said += [" or ".join(get_args(m)) for m in members if get_origin(m) is Literal]
+    said += ["none"] if types.NoneType in members else []
+    return said + ([f"one of {', '.join(choices)} or module:NAME"] if choices else [])
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,19 @@
+"""ReMax (Li et al. 2023, arXiv 2310.10505).
+
+    Psi = R - score of the greedy response to the same prompt;  maximise  mean over responses of  log pi(response) Psi
+
+Differs from rloo: one greedy response instead of G - 1 siblings; half the sampling of G = 4, and a baseline that does
+not average.
+Differs from reinforce: a baseline of the prompt's own, that depends on the policy and on no sample: unbiased.
+Degenerates: for a policy that is nearly greedy, sample and baseline are the same response and Psi is 0.
+"""
+
+from tutelage.algorithms.recipe import Recipe
+from tutelage.core.groups import Greedy
+
+REMAX = Recipe(
+    name="remax",
+    paper="arXiv:2310.10505",
+    advantage=Greedy(),
+    reduce="sequence_sum",
+)

@@ -1,0 +1,19 @@
+"""REINFORCE with reward-to-go (Sutton et al. 2000, the policy gradient theorem).
+
+    Psi_t = r_t + gamma r_t+1 + ... : what comes after the token, and nothing from before it
+    maximise  mean over responses of  sum over tokens of  log pi(a_t | s_t) Psi_t
+
+Differs from reinforce: rewards paid before a token was written cannot depend on it, so leaving them out removes
+variance and nothing else.
+Degenerates: with a score on the last token only and no KL in the reward, both are the same.
+"""
+
+from tutelage.algorithms.recipe import Recipe
+from tutelage.core.advantages import RewardToGo
+
+REWARD_TO_GO = Recipe(
+    name="reward_to_go",
+    paper="Sutton et al. 2000",
+    advantage=RewardToGo(),
+    reduce="sequence_sum",
+)

@@ -1,0 +1,91 @@
+"""All recipes as one table: slots as columns, so that two lines show how two algorithms differ."""
+
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TypeAlias
+
+from tutelage.algorithms.override import PIECES
+from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Recipe
+from tutelage.algorithms.registry import RECIPES
+
+
+def table() -> list[dict[str, str]]:
+    """One row per recipe: column names to short texts."""
+    return [row(recipe) for recipe in RECIPES.values()]
+
+
+def row(recipe: Recipe) -> dict[str, str]:
+    """The slots of a recipe as short texts; what stays at its default in nearly all recipes is under `also`."""
+    penalty, critic = recipe.penalty, recipe.critic
+    return {
+        "name": recipe.name,
+        "samples": str(recipe.samples),
+        "advantage": brief(recipe.advantage),
+        "surrogate": brief(recipe.surrogate),
+        "penalty": f"{penalty.coef:g} {penalty.kind} in {penalty.where}" if penalty else "-",
+        "update": _update(recipe),
+        "reduce": recipe.reduce,
+        "critic": f"{critic.coef:g}" + (f", clip {critic.clip:g}" if critic.clip else "") if critic else "-",
+        "also": _also(recipe),
+        "paper": recipe.paper,
+    }
+
+
+def brief(value: object) -> str:
+    """A piece as it would be written: its class and whatever is not at its default."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if not is_dataclass(value) or isinstance(value, type):
+        return getattr(value, "__name__", None) or str(value)
+    said = []
+    for field in fields(value):
+        inner = getattr(value, field.name)
+        if field.default is MISSING or inner != field.default:
+            said.append(brief(inner) if is_dataclass(inner) else f"{field.name}={brief(inner)}")
+    return f"{type(value).__name__}({', '.join(said)})" if said else type(value).__name__
+
+
+def _update(recipe: Recipe) -> str:
+    match recipe.update:
+        case GradientSteps(epochs=1, minibatches=1):
+            return "1 step"
+        case GradientSteps(epochs, minibatches, max_kl):
+            return f"{epochs} x {minibatches} steps" + (f" to KL {max_kl:g}" if max_kl else "")
+        case NaturalStep(max_kl=max_kl, search=search):
+            return f"natural, KL {max_kl:g}" + (", search" if search else "")
+
+
+Plain: TypeAlias = "str | float | bool | dict[str, Plain] | None"
+
+
+def plain(value: object) -> Plain:
+    """A recipe or piece as nested mappings that JSON can hold; `piece` is the class of each."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if not is_dataclass(value) or isinstance(value, type):
+        return brief(value)
+    return {"piece": type(value).__name__} | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+
+
+def pieces() -> dict[str, dict[str, str]]:
+    """For each open slot, the pieces that fit it and the first sentence that each says about itself."""
+    return {
+        protocol.__name__.lower(): {cls.__name__: _first_sentence(cls.__doc__ or "") for cls in classes}
+        for protocol, classes in PIECES.items()
+    }
+
+
+def _first_sentence(doc: str) -> str:
+    return " ".join(doc.strip().split("\n\n")[0].split())
+
+
+def _also(recipe: Recipe) -> str:
+    said = [
+        f"{name}={brief(getattr(recipe, name))}"
+        for name in ("dynamic_sampling", "shaping", "entropy", "ptx")
+        if getattr(recipe, name) != getattr(Recipe, name)
+    ]
+    if recipe.critic and recipe.critic.warmup:
+        said.append(f"critic.warmup={recipe.critic.warmup}")
+    return ", ".join(said)

@@ -1,0 +1,29 @@
+"""Trust Region Policy Optimization (Schulman et al. 2015, arXiv 1502.05477) and the natural policy gradient
+(Kakade 2001; Amari 1998).
+
+    maximise  mean over tokens of  rho Psi   subject to  mean over tokens of  KL(pi_old || pi) <= delta
+    step d = sqrt(2 delta / x'Fx) x  with  F x = g  by conjugate gradient, F the Fisher matrix, known by its products
+    trpo shortens d by 0.8 until rho Psi has risen and the KL holds; natural_gradient takes d as it is
+
+Differs from ppo: the bound is on the whole policy and holds after every step, at the price of the products with F.
+Differs from vpg: F^-1 measures a step by what it does to the distribution, not to the parameters.
+Degenerates: with damping much larger than F it is the plain gradient, scaled; on few parameters (LoRA) the products
+are cheap and the conjugate gradient converges soon.
+"""
+
+from dataclasses import replace
+
+from tutelage.algorithms.ppo import PPO
+from tutelage.algorithms.recipe import NaturalStep
+from tutelage.core.surrogates import ImportanceWeighted
+
+TRPO = replace(
+    PPO,
+    name="trpo",
+    paper="arXiv:1502.05477",
+    surrogate=ImportanceWeighted(),
+    update=NaturalStep(max_kl=0.01, damping=0.1, cg=10, backtracks=10, decay=0.8),
+)
+NATURAL_GRADIENT = replace(
+    TRPO, name="natural_gradient", paper="Kakade 2001", update=NaturalStep(max_kl=0.01, search=False)
+)

@@ -1,0 +1,34 @@
+"""PPO for long responses: critics that are not trusted before they have learned.
+
+    vc_ppo  Value-calibrated PPO (Yuan et al. 2025, arXiv 2503.01491)
+            the critic fits G_t (lambda = 1) and learns alone for the first steps; the policy uses GAE(lambda < 1)
+    vapo    (Yue et al. 2025, arXiv 2504.05118)
+            further lambda = 1 - 1/(alpha length) per response, several responses per prompt, clip-higher
+
+Differs from ppo: the critic's target never contains its own bias, and a fresh critic cannot mislead the policy.
+Left out: vapo's language-modelling loss on correct responses, which needs scores that say "correct".
+Degenerates: for responses shorter than 1/alpha = 20 tokens, vapo's lambda is 0.
+"""
+
+from dataclasses import replace
+
+from tutelage.algorithms.ppo import PPO
+from tutelage.algorithms.recipe import Critic
+from tutelage.core.advantages import Gae, LengthAdaptive
+from tutelage.core.surrogates import Clipped
+
+VC_PPO = replace(
+    PPO,
+    name="vc_ppo",
+    paper="arXiv:2503.01491",
+    advantage=Gae(lam=0.95, value_lam=1.0),
+    critic=Critic(coef=0.1, clip=0.2, warmup=10),
+)
+VAPO = replace(
+    VC_PPO,
+    name="vapo",
+    paper="arXiv:2504.05118",
+    samples=4,
+    advantage=Gae(lam=LengthAdaptive(alpha=0.05), value_lam=1.0),
+    surrogate=Clipped(low=0.2, high=0.28),
+)
