@@ -4,6 +4,9 @@ import json
 from dataclasses import dataclass
 from itertools import accumulate
 
+WIDEST = 27
+"""Characters of a column before its cells wrap."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -50,19 +53,21 @@ def _print_table() -> None:
 
     rows = table()
     console = Console(highlight=False)
-    columns, left_out = _fitting(rows, console.width if console.is_terminal else 0)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=500)  # a pipe has no edge to fold at
+    columns, left_out = _fitting(rows, console.width)
     shown = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
     for column in columns:
-        shown.add_column("G" if column == "samples" else column, no_wrap=True)
+        shown.add_column("G" if column == "samples" else column, max_width=WIDEST)
     for row in rows:
         shown.add_row(*(escape(row[column]) for column in columns))
-    console.print(shown, soft_wrap=True)
+    console.print(shown)
     if left_out:
         console.print(f"\n(left out for want of width: {', '.join(left_out)})")
     for slot, known in pieces().items():
         console.print(f"\n[bold]{slot}[/bold]")
         for name, says in known.items():
-            console.print(f"  {name:20s} {escape(says)}", soft_wrap=True)
+            console.print(f"  {name:20s} {escape(says)}")
     console.print(
         "\nChange a slot with --set surrogate.low=0.1, a piece with --set surrogate=ImportanceWeighted."
     )
@@ -70,8 +75,8 @@ def _print_table() -> None:
 
 
 def _fitting(rows: list[dict[str, str]], width: int) -> tuple[list[str], list[str]]:
-    """Columns that fit into `width` characters from the left, and the rest; all of them where width is 0."""
+    """Columns that fit into `width` characters from the left, and the rest."""
     columns = list(rows[0])
-    ends = accumulate(max(len(row[column]) for row in rows) + 2 for column in columns)
-    kept = [column for column, end in zip(columns, ends, strict=True) if not width or end <= width]
+    ends = accumulate(min(max(len(row[column]) for row in rows), WIDEST) + 2 for column in columns)
+    kept = [column for column, end in zip(columns, ends, strict=True) if end <= width]
     return kept, columns[len(kept) :]
