@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from itertools import accumulate
 
-WIDEST = 27
+WIDEST = 31
 """Characters of a column before its cells wrap."""
 
 
@@ -58,7 +58,7 @@ def _print_table() -> None:
     columns, left_out = _fitting(rows, console.width)
     shown = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
     for column in columns:
-        shown.add_column("G" if column == "samples" else column, max_width=WIDEST)
+        shown.add_column("G" if column == "samples" else column, max_width=WIDEST, overflow="fold")
     for row in rows:
         shown.add_row(*(escape(row[column]) for column in columns))
     console.print(shown)
@@ -66,12 +66,14 @@ def _print_table() -> None:
         console.print(f"\n(left out for want of width: {', '.join(left_out)})")
     for slot, known in pieces().items():
         console.print(f"\n[bold]{slot}[/bold]")
+        told = Table(box=None, pad_edge=False, show_header=False)
         for name, says in known.items():
-            console.print(f"  {name:20s} {escape(says)}")
+            told.add_row(f"  {name:18s}", escape(says))
+        console.print(told)
     console.print(
-        "\nChange a slot with --set surrogate.low=0.1, a piece with --set surrogate=ImportanceWeighted."
+        "\nOne recipe in full: --about grpo. Everything as JSON: --json. In tutelage improve, set a slot with "
+        "--set surrogate.low=0.1 and a piece with --set surrogate=ImportanceWeighted."
     )
-    console.print("Read one recipe with tutelage recipes --about grpo; everything as JSON with --json.")
 
 
 def _fitting(rows: list[dict[str, str]], width: int) -> tuple[list[str], list[str]]:
