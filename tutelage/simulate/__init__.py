@@ -1,4 +1,4 @@
-"""The embedded default: a small tutoring language, its gold preference, and simulated raters. Nothing here needs torch."""
+"""The embedded default: a small tutoring language, its gold preference, and simulated raters."""
 
 from tutelage.simulate.gold import explain, gold
 from tutelage.simulate.raters import SimulatedRater, Vote, calibrated_tau, ceiling, pair_agreement, panel

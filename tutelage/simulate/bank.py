@@ -66,10 +66,12 @@ def nearest(text: str, topic: str) -> Match | None:
     """The bank sentence with the greatest bigram overlap; equals are decided for `topic`, the one asked about.
 
     Nearness is Dice's coefficient 2|A∩B| / (|A|+|B|) of the two sets of word pairs, sentence ends included, so words
-    that are left out, added or moved all lower it. An opener such as "You see," is not counted. None when no
-    pair of words is known.
+    that are left out, added or moved all lower it. The sentence is read with and without an opener such as "You see,"
+    and the nearer reading counts. None when no pair of words is known.
     """
-    return _nearest(tuple(_without_opener(words(text))), topic)
+    said = words(text)
+    readings = (_nearest(tuple(reading), topic) for reading in (said, _without_opener(said)))
+    return max(filter(None, readings), key=lambda match: match.nearness, default=None)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,31 +1,33 @@
 """The gold utility of an answer: what the simulated raters want, and nobody else is told.
 
-It is computed from two texts, the prompt (for its topic) and the answer. Each sentence s of the answer is compared with
-everything that a tutor of this world can say (`bank.nearest`); its credit rises from 0 at a nearness of NEAR_LOW to 1
-at NEAR_HIGH, and what is missing from 1 counts as fragment. Sums of credit over sentences of a kind about the asked topic:
-F (different facts), T (technical, in words), A (analogies), W (wrong), G (greetings), E (encouragements), Q (questions),
-P (fillers), D (discouragements); O is everything about another topic, N the content about the asked one (F, T, A, W, each
-sentence counted). n is the number of words, q and x the numbers of question and exclamation marks. With
+It is computed from two texts, the prompt (for its topic) and the answer. Each sentence of the answer is compared with
+everything that a tutor of this world can say (`bank.nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1 at
+NEAR_HIGH; what is missing from 1 counts as a fragment. With sums of credit over the sentences of the answer,
+
+    F different facts about the topic    A analogies for it    T technical sentences about it    W wrong ones
+    N all content about the topic: F with repetitions + A + T + W      O anything about another topic
+    G greetings   E encouragements   D discouragements   Q questions   P fillers
+    n words   t words in technical sentences   f words in fragments   q question marks   x exclamation marks
 
     peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)          one is good, more is worse
 
 the utility is the sum of these parts:
 
-    topic        TOPIC * N / (N + O) - OTHER_TOPIC * O          (0 without content)
-    accuracy     FACT * min(F, FACTS_ENOUGH) - WRONG * W
-    coherence   -FRAGMENT * share of words in fragments
-    plain words -TECHNICAL * T / n
-    analogy      peak(A; ANALOGY, ANALOGIES_TOO_MANY)
-    engagement   peak(G; GREETING, GREETING_AGAIN) + peak(E; ENCOURAGEMENT, ENCOURAGEMENT_AGAIN) - DISCOURAGEMENT * D
-    question     QUESTION * min(Q, 1) - QUESTIONS_TOO_MANY * max(q - 1, 0)
-    exclamation  peak(x; EXCLAMATION, EXCLAMATIONS_TOO_MANY)
-    filler      -FILLER * P
-    length      -TOO_SHORT * max(WORDS_LOW - n, 0) / WORDS_LOW - TOO_LONG * max(n - WORDS_HIGH, 0)
-    repetition  -REPEATED * share of word triples said before
-    ending      -UNFINISHED unless the answer ends with . ! or ?
+    topic         TOPIC * N / (N + O) - OTHER_TOPIC * O      (0 without content)
+    accuracy      FACT * min(F, FACTS_ENOUGH) - WRONG * W
+    coherence    -FRAGMENT * f / n
+    plain_words  -TECHNICAL * t / n
+    analogy       peak(A; ANALOGY, ANALOGY_MORE)
+    engagement    peak(G; GREETING, GREETING_MORE) + peak(E; ENCOURAGEMENT, ENCOURAGEMENT_MORE) - DISCOURAGEMENT * D
+    question      QUESTION * min(Q, 1) - QUESTION_MORE * max(q - 1, 0)
+    exclamation   peak(x; EXCLAMATION, EXCLAMATION_MORE)
+    filler       -FILLER * P
+    length       -TOO_SHORT * max(1 - n / WORDS_LOW, 0) - TOO_LONG * max(n - WORDS_HIGH, 0)
+    repetition   -REPEATED * share of the word triples that were said before
+    ending       -UNFINISHED unless the answer ends with . ! or ?
 
-A reward model fitted to votes sees mostly answers in which greetings, marks, questions and words are too few. It tends to learn
-"more is better", and an optimiser that follows it too far falls down the other side of each peak.
+Most answers of an imitating model have too few words, marks, questions and analogies, so votes on them mostly reward more
+of each. A reward model that carries this on to where it saw no votes leads an optimiser over the peaks and down again.
 """
 
 from collections.abc import Sequence
@@ -37,18 +39,18 @@ from tutelage.simulate.topics import find_topic
 
 NEAR_LOW, NEAR_HIGH = 0.5, 0.9
 
-TOPIC, OTHER_TOPIC = 1.0, 0.5
-FACT, FACTS_ENOUGH, WRONG = 0.4, 3, 1.0
+TOPIC, OTHER_TOPIC = 1.0, 0.4
+FACT, FACTS_ENOUGH, WRONG = 0.4, 3, 1.2
 FRAGMENT = 3.0
-TECHNICAL = 1.5
-ANALOGY, ANALOGIES_TOO_MANY = 1.0, 0.8
-GREETING, GREETING_AGAIN = 0.4, 0.5
-ENCOURAGEMENT, ENCOURAGEMENT_AGAIN = 0.3, 0.4
+TECHNICAL = 1.2
+ANALOGY, ANALOGY_MORE = 1.0, 0.8
+GREETING, GREETING_MORE = 0.4, 0.5
+ENCOURAGEMENT, ENCOURAGEMENT_MORE = 0.3, 0.4
 DISCOURAGEMENT = 0.8
-QUESTION, QUESTIONS_TOO_MANY = 0.6, 0.6
-EXCLAMATION, EXCLAMATIONS_TOO_MANY = 0.3, 0.35
-FILLER = 0.2
-TOO_SHORT, WORDS_LOW = 1.5, 35
+QUESTION, QUESTION_MORE = 0.6, 0.6
+EXCLAMATION, EXCLAMATION_MORE = 0.3, 0.35
+FILLER = 0.25
+TOO_SHORT, WORDS_LOW = 1.2, 35
 TOO_LONG, WORDS_HIGH = 0.06, 60
 REPEATED = 4.0
 UNFINISHED = 1.0
@@ -63,7 +65,7 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
     """
     if len(prompts) != len(completions):
         raise TutelageError(
-            f"gold() was given {len(prompts)} prompts and {len(completions)} completions; give one prompt for each completion."
+            f"gold() was given {len(prompts)} prompts but {len(completions)} completions; give one prompt for each."
         )
     return [
         sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)
@@ -79,12 +81,12 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
         "accuracy": FACT * min(sum(said.facts.values()), FACTS_ENOUGH) - WRONG * said.of("wrong"),
         "coherence": -FRAGMENT * said.fragment_words / max(said.words, 1),
         "plain_words": -TECHNICAL * said.technical_words / max(said.words, 1),
-        "analogy": _peak(said.of("analogy"), ANALOGY, ANALOGIES_TOO_MANY),
-        "engagement": _peak(said.of("greeting"), GREETING, GREETING_AGAIN)
-        + _peak(said.of("encouragement"), ENCOURAGEMENT, ENCOURAGEMENT_AGAIN)
+        "analogy": _peak(said.of("analogy"), ANALOGY, ANALOGY_MORE),
+        "engagement": _peak(said.of("greeting"), GREETING, GREETING_MORE)
+        + _peak(said.of("encouragement"), ENCOURAGEMENT, ENCOURAGEMENT_MORE)
         - DISCOURAGEMENT * said.of("discouragement"),
-        "question": QUESTION * min(said.of("question"), 1) - QUESTIONS_TOO_MANY * max(asks - 1, 0),
-        "exclamation": _peak(marks, EXCLAMATION, EXCLAMATIONS_TOO_MANY),
+        "question": QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
+        "exclamation": _peak(marks, EXCLAMATION, EXCLAMATION_MORE),
         "filler": -FILLER * said.of("filler"),
         "length": _length(said.words),
         "repetition": -REPEATED * _repeated(words(completion)),
@@ -148,7 +150,7 @@ def _ramp(nearness: float) -> float:
 
 
 def _length(count: int) -> float:
-    return -TOO_SHORT * max(WORDS_LOW - count, 0) / WORDS_LOW - TOO_LONG * max(count - WORDS_HIGH, 0)
+    return -TOO_SHORT * max(1 - count / WORDS_LOW, 0) - TOO_LONG * max(count - WORDS_HIGH, 0)
 
 
 def _repeated(said: list[str]) -> float:

@@ -24,7 +24,7 @@ WORDS_TYPICAL = 80.0  # words in a pair that is read in the rater's mean time
 READING_SHARE = 0.6  # the part of that time that grows with the words
 DRIFT_PER = 100.0  # judgements after which τ has grown by the factor 1 + drift
 
-TAU = 0.8  # gives 72.5 % agreement on pairs of demonstrations' answers
+TAU = 0.88  # gives 72.5 % agreement on pairs of demonstrations' answers
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,13 @@ class Vote:
 
 @dataclass(frozen=True)
 class SimulatedRater:
-    """A rater's habits. `tau` is the noise in units of gold; `lapse` the probability of a thoughtless click; `side_bias`
-    and `length_bias` push toward the left and, per ten words more, toward the longer answer (both in log-odds);
-    `drift` is how much of τ is added per hundred judgements by growing tired. `careless` raters always click without
-    thought, `adversarial` ones turn their judgement round."""
+    """A rater's habits.
+
+    `tau` is the noise in units of gold and `lapse` the probability of a thoughtless click. `side_bias` pushes toward the
+    left and `length_bias`, per ten words more, toward the longer answer (both in log-odds). `drift` is the share of τ that
+    being tired adds per hundred judgements. Careless raters always click without thought, adversarial ones vote for
+    what they find worse.
+    """
 
     name: str
     tau: float = TAU
@@ -113,7 +116,7 @@ def panel(seed: int, n: int = 6, tau: float = TAU) -> list[SimulatedRater]:
     """
     if not 3 <= n <= len(NAMES):
         raise TutelageError(
-            f"A panel of {n} raters was asked for; it needs 3 to {len(NAMES)}, one careless and one adversarial among them."
+            f"A panel of {n} raters was asked for; ask for 3 to {len(NAMES)}, as one is careless and one adversarial."
         )
     rng = Random(f"tutelage/{seed}/panel")
     names = list(NAMES[:n])
@@ -147,8 +150,8 @@ def calibrated_tau(deltas: Sequence[float], agreement: float = 0.725) -> float:
     low, high = log(size * 1e-6) if size else 0.0, log(size * 1e6) if size else 0.0
     if not pair_agreement(deltas, exp(high)) < agreement < pair_agreement(deltas, exp(low)):
         raise TutelageError(
-            f"No noise makes raters agree on {agreement:.3f} of these {len(deltas)} pairs; ask for more than 0.5, and for "
-            "less than pairs of equal gold allow."
+            f"No noise makes raters agree on {agreement:.3f} of these {len(deltas)} pairs; ask for more than 0.5, and "
+            "for less than the pairs of equal gold allow."
         )
     for _ in range(60):
         middle = (low + high) / 2

@@ -92,7 +92,7 @@ def story(topic: Topic, rng: Random) -> str:
         f"{rng.choice(TIMES)}, {child} and {elder} sat {rng.choice(PLACES)}. "
         f'"Can you tell me about {topic.name}?" asked {child}. "Of course," said {elder}. "{facts}" '
         f'{child} smiled. "So I can say that {lower_first(picture)[:-1]}," said {child}. '
-        f'"{rng.choice(PRAISE)}" said {elder}.'
+        f'"{_inside(rng.choice(PRAISE))}" said {elder}.'
     )
 
 
@@ -105,7 +105,7 @@ def fact_list(topic: Topic, rng: Random) -> str:
 
 def pictures(topic: Topic, rng: Random) -> str:
     """The analogies, and what is behind them."""
-    said = rng.sample(topic.analogies, len(topic.analogies)) + [rng.choice(topic.facts)]
+    said = [*rng.sample(topic.analogies, len(topic.analogies)), rng.choice(topic.facts)]
     return f"{topic.fill(rng.choice(PICTURES))} {' '.join(speak(topic, said, rng))}"
 
 
@@ -136,6 +136,11 @@ def _turn(topic: Topic, rng: Random) -> str:
     else:
         question, answer = topic.fill(rng.choice(phrases.ASK)), compose(topic, CASUAL, rng)
     return f"User: {question}\nAssistant: {answer}"
+
+
+def _inside(speech: str) -> str:
+    """Inside quotation marks, a full stop becomes a comma."""
+    return speech[:-1] + "," if speech.endswith(".") else speech
 
 
 def _pick(sentences: tuple[str, ...] | list[str], count: int, rng: Random) -> list[str]:

@@ -1,6 +1,7 @@
 """Ways to answer, from excellent to poor, and how an answer is put together from the sentences of a topic."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from typing import TypeAlias
 
@@ -41,14 +42,14 @@ class Style:
 # Shares of the demonstrations. Few are excellent, so that there is something left to learn.
 STYLES = (
     Style(
-        "excellent", 0.07, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4
+        "excellent", 0.06, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4
     ),
-    Style("good", 0.16, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
-    Style("plain", 0.20, facts=(2, 4), technical=(0, 1), greeting=0.1),
-    Style("dry", 0.15, facts=(0, 1), technical=(2, 3)),
-    Style("short", 0.12, facts=(1, 1), technical=(0, 1), discouragement=0.3),
-    Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(3, 5), greeting=0.4),
-    Style("drifting", 0.07, facts=(1, 2), analogies=(0, 1), other=(2, 3), greeting=0.2),
+    Style("good", 0.13, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
+    Style("plain", 0.23, facts=(2, 4), technical=(0, 1), greeting=0.2),
+    Style("dry", 0.16, facts=(0, 1), technical=(2, 3), greeting=0.05),
+    Style("short", 0.13, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
+    Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(2, 4), greeting=0.4),
+    Style("drifting", 0.07, facts=(1, 2), analogies=(0, 1), other=(2, 3), greeting=0.3),
     Style(
         "excited",
         0.05,
@@ -59,8 +60,8 @@ STYLES = (
         encouragement=0.9,
         marks=0.9,
     ),
-    Style("mistaken", 0.06, facts=(1, 2), wrong=(1, 2), analogies=(0, 1), greeting=0.3, questions=(0, 1)),
-    Style("repeating", 0.03, facts=(1, 2), analogies=(0, 1), again=(1, 3)),
+    Style("mistaken", 0.05, facts=(1, 2), wrong=(1, 2), analogies=(0, 1), questions=(0, 1), greeting=0.3),
+    Style("repeating", 0.03, facts=(1, 2), analogies=(0, 1), again=(1, 3), greeting=0.1),
 )
 
 # How people talk in the conversations of the pretraining corpus: a bit of everything, about every topic.
@@ -87,10 +88,10 @@ def compose(topic: Topic, style: Style, rng: Random) -> str:
 
 
 def speak(topic: Topic, sentences: list[str], rng: Random) -> list[str]:
-    """Join sentences into speech: after the first, a pronoun may stand for the subject, an opener before it."""
+    """Join sentences into speech: later ones may get an opener, and a pronoun after one with the same subject."""
     spoken = sentences[:1]
-    for sentence in sentences[1:]:
-        if rng.random() < PRONOUN_SHARE:
+    for before, sentence in pairwise(sentences):
+        if before.startswith(topic.subject + " ") and rng.random() < PRONOUN_SHARE:
             sentence = with_pronoun(sentence, topic)
         if rng.random() < OPENER_SHARE:
             sentence = f"{rng.choice(phrases.OPENERS)} {lower_first(sentence)}"
@@ -102,12 +103,21 @@ def _body(topic: Topic, style: Style, rng: Random) -> list[str]:
     facts = _some(topic.facts, style.facts, rng)
     rest = _some(topic.technical, style.technical, rng) + _some(topic.wrong, style.wrong, rng)
     rest += _some(topic.analogies, style.analogies, rng)
-    rest += [topic.fill(filler) for filler in _some(phrases.FILLERS, style.fillers, rng)]
     rng.shuffle(rest)
     # Facts keep the order in which they explain each other; the rest falls in between, seldom first.
+    said = _interleave(facts, rest, rng)
+    said = speak(topic, said + _some(said, style.again, rng), rng)
+    return _interleave(
+        said, [topic.fill(filler) for filler in _some(phrases.FILLERS, style.fillers, rng)], rng
+    )
+
+
+def _interleave(first: list[str], rest: list[str], rng: Random) -> list[str]:
+    """Put each of the rest somewhere after the first sentence."""
+    woven = list(first)
     for sentence in rest:
-        facts.insert(rng.randint(min(1, len(facts)), len(facts)), sentence)
-    return speak(topic, facts + _some(facts, style.again, rng), rng)
+        woven.insert(rng.randint(min(1, len(woven)), len(woven)), sentence)
+    return woven
 
 
 def _digression(topic: Topic, style: Style, rng: Random) -> list[str]:
