@@ -23,29 +23,32 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import sqlalchemy as sa
-
-from tutelage.people.store import leases, schema
-from tutelage.people.store.engine import Store, lock
-from tutelage.people.store.questions import Assignment, load_assignment, response_texts
+from tutelage.errors import TutelageError
+from tutelage.people.store import leases, search
+from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.leases import LockedItem
+from tutelage.people.store.questions import Assignment, find_item, load_assignment
+from tutelage.people.store.raters import Rater, count_asked, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
 
-ChosenBy: TypeAlias = Literal["training", "gold", "repeat", "finish", "random", "priority"]
+ChosenBy: TypeAlias = Literal["training", "gold", "repeat", "finish", "random", "priority", "owner"]
 
 MOST_HELD = 3
 RANDOM_SHARE = 0.3
 REPEAT_APART = 10
 SEARCH_AGAIN_MS = 10_000
+SWEEP_AGAIN_MS = 500
 SETTLE_MS = {"sqlite": 2, "postgresql": 5_000}
 """How long a change may take to become visible after its time was read: SQLite has one writer at a time."""
 _SHUFFLES = 1 << 56
+_SEARCHED, _SWEPT, _LONG_AGO = -1, -2, -(10**15)
 
 
 @dataclass(frozen=True)
 class _Choice:
-    item_id: int
+    item: LockedItem
     chosen_by: ChosenBy
-    order: tuple[int, ...] | None = None  # of the first showing, for a repeat
+    shown: tuple[int, ...] | None = None  # the order of the first showing, for a repeat
 
 
 def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | None:
@@ -59,71 +62,87 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
     """
     _sweep(store, rater_id)
     with store.write() as connection:
-        rater = lock(connection, schema.rater, rater_id)
-        study = load_study(connection, rater["study_id"])
+        rater = lock_rater(connection, rater_id)
+        study = load_study(connection, rater.study_id)
         held = leases.held(connection, rater_id)
-        shown = [assignment_id for assignment_id in held if assignment_id not in besides]
-        if shown:
-            leases.renew(connection, shown[:1], store.now() + study.plan.lease_seconds * 1000)
-            return load_assignment(connection, shown[0])
+        waiting = [assignment_id for assignment_id in held if assignment_id not in besides]
+        if waiting:
+            leases.renew(connection, waiting[:1], _lease_end(store, study))
+            return load_assignment(connection, waiting[0])
         if len(held) >= MOST_HELD or _refusal(study, rater) is not None:
             return None
         choice = _choose(store, connection, study, rater)
         if choice is not None:
-            return load_assignment(connection, _reserve(store, connection, study, rater_id, choice))
-    return _search_everything(store, study, rater_id) if rater["state"] == "active" else None
+            return _reserve(store, connection, study, rater, choice)
+    return _search_everything(store, rater_id) if rater.state == "active" else None
+
+
+def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
+    """Put this very item before an owner, who adjudicates it: on top of the raters' answers, without taking room. What
+    the owner has been asked already comes back as it was.
+
+    Raises:
+        TutelageError: there is no such item, or the rater is not an owner.
+    """
+    with store.write() as connection:
+        rater = lock_rater(connection, rater_id)
+        study = load_study(connection, rater.study_id)
+        if rater.role != "owner":
+            raise TutelageError(
+                f"'{rater.name}' cannot choose what to judge: only an owner of '{study.name}' may."
+            )
+        item = leases.lock_item(connection, find_item(connection, study.id, item_key))
+        known = leases.assignment_of(connection, item.id, rater_id)
+        if known is not None:
+            return load_assignment(connection, known)
+        return _reserve(store, connection, study, rater, _Choice(item, "owner"))
 
 
 def renew(store: Store, rater_id: int) -> int:
     """Keep what the rater has on the screen reserved for another lease; when that ends (milliseconds)."""
     with store.write() as connection:
-        rater = lock(connection, schema.rater, rater_id)
-        ends = store.now() + load_study(connection, rater["study_id"]).plan.lease_seconds * 1000
+        rater = lock_rater(connection, rater_id)
+        ends = _lease_end(store, load_study(connection, rater.study_id))
         leases.renew(connection, leases.held(connection, rater_id), ends)
-        connection.execute(
-            schema.rater.update().where(schema.rater.c.id == rater_id).values(seen=store.now())
-        )
+        touch_rater(connection, rater_id, store.now())
         return ends
 
 
 def release(store: Store, rater_id: int) -> int:
     """Give back what the rater holds unanswered (logging out, closing the page); how many questions that were."""
     with store.write() as connection:
-        lock(connection, schema.rater, rater_id)
+        lock_rater(connection, rater_id)
         held = leases.held(connection, rater_id)
         for assignment_id in held:
-            row = lock(connection, schema.assignment, assignment_id)
-            leases.lock_item(connection, row["item_id"])
-            leases.close(connection, assignment_id, row["item_id"], "released", store.now())
+            item = leases.lock_item(connection, leases.lock_lease(connection, assignment_id).item_id)
+            leases.close(connection, assignment_id, item, "released", store.now())
         return len(held)
 
 
 def why_nothing(store: Store, rater_id: int) -> str:
     """A sentence for a rater who has no next question. Never confuses an error with the end of the work."""
     with store.read() as connection:
-        rater = (
-            connection.execute(sa.select(schema.rater).where(schema.rater.c.id == rater_id)).mappings().one()
-        )
-        study = load_study(connection, rater["study_id"])
+        rater = load_rater(connection, rater_id)
+        study = load_study(connection, rater.study_id)
         held = leases.held(connection, rater_id)
-        waiting = leases.others_hold(connection, study.id, rater_id)
+        others = leases.others_hold(connection, study.id, rater_id)
     if len(held) >= MOST_HELD:
         return "You have several questions open already; answer those first."
     refusal = _refusal(study, rater)
     if refusal is not None:
         return refusal
-    if rater["state"] == "training":
+    if rater.state == "training":
         return "You have answered all the training questions; the owner of the study will let you know how it goes on."
-    if waiting:
+    if others:
         return "Everything is being answered by others just now; some of it may come back, so look in again later."
     return "You have answered everything there is to answer. Thank you!"
 
 
 def chance(secret: str, *what: object) -> float:
-    """A number in [0, 1) that only `what` is decided, and the secret, determine."""
+    """A number in [0, 1) that depends on nothing but `what` is decided and the secret."""
     text = "|".join(str(part) for part in what)
     digest = hmac.new(bytes.fromhex(secret), text.encode(), hashlib.sha256).digest()
-    return int.from_bytes(digest[:7], "big") / (1 << 56)
+    return int.from_bytes(digest[:7], "big") / _SHUFFLES
 
 
 def side_order(secret: str, item_id: int, rater_id: int, places: int) -> tuple[int, ...]:
@@ -131,115 +150,134 @@ def side_order(secret: str, item_id: int, rater_id: int, places: int) -> tuple[i
     return tuple(sorted(range(places), key=lambda index: chance(secret, item_id, rater_id, index)))
 
 
-def _refusal(study: Study, rater: sa.RowMapping) -> str | None:
+def _lease_end(store: Store, study: Study) -> int:
+    return store.now() + study.plan.lease_seconds * 1000
+
+
+def _refusal(study: Study, rater: Rater) -> str | None:
     if study.state != "open":
         return f"The study is {study.state} at the moment. Every answer you gave is kept."
-    if rater["state"] == "paused":
+    if rater.state == "paused":
         return "The owner of the study has paused your questions. Every answer you gave is kept."
-    if rater["quota"] is not None and rater["answered"] >= rater["quota"]:
-        return f"You have given all the {rater['quota']} answers you were asked for. Thank you!"
+    if rater.quota is not None and rater.tallies.answered >= rater.quota:
+        return f"You have given all the {rater.quota} answers you were asked for. Thank you!"
     return None
 
 
 def _sweep(store: Store, rater_id: int) -> None:
-    """Give back whatever ran out. In a transaction of its own: it locks items that the caller has no part in."""
+    """Give back whatever ran out, in a transaction of its own: it locks items that the caller has no part in."""
+    now = store.now()
+    if abs(now - store.hints.get((rater_id, _SWEPT), _LONG_AGO)) < SWEEP_AGAIN_MS:
+        return
+    store.hints[rater_id, _SWEPT] = now
     with store.read() as connection:
-        study_id = connection.scalar(sa.select(schema.rater.c.study_id).where(schema.rater.c.id == rater_id))
-        if study_id is None:
-            return
-        lease_ms = load_study(connection, study_id).plan.lease_seconds * 1000
-        if not leases.overdue(connection, study_id, store.now(), lease_ms):
+        study = load_study(connection, load_rater(connection, rater_id).study_id)
+        lease_ms = study.plan.lease_seconds * 1000
+        if not leases.overdue(connection, study.id, now, lease_ms):
             return
     with store.write() as connection:
-        leases.expire(connection, study_id, store.now(), lease_ms)
+        leases.expire(connection, study.id, now, lease_ms)
 
 
-def _choose(store: Store, connection: sa.Connection, study: Study, rater: sa.RowMapping) -> _Choice | None:
-    rater_id, asked = rater["id"], rater["asked"]
-    start = int(chance(study.secret, "start", rater_id, asked) * _SHUFFLES)
-    if rater["state"] == "training":
-        item_id = leases.known_item(connection, study.id, rater_id, "training", 0)
-        return None if item_id is None else _Choice(item_id, "training")
-    slot = chance(study.secret, "slot", rater_id, asked)
+def _choose(store: Store, connection: Connection, study: Study, rater: Rater) -> _Choice | None:
+    start = int(chance(study.secret, "start", rater.id, rater.asked) * _SHUFFLES)
+    if rater.state == "training":
+        return _known(connection, study, rater, "training", 0)
+    slot = chance(study.secret, "slot", rater.id, rater.asked)
+    choice = None
     if slot < study.plan.gold_rate:
-        item_id = leases.known_item(connection, study.id, rater_id, "gold", start)
-        if item_id is not None:
-            return _Choice(item_id, "gold")
+        choice = _known(connection, study, rater, "gold", start)
     elif slot < study.plan.gold_rate + study.plan.repeat_rate:
-        fraction = chance(study.secret, "repeat", rater_id, asked)
-        again = leases.repeatable(connection, rater_id, fraction, REPEAT_APART)
-        if again is not None:
-            return _Choice(again[0], "repeat", tuple(json.loads(again[1])))
-    return _by_policy(store, connection, study, rater_id, start)
+        choice = _repeat(connection, study, rater)
+    return choice or _by_policy(store, connection, study, rater, start)
+
+
+def _known(
+    connection: Connection, study: Study, rater: Rater, pool: Literal["gold", "training"], start: int
+) -> _Choice | None:
+    item_id = search.known_item(connection, study.id, rater.id, pool, start)
+    return None if item_id is None else _Choice(leases.lock_item(connection, item_id), pool)
+
+
+def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | None:
+    fraction = chance(study.secret, "repeat", rater.id, rater.asked)
+    found = search.repeatable(connection, rater.id, fraction, REPEAT_APART)
+    return None if found is None else _Choice(leases.lock_item(connection, found[0]), "repeat", found[1])
 
 
 def _by_policy(
-    store: Store, connection: sa.Connection, study: Study, rater_id: int, start: int
+    store: Store, connection: Connection, study: Study, rater: Rater, start: int
 ) -> _Choice | None:
     if study.plan.policy == "random":
-        item_id = leases.random_item(connection, study.id, rater_id, start)
-        if item_id is not None and leases.claim(connection, item_id):
-            return _Choice(item_id, "random")
-        return None
-    item_id = _closest_to_completion(store, connection, study.id, rater_id)
-    if item_id is not None:
-        return _Choice(item_id, "finish")
+        return _claimed(connection, search.random_item(connection, study.id, rater.id, start), "random")
+    choice = _closest_to_completion(store, connection, study, rater)
+    if choice is not None:
+        return choice
     by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * _SHUFFLES
-    item_id = leases.fresh_item(connection, study.id, by_priority=by_priority)
-    return None if item_id is None else _Choice(item_id, "priority" if by_priority else "random")
+    fresh = search.fresh_item(connection, study.id, by_priority=by_priority)
+    return _claimed(connection, fresh, "priority" if by_priority else "random")
+
+
+def _claimed(connection: Connection, item_id: int | None, chosen_by: ChosenBy) -> _Choice | None:
+    item = None if item_id is None else leases.claim(connection, item_id)
+    return None if item is None else _Choice(item, chosen_by)
 
 
 def _closest_to_completion(
-    store: Store, connection: sa.Connection, study_id: int, rater_id: int
-) -> int | None:
+    store: Store, connection: Connection, study: Study, rater: Rater
+) -> _Choice | None:
     """The started item with least room that is new to the rater.
 
     The rater's own answered items stand in the same queue. Everything touched before `store.hints` has been passed
     already and is not looked at again, but for the last moments, in which another process may still be committing.
     """
     settled = store.now() - SETTLE_MS[store.engine.dialect.name]
-    for room in range(1, leases.rooms(connection, study_id) + 1):
-        since = store.hints.get((rater_id, room), 0)
-        item_id, passed = leases.started_item(connection, study_id, rater_id, room, min(since, settled))
-        store.hints[rater_id, room] = min(passed, settled)
-        if item_id is not None and leases.claim(connection, item_id):
-            return item_id
+    for room in range(1, search.most_room(connection, study.id) + 1):
+        since = min(store.hints.get((rater.id, room), 0), settled)
+        item_id, passed = search.started_item(connection, study.id, rater.id, room, since)
+        store.hints[rater.id, room] = min(passed, settled)
+        choice = _claimed(connection, item_id, "finish")
+        if choice is not None:
+            return choice
     return None
 
 
-def _search_everything(store: Store, study: Study, rater_id: int) -> Assignment | None:
+def _search_everything(store: Store, rater_id: int) -> Assignment | None:
     """The last resort before saying that there is nothing: look at every open item, without holding up writers.
     Repeated at most every ten seconds for the same rater."""
-    if abs(store.now() - store.hints.get((rater_id, 0), 0)) < SEARCH_AGAIN_MS:
+    if abs(store.now() - store.hints.get((rater_id, _SEARCHED), _LONG_AGO)) < SEARCH_AGAIN_MS:
         return None
-    for _ in range(5):
+    while True:
         with store.read() as connection:
-            item_id = leases.any_item(connection, study.id, rater_id)
+            study_id = load_rater(connection, rater_id).study_id
+            item_id = search.any_item(connection, study_id, rater_id)
         if item_id is None:
-            store.hints[rater_id, 0] = store.now()
+            store.hints[rater_id, _SEARCHED] = store.now()
             return None
         with store.write() as connection:
-            lock(connection, schema.rater, rater_id)
-            if leases.claim(connection, item_id) and leases.unseen(connection, item_id, rater_id):
-                choice = _Choice(item_id, "finish")
-                return load_assignment(connection, _reserve(store, connection, study, rater_id, choice))
-    return None
+            rater = lock_rater(connection, rater_id)
+            item = leases.lock_item(connection, item_id)
+            if item.room and search.is_new_to(connection, item_id, rater_id):
+                study = load_study(connection, study_id)
+                return _reserve(store, connection, study, rater, _Choice(item, "finish"))
 
 
-def _reserve(store: Store, connection: sa.Connection, study: Study, rater_id: int, choice: _Choice) -> int:
+def _reserve(store: Store, connection: Connection, study: Study, rater: Rater, choice: _Choice) -> Assignment:
     now = store.now()
-    places = len(response_texts(connection, choice.item_id))
-    order = side_order(study.secret, choice.item_id, rater_id, places)
-    if choice.order is not None:
-        order = tuple(reversed(choice.order))
+    if choice.shown is not None:
+        order = tuple(reversed(choice.shown))
+    else:
+        order = side_order(study.secret, choice.item.id, rater.id, choice.item.places)
     row: dict[str, object] = {
         "study_id": study.id,
-        "item_id": choice.item_id,
-        "rater_id": rater_id,
-        "repeat": int(choice.order is not None),
+        "rater_id": rater.id,
+        "repeat": int(choice.shown is not None),
         "chosen_by": choice.chosen_by,
+        "extra": int(choice.chosen_by == "owner"),
         "version_id": study.version_id,
         "order": json.dumps(order),
-        "lease_ends": now + study.plan.lease_seconds * 1000,
+        "lease_ends": _lease_end(store, study),
     }
-    return leases.lease(connection, row, now)
+    assignment_id = leases.lease(connection, row, choice.item, now)
+    count_asked(connection, rater, now)
+    return load_assignment(connection, assignment_id)

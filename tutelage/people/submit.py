@@ -6,18 +6,18 @@ before stays. An answer to a reservation that ran out counts like any other if t
 an extra one if it has not.
 """
 
-import json
 from dataclasses import dataclass
-
-import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people import answers
 from tutelage.people.answers import Answer
-from tutelage.people.store import judgements, leases, schema
-from tutelage.people.store.engine import Store, lock, record_event
-from tutelage.people.store.questions import response_texts
-from tutelage.people.store.studies import load_study
+from tutelage.people.store import judgements, leases
+from tutelage.people.store.engine import Connection, Store, record_event
+from tutelage.people.store.judgements import Stored
+from tutelage.people.store.leases import Lease, LockedItem
+from tutelage.people.store.questions import response_lengths
+from tutelage.people.store.raters import Rater, add_tallies, lock_rater
+from tutelage.people.store.studies import load_study, load_version
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ class Receipt:
     known: bool
 
 
+@dataclass(frozen=True)
+class _Locked:
+    """Everything an answer touches, locked in this order."""
+
+    rater: Rater
+    lease: Lease
+    item: LockedItem
+
+
 def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | None = None) -> Receipt:
     """Write an answer down. Given `rater_id`, the assignment must be that rater's.
 
@@ -41,130 +50,82 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         Unavailable: the database cannot be written just now; nothing was saved, send the same answer again.
     """
     with store.write() as connection:
-        assignment = _locked(connection, assignment_id, rater_id)
+        locked = _lock(connection, assignment_id, rater_id)
         known = judgements.by_key(connection, answer.key)
         if known is not None:
             return _receipt_again(known, assignment_id)
-        _check(connection, assignment, answer)
-        return _write(connection, assignment, answer, store.now())
+        _check(connection, locked.lease, answer)
+        return _write(connection, locked, answer, store.now())
 
 
-def _locked(connection: sa.Connection, assignment_id: int, rater_id: int | None) -> sa.RowMapping:
-    """The assignment, with its rater and its item locked: always in the order rater, assignment, item."""
-    table = schema.assignment
-    owner = connection.scalar(sa.select(table.c.rater_id).where(table.c.id == assignment_id))
+def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locked:
+    owner = leases.owner_of(connection, assignment_id)
     if owner is None or (rater_id is not None and owner != rater_id):
         raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
-    lock(connection, schema.rater, owner)
-    assignment = lock(connection, table, assignment_id)
-    leases.lock_item(connection, assignment["item_id"])
-    return assignment
+    rater = lock_rater(connection, owner)
+    lease = leases.lock_lease(connection, assignment_id)
+    return _Locked(rater, lease, leases.lock_item(connection, lease.item_id))
 
 
-def _receipt_again(known: sa.RowMapping, assignment_id: int) -> Receipt:
-    if known["assignment_id"] != assignment_id:
+def _receipt_again(known: Stored, assignment_id: int) -> Receipt:
+    if known.assignment_id != assignment_id:
         raise TutelageError(
-            f"The idempotency key {known['idempotency_key']} was used for another question; every answer needs its own."
+            f"The idempotency key {known.key} was used for another question; every answer needs its own."
         )
-    return Receipt(known["id"], assignment_id, known["revision"], bool(known["extra"]), True)
+    return Receipt(known.id, assignment_id, known.revision, known.extra, True)
 
 
-def _check(connection: sa.Connection, assignment: sa.RowMapping, answer: Answer) -> None:
-    versions = schema.study_version
-    query = sa.select(versions.c.scale, versions.c.criteria).where(versions.c.id == assignment["version_id"])
-    version = connection.execute(query).one()
-    kind = load_study(connection, assignment["study_id"]).kind
+def _check(connection: Connection, lease: Lease, answer: Answer) -> None:
+    asked = load_version(connection, lease.version_id)
     answers.check(
         answer,
-        places=len(json.loads(assignment["order"])),
-        ranks=kind == "ranking",
-        scale=version.scale,
-        criteria=json.loads(version.criteria),
+        places=len(lease.order),
+        ranks=load_study(connection, lease.study_id).kind == "ranking",
+        scale=asked.scale,
+        criteria=asked.criteria,
     )
 
 
-def _write(connection: sa.Connection, assignment: sa.RowMapping, answer: Answer, now: int) -> Receipt:
-    canonical = answers.canonical(answer, json.loads(assignment["order"]))
-    before = judgements.latest(connection, assignment["id"])
-    extra = _is_extra(connection, assignment)
-    state = "skipped" if answer.choice == "skip" else "done"
-    judgement_id = judgements.append(
-        connection, assignment, answer, canonical, before=before, extra=extra, now=now
-    )
-    leases.close(connection, assignment["id"], assignment["item_id"], state, now, extra)
-    _tally(connection, assignment, before, judgement_id)
+def _write(connection: Connection, locked: _Locked, answer: Answer, now: int) -> Receipt:
+    rater, lease, item = locked.rater, locked.lease, locked.item
+    before = judgements.latest(connection, lease.id)
+    extra = _is_extra(lease, item)
+    said = answers.canonical(answer, lease.order)
+    new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
+    leases.close(connection, lease.id, item, "skipped" if answer.choice == "skip" else "done", now, extra)
+    first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
+    lengths = response_lengths(connection, item.id)
+    change = _counts(new, item, lengths, first)
+    for name, count in (_counts(before, item, lengths, first) if before is not None else {}).items():
+        change[name] = change.get(name, 0) - count
+    add_tallies(connection, rater, change)
     if answer.flags:
-        record_event(
-            connection, assignment["study_id"], now, f"rater {assignment['rater_id']}", "flagged",
-            f"item {assignment['item_id']}", flags=list(answer.flags), judgement=judgement_id,
-        )  # fmt: skip
-    revision = 1 if before is None else before["revision"] + 1
-    return Receipt(judgement_id, assignment["id"], revision, bool(extra), False)
+        detail = {"flags": list(answer.flags), "judgement": new.id}
+        record_event(connection, lease.study_id, now, rater.name, "flagged", f"item {item.id}", **detail)
+    return Receipt(new.id, lease.id, new.revision, extra, False)
 
 
-def _is_extra(connection: sa.Connection, assignment: sa.RowMapping) -> int:
-    """An answer takes the room that its reservation holds, or held before it was answered; otherwise what is left."""
-    if assignment["state"] in ("leased", "done"):
-        return int(assignment["extra"])
-    if assignment["repeat"]:
-        return 0
-    items = schema.item
-    room = connection.scalar(sa.select(items.c.room).where(items.c.id == assignment["item_id"]))
-    return int(not room)
+def _is_extra(lease: Lease, item: LockedItem) -> bool:
+    """A reserved or answered place is the rater's own; one that was given back is taken again if there is room."""
+    if lease.state in ("leased", "done") or lease.extra:
+        return lease.extra
+    return not lease.repeat and item.room == 0
 
 
-def _tally(
-    connection: sa.Connection, assignment: sa.RowMapping, before: sa.RowMapping | None, new_id: int
-) -> None:
-    """Move the rater's counters from the answer that was in force to the new one."""
-    items = schema.item
-    item = connection.execute(sa.select(items.c.gold).where(items.c.id == assignment["item_id"])).one()
-    lengths = [len(text) for text in response_texts(connection, assignment["item_id"])]
-    new = (
-        connection.execute(sa.select(schema.judgement).where(schema.judgement.c.id == new_id))
-        .mappings()
-        .one()
-    )
-    first = _first_showing(connection, assignment)
-    change = _counts(new, item.gold, lengths, first)
-    for name, count in (_counts(before, item.gold, lengths, first) if before is not None else {}).items():
-        change[name] -= count
-    raters = schema.rater
-    values = {name: raters.c[name] + count for name, count in change.items() if count}
-    if values:
-        connection.execute(raters.update().where(raters.c.id == assignment["rater_id"]).values(**values))
-
-
-def _first_showing(connection: sa.Connection, assignment: sa.RowMapping) -> str | None:
-    """The rater's verdict when the item was shown the first time, for a repeat."""
-    if not assignment["repeat"]:
-        return None
-    table = schema.judgement
-    query = sa.select(table.c.verdict).where(
-        table.c.item_id == assignment["item_id"],
-        table.c.rater_id == assignment["rater_id"],
-        table.c.repeat == 0,
-        table.c.latest == 1,
-    )
-    return connection.scalar(query)
-
-
-def _counts(row: sa.RowMapping, gold: str | None, lengths: list[int], first: str | None) -> dict[str, int]:
-    """What one judgement adds to its rater's counters, by the names of `schema.TALLIES`."""
-    counts = dict.fromkeys(schema.TALLIES, 0)
-    verdict = row["verdict"]
-    counts["skipped" if verdict == "skip" else "answered"] = 1
-    counts["flagged"] = int(row["flags"] != "[]")
-    counts["ties"] = int(verdict == "tie")
-    if verdict in ("a", "b"):
-        chosen = "ab".index(verdict)
-        counts["left_chosen" if json.loads(row["order"])[0] == chosen else "right_chosen"] = 1
+def _counts(said: Stored, item: LockedItem, lengths: tuple[int, ...], first: str | None) -> dict[str, int]:
+    """What one judgement adds to the `Tallies` of its rater; `first` is the verdict at a repeat's first showing."""
+    counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
+    if said.verdict in ("a", "b"):
+        chosen = "ab".index(said.verdict)
+        counts["left_chosen" if said.order[0] == chosen else "right_chosen"] = 1
         counts["longer_chosen"] = int(lengths[chosen] > lengths[1 - chosen])
         counts["shorter_chosen"] = int(lengths[chosen] < lengths[1 - chosen])
-    if gold is not None and verdict != "skip":
-        counts["gold_seen"], counts["gold_right"] = 1, int(verdict == gold)
-    if first is not None and verdict != "skip":
-        counts["repeat_seen"], counts["repeat_same"] = 1, int(verdict == first)
-    if row["active_ms"] is not None:
-        counts["timed"], counts["active_ms"] = 1, row["active_ms"]
+    if said.verdict == "tie":
+        counts["ties"] = 1
+    if item.gold is not None and said.verdict != "skip":
+        counts |= {"gold_seen": 1, "gold_right": int(said.verdict == item.gold)}
+    if first is not None and said.verdict != "skip":
+        counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == first)}
+    if said.active_ms is not None:
+        counts |= {"timed": 1, "active_ms": said.active_ms}
     return counts

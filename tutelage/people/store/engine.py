@@ -20,6 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 
+Connection: TypeAlias = sa.Connection
 Clock: TypeAlias = Callable[[], float]
 BUSY_SECONDS = 30
 

@@ -221,6 +221,7 @@ def _item_row(item: Item, study_id: int, prompt_id: int, overlap: int, now: int)
         "study_id": study_id,
         "key": item.key,
         "prompt_id": prompt_id,
+        "places": len(item.responses),
         "origin": item.origin,
         "round": item.round,
         "pool": item.pool,

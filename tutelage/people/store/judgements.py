@@ -9,54 +9,93 @@ import sqlalchemy as sa
 from tutelage.data.records import Judgement
 from tutelage.people.answers import Answer, Canonical, displayed
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted
+from tutelage.people.store.engine import Connection, Store, inserted
+from tutelage.people.store.leases import Lease
 
 _judgements = schema.judgement
 
 
-def by_key(connection: sa.Connection, key: str) -> sa.RowMapping | None:
+@dataclass(frozen=True)
+class Stored:
+    """A judgement as far as writing the next one needs it; `order` is that of display."""
+
+    id: int
+    assignment_id: int
+    revision: int
+    verdict: str
+    order: tuple[int, ...]
+    flagged: bool
+    extra: bool
+    active_ms: int | None
+    key: str
+
+
+_STORED = sa.select(
+    *(
+        _judgements.c[name]
+        for name in ("id", "assignment_id", "revision", "verdict", "order", "flags", "extra")
+    ),
+    _judgements.c.active_ms,
+    _judgements.c.idempotency_key,
+)
+_BY_KEY = _STORED.where(_judgements.c.idempotency_key == sa.bindparam("key"))
+_LATEST = _STORED.where(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1)
+_SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement")).values(latest=0)
+_FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
+    _judgements.c.item_id == sa.bindparam("item"),
+    _judgements.c.rater_id == sa.bindparam("rater"),
+    _judgements.c.repeat == 0,
+    _judgements.c.latest == 1,
+)
+
+
+def by_key(connection: Connection, key: str) -> Stored | None:
     """The judgement that was sent under this idempotency key."""
-    query = sa.select(_judgements).where(_judgements.c.idempotency_key == key)
-    return connection.execute(query).mappings().one_or_none()
+    return _stored(connection.execute(_BY_KEY, {"key": key}).one_or_none())
 
 
-def latest(connection: sa.Connection, assignment_id: int) -> sa.RowMapping | None:
+def latest(connection: Connection, assignment_id: int) -> Stored | None:
     """The revision in force."""
-    query = sa.select(_judgements).where(
-        _judgements.c.assignment_id == assignment_id, _judgements.c.latest == 1
-    )
-    return connection.execute(query).mappings().one_or_none()
+    return _stored(connection.execute(_LATEST, {"assignment": assignment_id}).one_or_none())
+
+
+def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | None:
+    """What the rater said when the item was shown the first time."""
+    return connection.scalar(_FIRST_VERDICT, {"item": item_id, "rater": rater_id})
 
 
 def append(
-    connection: sa.Connection,
-    assignment: sa.RowMapping,
+    connection: Connection,
+    lease: Lease,
     answer: Answer,
     canonical: Canonical,
     *,
-    before: sa.RowMapping | None,
-    extra: int,
+    before: Stored | None,
+    extra: bool,
     now: int,
-) -> int:
-    """Write a revision on top of `before`, which stays as it is but for not being the latest; returns its id."""
+) -> Stored:
+    """Write a revision on top of `before`, which stays as it is but for not being the latest."""
     if before is not None:
-        connection.execute(_judgements.update().where(_judgements.c.id == before["id"]).values(latest=0))
+        connection.execute(_SUPERSEDE, {"judgement": before.id})
+    revision = 1 if before is None else before.revision + 1
     row = {
-        name: assignment[name]
-        for name in ("study_id", "item_id", "rater_id", "version_id", "order", "repeat")
-    }
-    row |= {
-        "assignment_id": assignment["id"],
-        "revision": 1 if before is None else before["revision"] + 1,
+        "study_id": lease.study_id,
+        "assignment_id": lease.id,
+        "item_id": lease.item_id,
+        "rater_id": lease.rater_id,
+        "version_id": lease.version_id,
+        "revision": revision,
         "latest": 1,
         "displayed": _text(displayed(answer)),
+        "order": _text(lease.order),
         "verdict": canonical.verdict,
         "strength": canonical.strength,
         "ranking": _text(canonical.ranking) if canonical.ranking else None,
         "criteria": _text(dict(canonical.criteria)),
         "flags": _text(answer.flags),
         "reason": answer.reason,
-        "extra": extra,
+        "repeat": int(lease.repeat),
+        "extra": int(extra),
         "active_ms": answer.active_ms,
         "wall_ms": answer.wall_ms,
         "changes": answer.changes,
@@ -64,7 +103,20 @@ def append(
         "idempotency_key": answer.key,
         "created": now,
     }
-    return inserted(connection, _judgements, row)
+    judgement_id = inserted(connection, _judgements, row)
+    return Stored(
+        judgement_id, lease.id, revision, canonical.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
+        answer.key,
+    )  # fmt: skip
+
+
+def _stored(row: sa.Row | None) -> Stored | None:
+    if row is None:
+        return None
+    return Stored(
+        row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",
+        bool(row.extra), row.active_ms, row.idempotency_key,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

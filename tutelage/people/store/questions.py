@@ -42,17 +42,27 @@ class Assignment:
         return self.texts[1]
 
 
+_items, _given, _prompts = schema.item, schema.assignment, schema.prompt
+_links, _responses_of = schema.item_response, schema.response
+_ASSIGNMENT = (
+    sa.select(_given, _items.c.key, _items.c.pool, _prompts.c.messages, schema.study_version.c.number)
+    .join(_items, _items.c.id == _given.c.item_id)
+    .join(_prompts, _prompts.c.id == _items.c.prompt_id)
+    .join(schema.study_version, schema.study_version.c.id == _given.c.version_id)
+    .where(_given.c.id == sa.bindparam("id"))
+)
+_TEXTS = (
+    sa.select(_responses_of.c.text)
+    .join(_links, _links.c.response_id == _responses_of.c.id)
+    .where(_links.c.item_id == sa.bindparam("item"))
+    .order_by(_links.c.position)
+)
+_LENGTHS = _TEXTS.with_only_columns(sa.func.length(_responses_of.c.text))
+
+
 def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment:
     """Raises TutelageError where there is no such assignment."""
-    given, items, prompts, versions = schema.assignment, schema.item, schema.prompt, schema.study_version
-    query = (
-        sa.select(given, items.c.key, items.c.pool, prompts.c.messages, versions.c.number)
-        .join(items, items.c.id == given.c.item_id)
-        .join(prompts, prompts.c.id == items.c.prompt_id)
-        .join(versions, versions.c.id == given.c.version_id)
-        .where(given.c.id == assignment_id)
-    )
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(_ASSIGNMENT, {"id": assignment_id}).mappings().one_or_none()
     if row is None:
         raise TutelageError(f"There is no assignment {assignment_id} in this database.")
     texts = response_texts(connection, row["item_id"])
@@ -64,16 +74,23 @@ def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment
     )  # fmt: skip
 
 
+def find_item(connection: sa.Connection, study_id: int, key: str) -> int:
+    """The internal number of an item. Raises TutelageError where there is none of that key."""
+    items = schema.item
+    found = connection.scalar(sa.select(items.c.id).where(items.c.study_id == study_id, items.c.key == key))
+    if found is None:
+        raise TutelageError(f"There is no item '{key}' in this study.")
+    return found
+
+
+def response_lengths(connection: sa.Connection, item_id: int) -> tuple[int, ...]:
+    """The number of characters of an item's responses in canonical order."""
+    return tuple(connection.scalars(_LENGTHS, {"item": item_id}))
+
+
 def response_texts(connection: sa.Connection, item_id: int) -> tuple[str, ...]:
     """The texts of an item's responses in canonical order."""
-    links, responses = schema.item_response, schema.response
-    query = (
-        sa.select(responses.c.text)
-        .join(links, links.c.response_id == responses.c.id)
-        .where(links.c.item_id == item_id)
-        .order_by(links.c.position)
-    )
-    return tuple(connection.scalars(query))
+    return tuple(connection.scalars(_TEXTS, {"item": item_id}))
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,17 @@ class Rater:
     state: RaterState
     detail: Mapping[str, object]
     quota: int | None
+    asked: int
     consented: int | None
     excluded: str | None
     created: int
     seen: int | None
     tallies: Tallies
+
+
+_RATER = sa.select(schema.rater).where(schema.rater.c.id == sa.bindparam("id"))
+_RATER_LOCKED = _RATER.with_for_update()
+_UPDATE = schema.rater.update().where(schema.rater.c.id == sa.bindparam("rater"))
 
 
 def add_rater(
@@ -92,20 +98,40 @@ def add_rater(
         }  # fmt: skip
         rater_id = inserted(connection, raters, row)
         record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
-        return rater_from(lock(connection, raters, rater_id))
+        return lock_rater(connection, rater_id)
 
 
 def get_rater(store: Store, rater_id: int) -> Rater:
     """Raises TutelageError where there is no such rater."""
     with store.read() as connection:
-        row = (
-            connection.execute(sa.select(schema.rater).where(schema.rater.c.id == rater_id))
-            .mappings()
-            .one_or_none()
-        )
-    if row is None:
-        raise TutelageError(f"There is no rater {rater_id} in {store.address}.")
-    return rater_from(row)
+        return load_rater(connection, rater_id)
+
+
+def load_rater(connection: sa.Connection, rater_id: int) -> Rater:
+    """`get_rater` within a transaction."""
+    return _one(connection, _RATER, rater_id)
+
+
+def lock_rater(connection: sa.Connection, rater_id: int) -> Rater:
+    """`load_rater`, and nobody else changes the rater until the transaction ends."""
+    return _one(connection, _RATER_LOCKED, rater_id)
+
+
+def touch_rater(connection: sa.Connection, rater_id: int, now: int) -> None:
+    """The rater is here."""
+    connection.execute(_UPDATE, {"rater": rater_id, "seen": now})
+
+
+def count_asked(connection: sa.Connection, rater: Rater, now: int) -> None:
+    """The rater was given one more question."""
+    connection.execute(_UPDATE, {"rater": rater.id, "seen": now, "asked": rater.asked + 1})
+
+
+def add_tallies(connection: sa.Connection, rater: Rater, change: Mapping[str, int]) -> None:
+    """Add to the counters of a rater that this transaction has locked; only those that change."""
+    values = {name: getattr(rater.tallies, name) + count for name, count in change.items() if count}
+    if values:
+        connection.execute(_UPDATE, values | {"rater": rater.id})
 
 
 def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
@@ -114,14 +140,14 @@ def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
     query = sa.select(raters).where(raters.c.study_id == study_id, raters.c.name == name)
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else rater_from(row)
+    return None if row is None else _rater(row)
 
 
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
     """All raters of a study, in the order they came."""
     query = sa.select(schema.rater).where(schema.rater.c.study_id == study_id).order_by(schema.rater.c.id)
     with store.read() as connection:
-        return tuple(rater_from(row) for row in connection.execute(query).mappings())
+        return tuple(_rater(row) for row in connection.execute(query).mappings())
 
 
 def change_rater(
@@ -148,7 +174,7 @@ def change_rater(
             why=why,
             quota=quota,
         )
-        return rater_from(lock(connection, schema.rater, rater_id))
+        return _rater(lock(connection, schema.rater, rater_id))
 
 
 def consent(store: Store, rater_id: int) -> None:
@@ -160,10 +186,17 @@ def consent(store: Store, rater_id: int) -> None:
         record_event(connection, row["study_id"], now, row["name"], "consent", row["name"])
 
 
-def rater_from(row: sa.RowMapping) -> Rater:
+def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:
+    row = connection.execute(query, {"id": rater_id}).mappings().one_or_none()
+    if row is None:
+        raise TutelageError(f"There is no rater {rater_id} in this database.")
+    return _rater(row)
+
+
+def _rater(row: sa.RowMapping) -> Rater:
     """The value of a row of the table `rater`."""
     return Rater(
         row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
-        row["quota"], row["consented"], row["excluded"], row["created"], row["seen"],
+        row["quota"], row["asked"], row["consented"], row["excluded"], row["created"], row["seen"],
         Tallies(**{name: row[name] for name in schema.TALLIES}),
     )  # fmt: skip

@@ -144,28 +144,38 @@ def list_studies(store: Store) -> tuple[str, ...]:
         return tuple(connection.scalars(sa.select(schema.study.c.name).order_by(schema.study.c.id)))
 
 
+_versions = schema.study_version
+_SHOWN = (_versions.c.question, _versions.c.scale, _versions.c.criteria, _versions.c.guidelines)
+_STUDY = (
+    sa.select(schema.study, _versions.c.number, _versions.c.id.label("version_id"), *_SHOWN)
+    .join(_versions, _versions.c.study_id == schema.study.c.id)
+    .where(schema.study.c.id == sa.bindparam("id"))
+    .order_by(_versions.c.number.desc())
+    .limit(1)
+)
+_VERSION = sa.select(*_SHOWN).where(_versions.c.id == sa.bindparam("id"))
+
+
+def load_version(connection: sa.Connection, version_id: int) -> Presentation:
+    """What was asked under that version."""
+    return _presentation(connection.execute(_VERSION, {"id": version_id}).mappings().one())
+
+
 def load_study(connection: sa.Connection, study_id: int) -> Study:
     """The study as this transaction sees it."""
-    versions = schema.study_version
-    query = (
-        sa.select(schema.study, versions.c.number, versions.c.id.label("version_id"), versions.c.question)
-        .add_columns(versions.c.scale, versions.c.criteria, versions.c.guidelines)
-        .join(versions, versions.c.study_id == schema.study.c.id)
-        .where(schema.study.c.id == study_id)
-        .order_by(versions.c.number.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(_STUDY, {"id": study_id}).mappings().one_or_none()
     if row is None:
         raise TutelageError(f"There is no study {study_id} in this database.")
     plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
-    presentation = Presentation(
-        row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"]
-    )
+    presentation = _presentation(row)
     return Study(
         row["id"], row["name"], row["kind"], row["state"], row["secret"], plan, row["number"], row["version_id"],
         presentation, row["created"],
     )  # fmt: skip
+
+
+def _presentation(row: sa.RowMapping) -> Presentation:
+    return Presentation(row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"])
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:

@@ -1,0 +1,149 @@
+"""Finding an item for a rater. Every look is bounded (`WINDOW` rows) but for `any_item`.
+
+A condition such as `started = 1` is written into the statement, not passed: only so does the database use the partial
+index that `schema` keeps for it.
+"""
+
+import json
+
+import sqlalchemy as sa
+
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection
+
+WINDOW = 500
+
+_items, _given = schema.item, schema.assignment
+
+
+def _given_later(name: str) -> sa.BindParameter[int]:
+    return sa.bindparam(name)
+
+
+_rater, _study, _item = _given_later("rater"), _given_later("study"), _given_later("item")
+_room, _since, _start = _given_later("room"), _given_later("since"), _given_later("start")
+
+
+def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """The rater has neither answered, nor skipped, nor holds the item; one that ran out may be asked again."""
+    seen: sa.Select = sa.select(sa.literal_column("1")).where(
+        _given.c.item_id == item_id,
+        _given.c.rater_id == _rater,
+        _given.c.repeat == 0,
+        _given.c.state.in_(("leased", "done", "skipped")),
+    )
+    return ~sa.exists(seen)
+
+
+_PRODUCTION = sa.and_(_items.c.study_id == _study, _items.c.pool == "production")
+_MOST_ROOM = sa.select(sa.func.max(_items.c.room)).where(_PRODUCTION, schema.STARTED)
+
+_started = (
+    sa.select(_items.c.id, _items.c.touched)
+    .where(_PRODUCTION, schema.STARTED, _items.c.room == _room, _items.c.touched > _since)
+    .order_by(_items.c.touched, _items.c.id)
+    .limit(WINDOW)
+    .subquery()
+)
+_NEXT_STARTED = (
+    sa.select(_started.c.id, _started.c.touched)
+    .where(_unseen(_started.c.id))
+    .order_by(_started.c.touched, _started.c.id)
+    .limit(1)
+)
+_END_OF_WINDOW = sa.select(sa.func.max(_started.c.touched))
+
+_fresh = sa.select(_items.c.id).where(_PRODUCTION, schema.FRESH, _items.c.room > 0).limit(1)
+_fresh = _fresh.with_for_update(skip_locked=True)
+_FRESH_SHUFFLED = _fresh.order_by(_items.c.shuffle)
+_FRESH_BY_PRIORITY = _fresh.order_by(_items.c.priority.desc(), _items.c.shuffle.desc())
+
+
+def _open_item(part: sa.ColumnElement[bool]) -> sa.Select:
+    queue = sa.select(_items.c.id, _items.c.shuffle).where(_PRODUCTION, schema.OPEN, part)
+    window = queue.order_by(_items.c.shuffle).limit(WINDOW).subquery()
+    return sa.select(window.c.id).where(_unseen(window.c.id)).order_by(window.c.shuffle).limit(1)
+
+
+_OPEN_FROM = _open_item(_items.c.shuffle >= _start)
+_OPEN_BEFORE = _open_item(_items.c.shuffle < _start)
+_ANY = sa.select(_items.c.id).where(_PRODUCTION, schema.OPEN, _unseen(_items.c.id)).limit(1)
+
+_NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id))
+
+
+def most_room(connection: Connection, study_id: int) -> int:
+    """The most room that any started item has left."""
+    return connection.scalar(_MOST_ROOM, {"study": study_id}) or 0
+
+
+def started_item(
+    connection: Connection, study_id: int, rater_id: int, room: int, since: int
+) -> tuple[int | None, int]:
+    """The item with `room` places left that was touched longest ago, though after `since`, and is new to the rater;
+    with it the time up to which everything was looked at."""
+    wanted = {"study": study_id, "rater": rater_id, "room": room, "since": since}
+    first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
+    if first is not None:
+        return first.id, first.touched - 1
+    return None, (connection.scalar(_END_OF_WINDOW, wanted) or since + 1) - 1
+
+
+def fresh_item(connection: Connection, study_id: int, *, by_priority: bool) -> int | None:
+    """An item nobody was asked yet, locked: the one of greatest priority, or the next in shuffled order."""
+    return connection.scalar(_FRESH_BY_PRIORITY if by_priority else _FRESH_SHUFFLED, {"study": study_id})
+
+
+def random_item(connection: Connection, study_id: int, rater_id: int, start: int) -> int | None:
+    """The next item in shuffled order from `start` on, and round the end, that has room and is new to the rater."""
+    wanted = {"study": study_id, "rater": rater_id, "start": start}
+    item_id = connection.scalar(_OPEN_FROM, wanted)
+    return item_id if item_id is not None else connection.scalar(_OPEN_BEFORE, wanted)
+
+
+def any_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
+    """Any item with room that is new to the rater, however long the search."""
+    return connection.scalar(_ANY, {"study": study_id, "rater": rater_id})
+
+
+def is_new_to(connection: Connection, item_id: int, rater_id: int) -> bool:
+    """Whether the rater may still be asked about the item."""
+    return connection.scalar(_NEW_TO, {"item": item_id, "rater": rater_id}) is not None
+
+
+def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, start: int) -> int | None:
+    """An item of the pool `gold` or `training` that is new to the rater: in shuffled order from `start` on, and round
+    the end."""
+    mine = sa.and_(_items.c.study_id == study_id, _items.c.pool == pool, schema.OPEN)
+    for part in (_items.c.shuffle >= start, _items.c.shuffle < start):
+        query = sa.select(_items.c.id).where(mine, part, _unseen(_items.c.id)).order_by(_items.c.shuffle)
+        item_id = connection.scalar(query.limit(1), {"rater": rater_id})
+        if item_id is not None:
+            return item_id
+    return None
+
+
+def repeatable(
+    connection: Connection, rater_id: int, fraction: float, apart: int
+) -> tuple[int, tuple[int, ...]] | None:
+    """One of the rater's own answered production items, asked at least `apart` answers ago and not yet repeated; with
+    the order it was shown in. `fraction` of the way through the rater's time."""
+    mine = sa.and_(_given.c.rater_id == rater_id, _given.c.state == "done")
+    closed = _given.c.closed
+    latest = connection.scalar(sa.select(closed).where(mine).order_by(closed.desc()).limit(1).offset(apart))
+    if latest is None:
+        return None
+    first = connection.scalar(sa.select(sa.func.min(closed)).where(mine)) or 0
+    again = _given.alias()
+    repeated = sa.exists().where(
+        again.c.item_id == _given.c.item_id, again.c.rater_id == rater_id, again.c.repeat == 1
+    )
+    start = int(first + fraction * (latest - first))
+    query = (
+        sa.select(_given.c.item_id, _given.c.order)
+        .join(_items, _items.c.id == _given.c.item_id)
+        .where(mine, _given.c.repeat == 0, closed.between(start, latest), ~repeated)
+        .where(_items.c.pool == "production", _items.c.excluded.is_(None))
+    )
+    found = connection.execute(query.order_by(closed, _given.c.id).limit(1)).one_or_none()
+    return None if found is None else (found.item_id, tuple(json.loads(found.order)))
