@@ -255,7 +255,8 @@ def undocumented(cls: type) -> list[str]:
         if isinstance(statement, ast.AnnAssign) and not documented:
             name = ast.unparse(statement.target)
             bare += [] if name in pieces else [f"{cls.__name__}.{name}"]
-    return bare + [line for piece in pieces.values() for line in undocumented(piece)]
+    bases = [base for base in cls.__bases__ if dataclasses.is_dataclass(base)]
+    return bare + [line for part in (*bases, *pieces.values()) for line in undocumented(part)]
 
 
 @pytest.mark.parametrize("piece", [Model, Lora, Sampling, Optimiser, Checkpoints])
