@@ -103,6 +103,10 @@ def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
         return Unavailable(
             f"The disk under {address} is full or failing ({text}); nothing was saved. Free some space."
         )
+    if "unable to open" in text or "readonly" in text:
+        return TutelageError(
+            f"The database {address} cannot be opened for writing ({text}); check its permissions."
+        )
     if "malformed" in text or "not a database" in text:
         return Unavailable(
             f"The database {address} is damaged ({text}); nothing was saved. Restore its backup."

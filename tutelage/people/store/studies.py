@@ -92,9 +92,11 @@ def create_study(
     kind: Kind = "pair",
     presentation: Presentation | None = None,
     plan: Plan | None = None,
+    secret: str | None = None,
     actor: str = "owner",
 ) -> Study:
-    """Make a study. Names are unique in a database.
+    """Make a study. Names are unique in a database. `secret` (32 bytes as hexadecimal digits) decides the order of
+    sides and everything else that is left to chance; only a simulation that must repeat itself gives its own.
 
     Raises:
         TutelageError: the name is empty or taken, or the kind unknown.
@@ -109,7 +111,13 @@ def create_study(
             raise TutelageError(
                 f"There is already a study '{name}' in {store.address}; open it or choose another name."
             )
-        row = {"name": name, "kind": kind, "secret": secrets.token_hex(32), "created": now, **asdict(plan)}
+        row = {
+            "name": name,
+            "kind": kind,
+            "secret": secret or secrets.token_hex(32),
+            "created": now,
+            **asdict(plan),
+        }
         study_id = inserted(connection, schema.study, row)
         _add_version(connection, study_id, 1, presentation or Presentation(), now)
         record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
