@@ -210,14 +210,15 @@ def end_token_ids(tokenizer: Tokenizer, generation_config: GenerationConfig | No
 
 
 def decode_response(ids: Sequence[int], tokenizer: Tokenizer, end_ids: Iterable[int]) -> str:
-    """The text of a response: up to the first end token, without the one white space that may lead it.
+    """The text of a response: up to the first end token, without white space around it (forms differ in what they put
+    between the answer and their marks).
 
-    The inverse of `encode` for every text that neither begins with white space nor is changed by the tokenizer itself.
+    The inverse of `encode` for every text without white space around it that the tokenizer itself does not change.
     """
     ends = set(end_ids)
     length = next((index for index, token in enumerate(ids) if token in ends), len(ids))
     text = tokenizer.decode(list(ids[:length]), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return text[1:] if text[:1].isspace() else text
+    return text.strip()
 
 
 # Length --------------------------------------------------------------------------------------------------------------

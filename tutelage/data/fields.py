@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from tutelage.data.records import Message, Messages, Role, user
-from tutelage.data.tables import Values, type_name
+from tutelage.data.tables import Values, a_type
 
 
 class Unusable(Exception):
@@ -43,7 +43,7 @@ def optional_text(values: Values, column: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Unusable(f"{column} is a {type_name(value)}, not text")
+        raise Unusable(f"{column} is {a_type(value)}, not text")
     return value
 
 
@@ -55,7 +55,7 @@ def number(
     if value is None or value == "":
         return default
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise Unusable(f"{column} is a {type_name(value)}, not a number")
+        raise Unusable(f"{column} is {a_type(value)}, not a number")
     try:
         result = float(value)
     except (ValueError, OverflowError):
@@ -63,7 +63,9 @@ def number(
     if not math.isfinite(result):
         raise Unusable(f"{column} is {'NaN' if math.isnan(result) else 'infinite'}")
     if not low <= result <= high:
-        raise Unusable(f"{column} is outside [{low:g}, {high:g}]")
+        raise Unusable(
+            f"{column} is below {low:g}" if high == math.inf else f"{column} is outside [{low:g}, {high:g}]"
+        )
     return result
 
 
@@ -96,14 +98,14 @@ def turns(values: Values, column: str) -> Messages:
         raise Unusable(
             f"{column} is missing"
             if value is None
-            else f"{column} is a {type_name(value)}, not a list of messages"
+            else f"{column} is {a_type(value)}, not a list of messages"
         )
     return tuple(_turn(item, column) for item in value)
 
 
 def _turn(item: object, column: str) -> Message:
     if not isinstance(item, dict):
-        raise Unusable(f"{column} holds a {type_name(item)} where a message belongs")
+        raise Unusable(f"{column} holds {a_type(item)} where a message belongs")
     speaker, content = (
         (item.get("role"), item.get("content")) if "role" in item else (item.get("from"), item.get("value"))
     )
@@ -113,7 +115,7 @@ def _turn(item: object, column: str) -> Message:
     if isinstance(content, list):
         content = _joined_parts(content, column)
     if not isinstance(content, str):
-        raise Unusable(f"{column} has a turn whose content is {type_name(content)}, not text")
+        raise Unusable(f"{column} has a turn whose content is {a_type(content)}, not text")
     if role != "system" and not content.strip():
         raise Unusable(f"{column} has an empty {role} turn")
     return Message(role, content)

@@ -195,7 +195,7 @@ def _the_list(path: Path, whole: object) -> list[object]:
     if isinstance(whole, list):
         return whole
     if not isinstance(whole, dict):
-        raise TutelageError(f"{path} holds a single {type_name(whole)}, not a list of rows.")
+        raise TutelageError(f"{path} holds {a_type(whole)}, not a list of rows.")
     lists = {key: value for key, value in whole.items() if isinstance(value, list) and _all_objects(value)}
     if len(lists) == 1:
         return next(iter(lists.values()))
@@ -232,7 +232,7 @@ def _json_lines(text: str) -> Iterator[Row | Broken]:
 def _json_row(where: str, item: object) -> Row | Broken:
     if isinstance(item, dict):
         return Row(where, item)
-    return Broken(where, f"a {type_name(item)} instead of an object")
+    return Broken(where, f"{a_type(item)} instead of an object")
 
 
 def _read_csv(path: Path, content: bytes) -> Iterator[Row | Broken]:
@@ -304,16 +304,16 @@ _READERS: dict[str, Callable[[Path, bytes], Iterable[Row | Broken]]] = {
 }
 
 
-def type_name(value: object) -> str:
-    """What a reader of the message calls the type of a value."""
+def a_type(value: object) -> str:
+    """What a reader of the message calls a value of this type, with its article."""
     if value is None:
         return "null"
     names: dict[type, str] = {
-        bool: "true/false value",
-        int: "number",
-        float: "number",
+        bool: "a true/false value",
+        int: "a number",
+        float: "a number",
         str: "text",
-        list: "list",
-        dict: "object",
+        list: "a list",
+        dict: "an object",
     }
-    return names.get(type(value), type(value).__name__)
+    return names.get(type(value), f"a {type(value).__name__}")

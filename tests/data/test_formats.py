@@ -1,0 +1,421 @@
+"""Every known column set becomes the same records, and every row that does not become one is accounted for."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tutelage.data.formats import (
+    Loaded,
+    load_completions,
+    load_demonstrations,
+    load_judgements,
+    load_preferences,
+    load_prompts,
+    load_texts,
+    load_unpaired,
+)
+from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, user
+from tutelage.data.unpaired import Unpaired
+from tutelage.errors import TutelageError
+
+Rows = list[dict[str, object]]
+
+
+def write(folder: Path, rows: Rows, name: str = "rows.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def shared(*turns: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"from": speaker, "value": content} for speaker, content in turns]
+
+
+ASKED = user("Why?")
+BRIEF = (Message("system", "Be brief."), *ASKED)
+TALK = (*user("Hi"), Message("assistant", "Hello"), Message("user", "Why?"))
+TALKED = [("user", "Hi"), ("assistant", "Hello"), ("user", "Why?")]
+
+DEMONSTRATED: list[tuple[dict[str, object], Messages]] = [
+    ({"instruction": "Why?", "context": "", "response": "So."}, ASKED),
+    (
+        {"instruction": "Why?", "context": "Rain falls.", "response": "So.", "category": "qa"},
+        user("Why?\n\nRain falls."),
+    ),
+    ({"instruction": "Why?", "response": "So."}, ASKED),
+    (
+        {"instruction": "Why?", "input": "Rain.", "output": "So.", "text": "Why? Rain. So."},
+        user("Why?\n\nRain."),
+    ),
+    ({"instruction": "Why?", "output": "So.", "system": "Be brief."}, BRIEF),
+    ({"prompt": "Why?", "completion": "So."}, ASKED),
+    ({"prompt": said(*TALKED), "completion": said(("assistant", "So."))}, TALK),
+    ({"prompt": "Why?", "response": "So.", "system": ""}, ASKED),
+    ({"question": "Why?", "answer": "So."}, ASKED),
+    ({"system_prompt": "Be brief.", "question": "Why?", "response": "So."}, BRIEF),
+    ({"messages": said(*TALKED, ("assistant", "So."))}, TALK),
+    ({"messages": json.dumps(said(*TALKED, ("assistant", "So.")))}, TALK),
+    ({"messages": said(("developer", "Be brief."), ("user", "Why?"), ("assistant", "So."))}, BRIEF),
+    ({"conversations": shared(("human", "Hi"), ("gpt", "Hello"), ("human", "Why?"), ("gpt", "So."))}, TALK),
+    ({"conversations": shared(("system", "Be brief."), ("human", "Why?"), ("gpt", "So."))}, BRIEF),
+    ({"text": "So."}, ()),
+    ({"prompt": "Why?", "completion": "So.", "label": True}, ASKED),
+    ({"prompt": "Why?", "completion": "So.", "label": "physics"}, ASKED),
+]
+
+
+@pytest.mark.parametrize(("row", "messages"), DEMONSTRATED)
+def test_demonstrations_of_every_shape(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
+    loaded = load_demonstrations(write(tmp_path, [row]))
+    assert loaded.records == (Demonstration(messages, "So."),)
+    assert loaded.skipped == loaded.notes == ()
+    assert set(loaded.columns) <= set(row)
+
+
+@pytest.mark.parametrize(("row", "messages"), [case for case in DEMONSTRATED if case[1]])
+def test_demonstrations_serve_as_prompts(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
+    assert [prompt.messages for prompt in load_prompts(write(tmp_path, [row])).records] == [messages]
+
+
+def transcript(*turns: str) -> str:
+    speakers = ("Human", "Assistant")
+    return "".join(f"\n\n{speakers[i % 2]}: {turn}" for i, turn in enumerate(turns))
+
+
+PREFERRED: list[tuple[dict[str, object], Messages]] = [
+    ({"prompt": "Why?", "chosen": "Yes.", "rejected": "No."}, ASKED),
+    (
+        {
+            "prompt": said(*TALKED),
+            "chosen": said(("assistant", "Yes.")),
+            "rejected": said(("assistant", "No.")),
+        },
+        TALK,
+    ),
+    ({"prompt": said(*TALKED), "chosen": "Yes.", "rejected": "No."}, TALK),
+    (
+        {
+            "prompt": "Why?",
+            "chosen": said(("user", "Why?"), ("assistant", "Yes.")),
+            "rejected": said(("user", "Why?"), ("assistant", "No.")),
+            "messages": said(("user", "Why?"), ("assistant", "Yes.")),
+        },
+        ASKED,
+    ),
+    ({"instruction": "Why?", "input": "", "output": "No.", "chosen": "Yes.", "rejected": "No."}, ASKED),
+    ({"instruction": "Why?", "input": "Rain.", "chosen": "Yes.", "rejected": "No."}, user("Why?\n\nRain.")),
+    ({"system": "Be brief.", "question": "Why?", "chosen": "Yes.", "rejected": "No."}, BRIEF),
+    ({"chosen": said(*TALKED, ("assistant", "Yes.")), "rejected": said(*TALKED, ("assistant", "No."))}, TALK),
+    (
+        {
+            "chosen": transcript("Hi", "Hello", "Why?", "Yes."),
+            "rejected": transcript("Hi", "Hello", "Why?", "No."),
+        },
+        TALK,
+    ),
+    ({"prompt": transcript("Hi", "Hello", "Why?", ""), "chosen": "Yes.", "rejected": "No."}, TALK),
+    ({"chosen": "Question: Why? Yes.", "rejected": "Question: Why? No."}, user("Question: Why?")),
+    ({"chosen": "Q: Why?\nYes.", "rejected": "Q: Why?\nNo."}, user("Q: Why?")),
+]
+
+
+@pytest.mark.parametrize(("row", "messages"), PREFERRED)
+def test_preferences_of_every_shape(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
+    path = write(tmp_path, [row])
+    assert load_preferences(path).records == (Preference(messages, "Yes.", "No."),)
+    assert load_demonstrations(path).records == (Demonstration(messages, "Yes."),)
+    assert [prompt.messages for prompt in load_prompts(path).records] == [messages]
+
+
+def test_preferences_carry_their_labels(tmp_path: Path) -> None:
+    row = {
+        "prompt": "Why?",
+        "chosen": "Yes.",
+        "rejected": "No.",
+        "p_chosen": 0.75,
+        "weight": 2,
+        "margin": -0.5,
+    }
+    assert load_preferences(write(tmp_path, [row])).records == (
+        Preference(ASKED, "Yes.", "No.", 0.75, 2.0, -0.5),
+    )
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,chosen,rejected,p_chosen,margin\nWhy?,Yes.,No.,0.75,\n")
+    assert load_preferences(path).records == (Preference(ASKED, "Yes.", "No.", 0.75),)
+
+
+def test_a_shared_beginning_ends_between_words(tmp_path: Path) -> None:
+    """Both answers begin with "th"; no word is torn apart."""
+    row: dict[str, object] = {"chosen": "Who is it? that one", "rejected": "Who is it? the other"}
+    assert load_preferences(write(tmp_path, [row])).records == (
+        Preference(user("Who is it?"), "that one", "the other"),
+    )
+
+
+def test_a_speaker_named_twice_goes_on_speaking(tmp_path: Path) -> None:
+    chosen = transcript("Why?", "Because.")
+    rejected = "\n\nHuman: Why?\n\nAssistant: One.\n\nAssistant: Two."
+    loaded = load_preferences(write(tmp_path, [{"chosen": chosen, "rejected": rejected}]))
+    assert loaded.records == (Preference(ASKED, "Because.", "One.\n\nTwo."),)
+
+
+def test_unpaired_labels(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"prompt": "Why?", "completion": f"{i}", "label": label} for i, label in enumerate([True, 0, "true"])
+    ]
+    path = write(tmp_path, rows)
+    labels = (True, False, True)
+    assert load_unpaired(path).records == tuple(
+        Unpaired(ASKED, f"{i}", label) for i, label in enumerate(labels)
+    )
+    shown = load_demonstrations(path)
+    assert [record.response for record in shown.records] == ["0", "2"]
+    assert shown.notes == ("1 answers labelled bad are left out",)
+
+
+def test_texts(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("One.\nStill one.\n\nTwo.\n")
+    assert load_texts(path).records == ("One.\nStill one.", "Two.")
+    assert load_demonstrations(path).records == (
+        Demonstration((), "One.\nStill one."),
+        Demonstration((), "Two."),
+    )
+    assert [prompt.messages for prompt in load_prompts(path).records] == [
+        user("One.\nStill one."),
+        user("Two."),
+    ]
+
+
+def test_a_text_file_of_prompts_line_by_line_is_not_one_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("Explain rain.\nExplain snow.\n")
+    with pytest.raises(TutelageError, match="separate prompts by blank lines"):
+        load_prompts(path)
+
+
+# Prompts --------------------------------------------------------------------------------------------------------------
+
+
+def test_prompts_keep_their_ids_and_splits(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"id": "a", "prompt": "Why?", "split": "train"},
+        {"id": 7, "messages": said(*TALKED), "split": "held_out"},
+        {"prompt": "How?", "split": "test"},
+    ]
+    first, second, third = load_prompts(write(tmp_path, rows)).records
+    assert (first, second) == (Prompt("a", ASKED), Prompt("7", TALK, "held_out"))
+    assert third.split == "held_out"
+
+
+def test_prompts_without_ids_get_the_same_ones_everywhere(tmp_path: Path) -> None:
+    one = load_prompts(
+        write(tmp_path, [{"instruction": "Why?", "output": "So."}, {"instruction": "How?", "output": "."}])
+    )
+    other = load_prompts(write(tmp_path, [{"prompt": "How?"}, {"prompt": "Why?"}], "other.jsonl"))
+    assert {prompt.id for prompt in one.records} == {prompt.id for prompt in other.records}
+    assert len({prompt.id for prompt in one.records}) == 2
+
+
+def test_a_repeated_prompt_is_kept_once_and_counted(tmp_path: Path) -> None:
+    loaded = load_prompts(write(tmp_path, [{"prompt": "Why?"}] * 9 + [{"prompt": "How?"}]))
+    assert len(loaded.records) == 2
+    assert loaded.notes == ("8 rows repeat an earlier prompt, which is kept once",)
+
+
+def test_an_id_used_for_two_prompts_is_skipped(tmp_path: Path) -> None:
+    loaded = load_prompts(write(tmp_path, [{"id": "a", "prompt": "Why?"}, {"id": "a", "prompt": "How?"}]))
+    assert [prompt.messages for prompt in loaded.records] == [ASKED]
+    assert [(item.reason, item.examples) for item in loaded.skipped] == [
+        ("the id of an earlier, different prompt", ("line 2",))
+    ]
+
+
+# Rows that cannot be used --------------------------------------------------------------------------------------------
+
+GOOD: dict[str, object] = {"prompt": "Why?", "chosen": "Yes.", "rejected": "No."}
+UNUSABLE: list[tuple[dict[str, object], str]] = [
+    (GOOD | {"chosen": "No."}, "chosen equals rejected"),
+    (GOOD | {"chosen": " No.\n"}, "chosen equals rejected"),
+    (GOOD | {"chosen": ""}, "chosen is empty"),
+    (GOOD | {"chosen": None}, "chosen is missing"),
+    ({"prompt": "Why?", "chosen": "Yes."}, "rejected is missing"),
+    (GOOD | {"prompt": "  "}, "prompt is empty"),
+    (GOOD | {"chosen": 3}, "chosen is a number, not text"),
+    (GOOD | {"chosen": float("nan")}, "chosen is a number, not text"),
+    (GOOD | {"chosen": {"text": "Yes."}}, "chosen is an object, not text"),
+    (GOOD | {"p_chosen": 1.2}, "p_chosen is outside [0, 1]"),
+    (GOOD | {"p_chosen": -0.1}, "p_chosen is outside [0, 1]"),
+    (GOOD | {"p_chosen": float("nan")}, "p_chosen is NaN"),
+    (GOOD | {"p_chosen": "likely"}, "p_chosen is not a number"),
+    (GOOD | {"p_chosen": True}, "p_chosen is a true/false value, not a number"),
+    (GOOD | {"weight": -1}, "weight is below 0"),
+    (GOOD | {"margin": float("inf")}, "margin is infinite"),
+    (GOOD | {"prompt": said(("user", "a"), ("assistant", "b"))}, "prompt ends with an assistant turn"),
+    (GOOD | {"chosen": said(("user", "Who?"), ("assistant", "Yes."))}, "chosen is not one assistant message"),
+    (GOOD | {"prompt": said(("user", "a"), ("tool", "b"))}, "prompt has a turn with the unknown role 'tool'"),
+    (GOOD | {"prompt": said(("user", ""))}, "prompt has an empty user turn"),
+    (GOOD | {"prompt": ["Why?"]}, "prompt holds text where a message belongs"),
+    (
+        GOOD | {"prompt": [{"role": "user", "content": 3}]},
+        "prompt has a turn whose content is a number, not text",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), UNUSABLE)
+def test_an_unusable_row_is_skipped_counted_and_named(
+    tmp_path: Path, row: dict[str, object], reason: str
+) -> None:
+    loaded = load_preferences(write(tmp_path, [GOOD, row, GOOD, row]))
+    assert len(loaded.records) == 2
+    (item,) = loaded.skipped
+    assert item.reason.startswith(reason)
+    assert (item.count, item.examples) == (2, ("line 2", "line 4"))
+    assert f"skipped 2 × {reason}" in loaded.describe()
+
+
+def hh(chosen: str, rejected: str) -> dict[str, object]:
+    return {"chosen": chosen, "rejected": rejected}
+
+
+UNUSABLE_TRANSCRIPTS = [
+    (
+        hh(transcript("Why?", "Yes."), transcript("How?", "No.")),
+        "chosen and rejected differ before the last answer",
+    ),
+    (hh(transcript("Why?", ""), transcript("Why?", "No.")), "the answer in chosen is empty"),
+    (
+        hh(transcript("Why?", "Yes."), transcript("Why?", "No.", "And?")),
+        "rejected does not end with an assistant turn",
+    ),
+    (
+        hh(transcript("Why?", "", "And?", "Yes."), transcript("Why?", "", "And?", "No.")),
+        "the transcript has an empty",
+    ),
+    (hh("Yes.", "No."), "the transcript does not begin with a speaker"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), UNUSABLE_TRANSCRIPTS)
+def test_unusable_transcripts(tmp_path: Path, row: dict[str, object], reason: str) -> None:
+    good = hh(transcript("Why?", "Yes."), transcript("Why?", "No."))
+    loaded = load_preferences(write(tmp_path, [good, row]))
+    assert len(loaded.records) == 1
+    assert loaded.skipped[0].reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected"), [("Yes.", "No."), ("Why? Yes", "Why? Yes indeed"), ("a b", "a b ")]
+)
+def test_texts_without_a_prompt_in_common_are_skipped(tmp_path: Path, chosen: str, rejected: str) -> None:
+    good = hh("Why? Yes", "Why? No")
+    loaded = load_preferences(write(tmp_path, [good, hh(chosen, rejected)]))
+    assert len(loaded.records) == 1
+
+
+def test_every_row_is_accounted_for(tmp_path: Path) -> None:
+    path = write(tmp_path, [GOOD] * 90 + [row for row, _ in UNUSABLE[:8]])
+    path.write_text(path.read_text() + "{broken\n[]\n")
+    loaded = load_preferences(path, tolerate=0.2)
+    assert loaded.rows == 100
+    assert len(loaded.records) + sum(item.count for item in loaded.skipped) == 100
+    assert {item.reason for item in loaded.skipped} >= {"not valid JSON", "a list instead of an object"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "refused"), [(5, 1, False), (6, 53, True), (6, 54, False), (11, 99, False)]
+)
+def test_too_many_unusable_rows_are_an_error(tmp_path: Path, bad: int, good: int, refused: bool) -> None:
+    """More than five and more than a tenth."""
+    path = write(tmp_path, [GOOD] * good + [GOOD | {"chosen": "No."}] * bad)
+    if not refused:
+        assert len(load_preferences(path).records) == good
+        return
+    with pytest.raises(
+        TutelageError, match=r"6 of the 59 rows .* 10% .*6 × chosen equals rejected \(line 54, line 55"
+    ):
+        load_preferences(path)
+    assert len(load_preferences(path, tolerate=0.2).records) == good
+
+
+def test_a_file_without_a_single_usable_row_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TutelageError, match=r"None of the 1 rows .*chosen equals rejected"):
+        load_preferences(write(tmp_path, [GOOD | {"chosen": "No."}]))
+
+
+# Columns that are not understood -------------------------------------------------------------------------------------
+
+MISTAKEN: list[tuple[Callable[[Path], Loaded[object]], dict[str, object], list[str]]] = [
+    (
+        load_preferences,
+        {"prompt": "a", "completion": "b", "label": True},
+        ["single answers labelled good or bad"],
+    ),
+    (
+        load_preferences,
+        {"instruction": "a", "output": "b"},
+        ["columns instruction, output", "demonstrations", "Alpaca"],
+    ),
+    (load_preferences, {"annotator": 1, "item": 2}, ["columns annotator, item", "prompt, chosen, rejected"]),
+    (load_demonstrations, {"foo": "a"}, ["columns foo", "Dolly", "messages", "text"]),
+    (load_demonstrations, {"prompt": "a"}, ["columns prompt", "It looks like prompts"]),
+    (load_unpaired, GOOD, ["It looks like preferences"]),
+    (
+        load_texts,
+        {"prompt": "a", "completion": "b"},
+        ["It looks like demonstrations", "Understood as texts: text"],
+    ),
+    (load_prompts, {"foo": "a"}, ["columns foo"]),
+    (load_completions, {"id": "a", "text": "b"}, ["prompt_id"]),
+    (load_judgements, {"id": "a"}, ["comparison_id"]),
+]
+
+
+@pytest.mark.parametrize(("load", "row", "words"), MISTAKEN)
+def test_unknown_columns_are_answered_with_what_is_known(tmp_path, load, row, words) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(TutelageError) as refusal:
+        load(write(tmp_path, [row]))
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_mixed_rows_are_read_as_what_most_of_them_are(tmp_path: Path) -> None:
+    rows: Rows = [{"prompt": "Why?", "completion": "So."}] * 8 + [
+        {"instruction": "Why?", "output": "So."}
+    ] * 2
+    loaded = load_demonstrations(write(tmp_path, rows))
+    assert (loaded.format, len(loaded.records)) == ("prompt, completion", 8)
+    assert [(item.reason, item.count) for item in loaded.skipped] == [("prompt is missing", 2)]
+    with pytest.raises(TutelageError, match="50 of the 100 rows"):
+        load_demonstrations(write(tmp_path, [rows[0], rows[-1]] * 50))
+
+
+def test_an_empty_column_does_not_change_the_format(tmp_path: Path) -> None:
+    """Alpaca files also have a `text` column; rows without output must not turn them into plain text."""
+    row: dict[str, object] = {"instruction": "Why?", "output": "So.", "text": "all"}
+    loaded = load_demonstrations(write(tmp_path, [row] * 9 + [row | {"output": None}]))
+    assert loaded.format == "instruction, input, output (Alpaca)"
+    assert [(item.reason, item.examples) for item in loaded.skipped] == [("output is missing", ("line 10",))]
+
+
+def test_the_description_says_what_was_read_and_what_was_not(tmp_path: Path) -> None:
+    path = write(tmp_path, [GOOD, GOOD | {"chosen": "No."}])
+    assert load_preferences(path).describe() == (
+        f"{path}: 1 of 2 rows, read as prompt, chosen, rejected\n  skipped 1 × chosen equals rejected (line 2)"
+    )
+
+
+def test_a_completion_id_that_occurs_twice_is_skipped(tmp_path: Path) -> None:
+    row: dict[str, object] = {"id": "c", "prompt_id": "p", "text": "So.", "sampler": "m"}
+    loaded = load_completions(write(tmp_path, [row, row | {"text": "No."}]))
+    assert [completion.text for completion in loaded.records] == ["So."]
+    assert [(item.reason, item.examples) for item in loaded.skipped] == [
+        ("the id of an earlier row", ("line 2",))
+    ]

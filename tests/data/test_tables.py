@@ -1,0 +1,220 @@
+"""Files become rows, and every way a file can be wrong has its own sentence."""
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tutelage.data.hub import parse_hub_name
+from tutelage.data.tables import Row, read_table
+from tutelage.errors import TutelageError
+
+ROWS = [
+    {"prompt": "Say hé", "completion": "hé"},
+    {"prompt": "two\nlines", "completion": 'a "quoted", word'},
+    {"prompt": "separators \u2028 and \x85 inside", "completion": "日本語"},
+]
+
+
+def lines(rows: list[dict[str, object]]) -> bytes:
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
+
+
+def table_csv(rows: list[dict[str, str]], end: str = "\r\n") -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator=end)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def parquet(rows: list[dict[str, object]]) -> bytes:
+    import pyarrow
+    from pyarrow import parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(pyarrow.Table.from_pylist(rows), sink)
+    return sink.getvalue()
+
+
+WRITTEN = {
+    "array.json": json.dumps(ROWS).encode(),
+    "object.json": json.dumps({"version": 1, "notes": [], "data": ROWS}).encode(),
+    "lines.json": lines(ROWS),
+    "lines.jsonl": lines(ROWS),
+    "blank.jsonl": b"\n" + lines(ROWS).replace(b"\n", b"\n\n \n") + b"\n",
+    "array.jsonl": json.dumps(ROWS).encode(),
+    "lines.ndjson": lines(ROWS),
+    "table.csv": table_csv(ROWS),
+    "unix.csv": table_csv(ROWS, "\n"),
+    "table.parquet": parquet(ROWS),
+}
+
+
+def write(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def values(path: Path) -> list[dict[str, object]]:
+    return [dict(row.values) for row in read_table(path).rows]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, name: str, packed: bool) -> None:
+    content = gzip.compress(WRITTEN[name]) if packed else WRITTEN[name]
+    path = write(tmp_path, name + ".gz" * packed, content)
+    assert values(path) == ROWS
+    assert read_table(path).columns == ("prompt", "completion")
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if not name.endswith(".parquet")])
+def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, name: str) -> None:
+    content = WRITTEN[name] if name.endswith(".csv") else WRITTEN[name].replace(b"\n", b"\r\n")
+    assert values(write(tmp_path, name, b"\xef\xbb\xbf" + content)) == ROWS
+
+
+def test_places_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
+    csv_path = write(tmp_path, "a.csv", b'text\none\n"two\nlines"\nthree\n')
+    assert [row.where for row in read_table(csv_path).rows] == ["line 2", "line 3", "line 5"]
+    jsonl = write(tmp_path, "a.jsonl", b'\n{"text": "one"}\n\n{"text": "two"}')
+    assert [row.where for row in read_table(jsonl).rows] == ["line 2", "line 4"]
+    text = write(tmp_path, "a.txt", b"\none\n \ntwo\nlines\n\n\n\nthree")
+    assert read_table(text).rows == (
+        Row("line 2", {"text": "one"}),
+        Row("line 4", {"text": "two\nlines"}),
+        Row("line 9", {"text": "three"}),
+    )
+
+
+@given(
+    st.lists(
+        st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1).filter(str.strip), min_size=1
+    )
+)
+def test_documents_of_a_text_file_are_what_stands_between_blank_lines(tmp_path_factory, documents) -> None:  # type: ignore[no-untyped-def]
+    path = write(tmp_path_factory.mktemp("txt"), "a.txt", "\n\n".join(documents).encode())
+    assert [row.values["text"] for row in read_table(path).rows] == [
+        document.strip() for document in documents
+    ]
+
+
+def test_broken_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "a.jsonl", b'{"text": "one"}\n{"text": \n[1]\n"x"\n{"text": "two"}\n'))
+    assert [row.values["text"] for row in table.rows] == ["one", "two"]
+    assert [(item.where, item.reason) for item in table.broken] == [
+        ("line 2", "not valid JSON"),
+        ("line 3", "a list instead of an object"),
+        ("line 4", "text instead of an object"),
+    ]
+
+
+def test_csv_rows_of_another_width_are_named(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "a.csv", b"a,b\n1,2\n1,2,3\n1\n"))
+    assert [(item.where, item.reason) for item in table.broken] == [
+        ("line 3", "3 cells instead of 2"),
+        ("line 4", "1 cells instead of 2"),
+    ]
+
+
+def test_csv_cells_may_be_long(tmp_path: Path) -> None:
+    assert values(write(tmp_path, "a.csv", b"text\n" + b"x" * 200_000)) == [{"text": "x" * 200_000}]
+
+
+REFUSED = {
+    "empty.jsonl": (b"", "is empty"),
+    "blank.txt": (b" \n\n", "is empty"),
+    "nothing.json": (b"[]", "holds no rows"),
+    "header.csv": (b"prompt,completion\n", "holds no rows"),
+    "broken.json": (b'[{"a": 1},\n {"a": }]', "line 2, column 8"),
+    "number.json": (b"17", "holds a number, not a list of rows"),
+    "two.json": (b'{"a": [{"x": 1}], "b": [{"x": 1}]}', "2 lists of rows"),
+    "none.json": (b'{"a": 1, "b": 2}', "its keys: a, b"),
+    "prose.jsonl": (b"Dear reader,\nthis is prose.", "line 1: not valid JSON"),
+    "page.json": (b"\n<!DOCTYPE html><html></html>", "HTML page"),
+    "page.csv": (b"<html><body>Not found</body></html>", "HTML page"),
+    "binary.csv": (b"a,b\x00\x01\n1,2", "binary file"),
+    "latin.csv": ("a\nx\ncafé".encode("latin-1"), "line 3"),
+    "utf16.csv": ("a,b\n1,2".encode("utf-16"), "UTF-16"),
+    "excel.csv": (b"PK\x03\x04rest", "office document"),
+    "columns.jsonl": (parquet(ROWS), "a Parquet file"),
+    "lines.parquet": (lines(ROWS), "not a Parquet file"),
+    "cut.parquet": (parquet(ROWS)[:-9], "damaged Parquet"),
+    "packed.jsonl": (gzip.compress(lines(ROWS)), "should end in .gz"),
+    "plain.jsonl.gz": (lines(ROWS), "no complete gzip file"),
+    "cut.jsonl.gz": (gzip.compress(lines(ROWS))[:-9], "no complete gzip file"),
+    "pointer.json": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
+    "semicolons.csv": (b"prompt;completion\na;b\n", "separate the columns with commas"),
+    "twice.csv": (b"a,b,a\n1,2,3\n", "names a column twice"),
+    "quotes.csv": (b'a,b\n"1"x,2\n', "no valid CSV from line 2 on"),
+    "deep.json": (b"[" * 200_000, "nested too deeply"),
+    "sheet.xlsx": (b"PK\x03\x04rest", ".json, .jsonl"),
+    "table.arrow": (b"ARROW1", ".json, .jsonl"),
+    "noending": (b"{}", ".json, .jsonl"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_cannot_be_read_is_refused_by_name_and_reason(tmp_path: Path, name: str) -> None:
+    content, reason = REFUSED[name]
+    path = write(tmp_path, name, content)
+    with pytest.raises(TutelageError) as refusal:
+        read_table(path)
+    assert str(path) in str(refusal.value)
+    assert reason in str(refusal.value)
+
+
+def test_a_missing_file_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
+    for name in (str(tmp_path / "gone.jsonl"), "gone.csv", "./gone", "data/gone.jsonl.gz"):
+        with pytest.raises(TutelageError, match=r"^There is no file .*gone[.a-z]*\.$"):
+            read_table(name)
+
+
+def test_a_folder_is_refused_with_the_files_in_it(tmp_path: Path) -> None:
+    with pytest.raises(TutelageError, match="is a folder; name a file"):
+        read_table(tmp_path)
+    write(tmp_path, "train.jsonl", b"{}")
+    with pytest.raises(TutelageError, match=r"one of the files in it: train\.jsonl"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("owner/name", ("owner/name", None, "train")),
+        ("owner/name:test", ("owner/name", None, "test")),
+        ("owner/name/config:test", ("owner/name", "config", "test")),
+        ("owner/name/config", ("owner/name", "config", "train")),
+        ("squad:validation", ("squad", None, "validation")),
+        ("owner/name:train[:10%]", ("owner/name", None, "train[:10%]")),
+    ],
+)
+def test_hub_names(source: str, parts: tuple[str, str | None, str]) -> None:
+    assert parse_hub_name(source) == parts
+
+
+def test_a_hub_data_set_is_read_by_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local folder in the hub's form stands in for the hub."""
+    import datasets
+
+    folder, cache = tmp_path / "hub", str(tmp_path / "cache")
+    folder.mkdir()
+    write(folder, "train.jsonl", lines(ROWS))
+    write(folder, "test.jsonl", lines(ROWS[:1]))
+    real = datasets.load_dataset
+    monkeypatch.setattr(
+        datasets,
+        "load_dataset",
+        lambda name, config, split: real(str(folder), config, split=split, cache_dir=cache),
+    )
+    assert [row.values for row in read_table("owner/name").rows] == ROWS
+    assert read_table("owner/name:test").rows == (Row("row 1", ROWS[0]),)
+    with pytest.raises(TutelageError, match=r"owner/name .*split gone\) could not be loaded: .*gone"):
+        read_table("owner/name:gone")
