@@ -264,20 +264,6 @@ class SimPo:
         return bradley_terry(chosen, rejected, pairs.p_chosen, self.beta * self.gap + pairs.margin)
 
 
-PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {
-    "dpo": Dpo(),
-    "cdpo": Dpo(smoothing=0.1),
-    "robust": RobustDpo(),
-    "ipo": Ipo(),
-    "hinge": Hinge(),
-    "slic": Slic(),
-    "kto": Kto(),
-    "orpo": Orpo(),
-    "simpo": SimPo(),
-}
-"""Losses by the name that `tutelage dpo --loss` takes."""
-
-
 def _hinge(ahead: Tensor, asked: Tensor | float, p_chosen: Tensor | float) -> Tensor:
     return p_chosen * torch.relu(asked - ahead) + (1 - p_chosen) * torch.relu(asked + ahead)
 
@@ -299,3 +285,17 @@ def _positive(piece: object, **numbers: float) -> None:
 def _below_half(piece: object, share: float) -> None:
     if not 0 <= share < 0.5:
         raise ValueError(f"{type(piece).__name__}: a share of flipped labels is below one half, not {share}.")
+
+
+PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {
+    "dpo": Dpo(),
+    "cdpo": Dpo(smoothing=0.1),
+    "robust": RobustDpo(),
+    "ipo": Ipo(),
+    "hinge": Hinge(),
+    "slic": Slic(),
+    "kto": Kto(),
+    "orpo": Orpo(),
+    "simpo": SimPo(),
+}
+"""Losses by the name that `tutelage dpo --loss` takes."""
