@@ -1,0 +1,139 @@
+"""From numbers to places on paper: linear and logarithmic scales, their ticks, and how numbers are written."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The monotone map of the data interval [low, high] onto the pixels [start, end] (end may lie before start).
+
+    Linear: start + (end - start) (v - low) / (high - low); logarithmic: the same of the logarithms, where low > 0.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return self.start + (self.end - self.start) * (at - low) / (high - low)
+
+    def invert(self, pixel: float) -> float:
+        """The value at a pixel: scale.invert(scale(v)) == v."""
+        share = (pixel - self.start) / (self.end - self.start)
+        if self.log:
+            return self.low * (self.high / self.low) ** share
+        return self.low + (self.high - self.low) * share
+
+    def shows(self, value: float) -> bool:
+        """Whether the value can be drawn: finite, and positive on a logarithmic scale."""
+        return math.isfinite(value) and (value > 0 or not self.log)
+
+    def ticks(self, count: int = 5) -> tuple[float, ...]:
+        """About `count` round values inside [low, high], in order."""
+        found = log_ticks(self.low, self.high, count) if self.log else ()
+        return found if len(found) >= 2 else linear_ticks(self.low, self.high, count)
+
+
+def round_step(span: float, count: int) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that cuts the span into at most `count` steps."""
+    rough = span / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(unit * power for unit in (1, 2, 2.5, 5, 10) if unit * power >= rough * (1 - 1e-9))
+
+
+def linear_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Multiples of a round step inside [low, high]."""
+    step = round_step(high - low, count)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return tuple(index * step for index in range(first, last + 1))
+
+
+def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Powers of ten inside [low, high]; every second, third … of them where they are many, 1-2-5 where they are few."""
+    first, last = math.floor(math.log10(low) - 1e-9), math.ceil(math.log10(high) + 1e-9)
+    stride = max(1, math.ceil((last - first) / count))
+    units = (1, 2, 5) if last - first <= 2 else (1,)
+    found = (unit * 10.0**power for power in range(first, last + 1, stride) for unit in units)
+    return tuple(tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
+
+
+def domain(
+    values: Iterable[float], *, log: bool = False, low: float | None = None, high: float | None = None
+) -> tuple[float, float]:
+    """An interval that holds every drawable value (and the wished ends), never empty: a lone value gets room around
+    it, no value at all gives (0, 1), or (1, 10) on a logarithmic axis."""
+    wished = [end for end in (low, high) if end is not None]
+    drawable = [v for v in [*values, *wished] if math.isfinite(v) and (v > 0 or not log)]
+    if not drawable:
+        return (1.0, 10.0) if log else (0.0, 1.0)
+    least, most = min(drawable), max(drawable)
+    if most - least > 1e-9 * max(abs(least), abs(most)):
+        return least, most
+    if log:
+        return least / 2, most * 2
+    room = abs(least) / 2 or 1.0
+    return least - room, most + room
+
+
+def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
+    """The interval widened a little: each end to the next multiple of its ticks' step where that is near, else by a
+    twentieth, so that a value just below zero does not cost a whole step of empty room."""
+    step, room = round_step(high - low, count), (high - low) / 20
+    below, above = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return (
+        below if low - below <= step / 2 else low - room,
+        above if above - high <= step / 2 else high + room,
+    )
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for reading: `digits` significant ones, thousands apart, a true minus sign, no needless zeros.
+
+    12345 -> 12,345 · 0.03162 -> 0.0316 · -2 -> −2 · 3e-6 -> 3e−6 · NaN -> "not a number".
+    """
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    size = abs(value)
+    if size and (size < 1e-4 or size >= 1e9):
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        written = f"{trimmed(mantissa)}e{int(exponent)}"
+    elif size >= 10 ** (digits - 1):
+        written = f"{value:,.0f}"
+    else:
+        decimals = digits - 1 - (math.floor(math.log10(size)) if size else 0)
+        written = trimmed(f"{value:.{decimals}f}")
+    return "0" if written == "-0" else written.replace("-", MINUS)
+
+
+def trimmed(decimal: str) -> str:
+    """A decimal without the zeros that end it."""
+    return decimal.rstrip("0").rstrip(".") if "." in decimal else decimal
+
+
+def tick_labels(ticks: tuple[float, ...], *, percent: bool = False, log: bool = False) -> tuple[str, ...]:
+    """The ticks as written on an axis: those of a linear one with equally many decimals, so that they align."""
+    shown = [round(tick * 100, 9) if percent else tick for tick in ticks]
+    sign = "%" if percent else ""
+    extreme = any(abs(tick) >= 1e4 or 0 < abs(tick) < 1e-3 for tick in shown)
+    if log or extreme:
+        return tuple(compact(tick) + sign for tick in shown)
+    decimals = max((len(f"{tick:.6g}".partition(".")[2]) for tick in shown), default=0)
+    return tuple(f"{tick:,.{decimals}f}".replace("-", MINUS) + sign for tick in shown)
+
+
+def compact(value: float) -> str:
+    """A number in the least room: 12,000 -> 12k, 2,500,000 -> 2.5M."""
+    for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if least <= abs(value) < 1e12:
+            return number(value / unit) + letter
+    return number(value)
