@@ -104,6 +104,13 @@ def test_a_text_that_toml_would_read_as_none_is_refused(tmp_path: Path) -> None:
     assert load(Everything, tmp_path / "b.toml") == Everything("None", limit=None)
 
 
+def test_a_file_that_cannot_be_written_is_named_and_the_old_one_stays(tmp_path: Path) -> None:
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(TutelageError, match=r"Cannot write .*a\.json: Is a directory"):
+        save(Everything("x"), tmp_path / "a.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
 def test_infinity_and_nan_survive_files(tmp_path: Path) -> None:
     for path in (tmp_path / "a.toml", tmp_path / "a.json"):
         save(Everything("x", amount=math.inf, inner=Inner(rate=math.nan)), path)

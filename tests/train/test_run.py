@@ -198,7 +198,7 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TutelageError, match="Cannot make the output folder"):
+    with pytest.raises(TutelageError, match="Cannot write to the output folder"):
         Run.open(tmp_path / "file" / "r", Settings())
 
 
@@ -211,6 +211,36 @@ def test_a_finished_run_opens_and_takes_nothing_more(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="is finished"):
             run.log(1, {})
     assert json.loads((tmp_path / "r" / "summary.json").read_text()) == {"gold": 1.5}
+
+
+def test_a_finished_run_keeps_the_steps_after_its_last_checkpoint(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", Settings()) as run:
+        for step in range(1, 6):
+            run.log(step, {})
+            if step == 2:
+                run.checkpoint(step, write("2"))
+        run.finish({})
+    with Run.open(tmp_path / "r", Settings(), resume=True) as run:
+        assert len(read_lines(run.path / "metrics.jsonl")) == 5
+
+
+def test_a_summary_is_json_whatever_the_figures_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Run.open(tmp_path / "r", Settings()) as run:
+        run.finish({"policy": {"kl": float("nan"), "ci": [0.5, float("inf")]}, "out": run.path})
+    strict = json.loads((tmp_path / "r" / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert strict == {"policy": {"kl": None, "ci": [0.5, None]}, "out": str(tmp_path / "r")}
+    err = capsys.readouterr().err
+    assert "policy.kl is nan" in err
+    assert "policy.ci is inf" in err
+
+
+def test_a_damaged_config_is_named(tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", Settings()).close()
+    (tmp_path / "r" / "config.json").write_text('{"settings": {')
+    with pytest.raises(TutelageError, match=r"config\.json is not valid JSON"):
+        Run.open(tmp_path / "r", Settings(), resume=True)
 
 
 # going on
@@ -341,6 +371,11 @@ def test_an_error_of_the_program_passes_through_and_leaves_nothing_behind(tmp_pa
         with pytest.raises(KeyError, match="a defect"):
             run.checkpoint(2, save)
         assert steps(run) == ["step-1"]
+
+
+def test_a_file_that_the_program_forgot_is_a_defect_and_no_full_disk(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", Settings()) as run, pytest.raises(FileNotFoundError):
+        run.checkpoint(1, lambda folder: (folder / "not there").read_text())
 
 
 def no_space(folder: Path) -> None:
@@ -506,7 +541,7 @@ def test_the_command_to_go_on_is_this_one_with_resume(
     with Run.open(tmp_path / "r", Settings()) as run:
         monkeypatch.setattr(sys, "argv", ["/usr/bin/tutelage", "sft", "--out", "my runs/x"])
         assert run.resume_command == "tutelage sft --out 'my runs/x' --resume"
-        monkeypatch.setattr(sys, "argv", ["tutelage", "sft", "--resume"])
+        monkeypatch.setattr(sys, "argv", ["/x/tutelage/__main__.py", "sft", "--resume"])
         assert run.resume_command == "tutelage sft --resume"
 
 

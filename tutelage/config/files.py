@@ -83,13 +83,20 @@ def read_mapping(path: Path) -> dict[str, object]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a whole text file or nothing: a reader, or a crash, never meets half of it."""
+    """Write a whole text file or nothing: a reader, or a crash, never meets half of it.
+
+    Raises TutelageError when it cannot be written; what was there before stays.
+    """
     partial = path.with_name(f".{path.name}.tmp")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise TutelageError(f"Cannot write {path}: {error.strerror}.") from error
 
 
 def _opened(key: str, value: object) -> dict[str, object]:

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 
 NOTE = "checkpoint.json"
 """The file in each checkpoint that holds its step and its metric."""
+
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES}
+"""What the system answers when it is the disk that will not take the files."""
 
 
 class CheckpointFolder:
@@ -57,7 +59,7 @@ class CheckpointFolder:
             partial.mkdir()
             save(partial)
             note = {"step": step, "metric": metric if metric is not None and math.isfinite(metric) else None}
-            write_atomically(partial / NOTE, json.dumps(note) + "\n")
+            (partial / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
             _sync(partial)
         except BaseException as error:
             written = _size(partial)
@@ -128,7 +130,7 @@ def _is_about_writing(error: BaseException) -> bool:
         return "I/O error" in str(error)
     if isinstance(error, RuntimeError):
         return "PytorchStreamWriter" in str(error) or "inline_container" in str(error)
-    return isinstance(error, OSError)
+    return isinstance(error, OSError) and error.errno in DISK_ERRORS
 
 
 def _reason(error: BaseException) -> str:

@@ -25,8 +25,10 @@ class Lines:
 
     def append(self, row: Mapping[str, object]) -> None:
         """Write one object as one line, or nothing of it."""
-        finite = {name: self._finite(name, value) for name, value in row.items()}
+        finite, odd = _finite(row)
         line = (json.dumps(finite, ensure_ascii=False, default=str) + "\n").encode("utf-8", errors="replace")
+        for name, value in odd.items():
+            self._say(name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite.")
         length = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(line) != len(line):
@@ -40,12 +42,6 @@ class Lines:
     def close(self) -> None:
         """Close the file; nothing is buffered."""
         self._file.close()
-
-    def _finite(self, name: str, value: object) -> object:
-        if not isinstance(value, float) or math.isfinite(value):
-            return value
-        self._say(name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite.")
-        return None
 
     def _say(self, subject: str, message: str) -> None:
         if subject not in self._said:
@@ -61,7 +57,15 @@ def read_lines(path: Path) -> list[dict[str, object]]:
     return [row for _, row in _complete(path)]
 
 
-def keep_until(path: Path, step: int) -> list[dict[str, object]]:
+def json_text(content: Mapping[str, object]) -> str:
+    """A JSON file's text, with null for numbers that are not finite, which are named on standard error."""
+    finite, odd = _finite(content)
+    for name, value in odd.items():
+        print(f"{name} is {value}; null is written instead.", file=sys.stderr)
+    return json.dumps(finite, indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def keep_until(path: Path, step: float) -> list[dict[str, object]]:
     """Drop the lines after `step`, and a last line cut short, from the file; the objects that stay come back.
 
     A run that goes on from a checkpoint writes the dropped lines again.
@@ -70,6 +74,23 @@ def keep_until(path: Path, step: int) -> list[dict[str, object]]:
     if path.exists():
         write_atomically(path, "".join(line for line, _ in kept))
     return [row for _, row in kept]
+
+
+def _finite(content: Mapping[str, object]) -> tuple[dict[str, object], dict[str, float]]:
+    """The content with None for every number that is not finite, and those numbers by dotted name."""
+    odd: dict[str, float] = {}
+
+    def finite(value: object, name: str) -> object:
+        if isinstance(value, Mapping):
+            return {key: finite(item, f"{name}.{key}" if name else str(key)) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(item, name) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            odd.setdefault(name, value)
+            return None
+        return value
+
+    return {key: finite(value, key) for key, value in content.items()}, odd
 
 
 def _step(row: Mapping[str, object]) -> int:

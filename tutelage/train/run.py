@@ -11,7 +11,7 @@ first one opens the run.
 """
 
 import fcntl
-import json
+import math
 import os
 import platform
 import shlex
@@ -26,10 +26,10 @@ from typing import IO, Self
 
 import tutelage
 from tutelage.config import difference, to_mapping
-from tutelage.config.files import write_atomically
+from tutelage.config.files import read_mapping, write_atomically
 from tutelage.errors import TutelageError
 from tutelage.train.checkpoints import CheckpointFolder, step_of
-from tutelage.train.lines import Lines, keep_until
+from tutelage.train.lines import Lines, json_text, keep_until
 from tutelage.train.trackers import Tracker
 
 INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints")
@@ -49,8 +49,9 @@ class Run:
         latest = checkpoints.latest()
         self.start = step_of(latest) if latest else 0
         """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
-        kept = keep_until(path / "metrics.jsonl", self.start)
-        keep_until(path / "samples.jsonl", self.start)
+        last = math.inf if self.finished else self.start
+        kept = keep_until(path / "metrics.jsonl", last)
+        keep_until(path / "samples.jsonl", last)
         self._metrics = Lines(path / "metrics.jsonl")
         self._samples = Lines(path / "samples.jsonl")
         seconds = kept[-1].get("seconds", 0.0) if kept else 0.0
@@ -77,7 +78,6 @@ class Run:
         (naming the keys that differ), and an unfinished run without `resume`.
         """
         path = Path(path)
-        _make_folder(path)
         lock = _lock(path)
         try:
             _check_or_begin(path, settings, resume)
@@ -95,16 +95,17 @@ class Run:
     @property
     def resume_command(self) -> str:
         """What to type so that this run goes on."""
-        words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+        words = _command()
         return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one line to metrics.jsonl, and tell the trackers."""
         self._check_open()
-        row = {"step": step, "seconds": round(time.monotonic() - self._began, 3), **metrics}
-        self._metrics.append(row)
+        seconds = round(time.monotonic() - self._began, 3)
+        numbers = {name: value if isinstance(value, int) else float(value) for name, value in metrics.items()}
+        self._metrics.append({"step": step, "seconds": seconds, **numbers})
         for tracker in self._trackers:
-            tracker(step, metrics)
+            tracker(step, numbers)
 
     def samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows such as {"prompt", "completion", "score"} to samples.jsonl."""
@@ -132,7 +133,7 @@ class Run:
     def finish(self, summary: Mapping[str, object]) -> None:
         """Write summary.json, which marks the run as finished."""
         self._check_open()
-        write_atomically(self.path / "summary.json", _json(summary))
+        write_atomically(self.path / "summary.json", json_text(summary))
 
     def close(self) -> None:
         """Release the folder."""
@@ -153,18 +154,18 @@ class Run:
             raise RuntimeError(f"the run in {self.path} is finished; nothing may be added to it")
 
 
-def _make_folder(path: Path) -> None:
+def _lock(path: Path) -> IO[str]:
+    """The lock on a folder (made if need be), held until closed.
+
+    The kernel drops it with the process, so none is ever stale, and no reused pid is ever mistaken for it.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
         raise TutelageError(
-            f"Cannot make the output folder {path}: {error.strerror}. Choose another --out."
+            f"Cannot write to the output folder {path}: {error.strerror}. Choose another --out."
         ) from error
-
-
-def _lock(path: Path) -> IO[str]:
-    """The lock on a folder, held until closed. The kernel drops it with the process: none is ever stale."""
-    lock = (path / ".lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -190,9 +191,9 @@ def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
                 f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
                 "choose another --out."
             )
-        write_atomically(config, _json(_description(settings)))
+        write_atomically(config, json_text(_description(settings)))
         return
-    stored = json.loads(config.read_text(encoding="utf-8"))["settings"]
+    stored = read_mapping(config)
     differing = [one for one in difference(stored, settings) if one.key.split(".")[0] not in INCIDENTAL]
     if differing:
         raise TutelageError(
@@ -213,8 +214,14 @@ def _description(settings: object) -> dict[str, object]:
         "versions": {"python": platform.python_version(), **_versions()},
         "revision": _revision(),
         "seed": getattr(settings, "seed", None),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": _command(),
     }
+
+
+def _command() -> list[str]:
+    """What was typed; `python -m tutelage` leaves its own file name there."""
+    name = Path(sys.argv[0]).name
+    return ["tutelage" if name == "__main__.py" else name, *sys.argv[1:]]
 
 
 def _versions() -> dict[str, str]:
@@ -243,7 +250,3 @@ def _git(root: Path, *words: str) -> str:
     return subprocess.run(
         ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
     ).stdout.strip()
-
-
-def _json(content: Mapping[str, object]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
