@@ -150,7 +150,8 @@ def main(settings: Settings) -> int:
 
 
 def _recipe(settings: Settings) -> "Recipe":
-    from tutelage.algorithms.registry import override, recipe_named
+    from tutelage.algorithms.override import override
+    from tutelage.algorithms.registry import recipe_named
 
     recipe = override(recipe_named(settings.recipe), settings.set)
     if bool(recipe.ptx) != bool(settings.ptx):

@@ -1,0 +1,66 @@
+"""A conversation with a model, streamed as it speaks."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from tutelage import config
+from tutelage.data.chat import decode_response, encode, stop_strings
+from tutelage.data.records import Message, Messages
+from tutelage.models.policy import Policy
+from tutelage.models.sampling import PromptTokens, sample
+
+
+def reply(
+    policy: Policy, messages: Messages, sampling: config.Sampling, *, seed: int, show: Callable[[str], None]
+) -> str:
+    """The model's next turn. `show` gets each new piece of text as soon as it is certain.
+
+    An answer that begins to write the next question itself ends there.
+    """
+    tokens = _fitting(policy, messages, sampling.max_new_tokens)
+    said: list[int] = []
+    shown = 0
+
+    def on_token(token: Tensor) -> None:
+        nonlocal shown
+        said.append(int(token[0]))
+        text = decode_response(said, policy.tokenizer, policy.end_ids)
+        if not text.endswith("\ufffd"):  # the token ends inside a character
+            certain = _before_stop(text, stop_strings(policy.tokenizer))
+            show(certain[shown:])
+            shown = max(shown, len(certain))
+
+    sample(policy, PromptTokens((tokens,), ("chat",)), 1, sampling, seed=seed, on_token=on_token)
+    text = decode_response(said, policy.tokenizer, policy.end_ids)
+    for stop in stop_strings(policy.tokenizer):
+        text = text.partition(stop)[0]
+    show(text[shown:])
+    return text.strip()
+
+
+def _before_stop(text: str, stops: tuple[str, ...]) -> str:
+    """The part of `text` that no stop string can take away any more."""
+    for stop in stops:
+        if stop in text:
+            return text.partition(stop)[0]
+        for size in range(min(len(stop) - 1, len(text)), 0, -1):
+            if text.endswith(stop[:size]):
+                return text[:-size]
+    return text
+
+
+def _fitting(policy: Policy, messages: Messages, room: int) -> tuple[int, ...]:
+    """The conversation as tokens, without its oldest turns where the context is too short for all of them."""
+    tokens = encode(messages, None, policy.tokenizer)[0]
+    while policy.context is not None and len(tokens) + room > policy.context and len(messages) > 1:
+        messages = _without_oldest(messages)
+        tokens = encode(messages, None, policy.tokenizer)[0]
+    return tuple(tokens)
+
+
+def _without_oldest(messages: Messages) -> Messages:
+    """Without the first question and its answer; a system turn stays."""
+    system: tuple[Message, ...] = messages[:1] if messages[0].role == "system" else ()
+    rest = messages[len(system) :]
+    return system + (rest[2:] if len(rest) > 2 else rest[-1:])

@@ -1,0 +1,116 @@
+"""Stages of a round: run in order, skipped when they are done, redone when what they depend on has changed."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tutelage.config import to_mapping
+from tutelage.config.files import write_atomically
+from tutelage.errors import TutelageError
+
+ROUND = "round.json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a round. It writes into the folder of its name, `settings` (dataclasses) decide what it does, and `run`
+    does it, or goes on with it when it was interrupted."""
+
+    name: str
+    title: str
+    settings: tuple[object, ...]
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a report says about the round as a whole."""
+
+    title: str
+    about: str
+    command: str
+    reference: str = "SFT"
+    policy: str = "policy"
+
+
+def run_stages(
+    folder: Path, story: Story, stages: Sequence[Stage], tell: Callable[[str], None]
+) -> dict[str, float]:
+    """Run what is not done yet; returns the seconds that each stage took, in whatever session.
+
+    A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError when the folder
+    holds a round of other settings: a stage is never silently thrown away.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {entry["name"]: entry for entry in _read(folder).get("stages", [])}
+    fingerprints = _fingerprints(stages)
+    entries = [_entry(stage, known.get(stage.name), fingerprints[stage.name], folder) for stage in stages]
+    for stage, entry in zip(stages, entries, strict=True):
+        if entry["status"] == "done":
+            tell(f"{stage.title}: done already")
+            continue
+        entry["status"] = "running"
+        _write(folder, story, entries)
+        tell(stage.title)
+        began = time.monotonic()
+        try:
+            stage.run()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            entry["status"] = "failed"
+            raise
+        else:
+            entry["status"] = "done"
+        finally:
+            entry["seconds"] = round(entry["seconds"] + time.monotonic() - began, 2)
+            _write(folder, story, entries)
+    return {entry["name"]: entry["seconds"] for entry in entries}
+
+
+def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
+    """A hash of the settings of each stage and of all stages before it."""
+    state, found = "", {}
+    for stage in stages:
+        text = json.dumps([state, stage.name, *map(to_mapping, stage.settings)], sort_keys=True, default=str)
+        state = hashlib.sha256(text.encode()).hexdigest()[:16]
+        found[stage.name] = state
+    return found
+
+
+def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
+    if known is not None and known["fingerprint"] != fingerprint:
+        raise TutelageError(
+            f"The folder {folder} holds a round whose stage {stage.name!r} was made with other settings. Choose another "
+            "--out, or delete the folder."
+        )
+    if known is None and (folder / stage.name).exists():
+        shutil.rmtree(folder / stage.name)  # left by a session that was ended before it could write the round
+    return {
+        "name": stage.name,
+        "title": stage.title,
+        "folder": stage.name,
+        "fingerprint": fingerprint,
+        "seconds": known["seconds"] if known else 0.0,
+        "status": known["status"] if known else "waiting",
+    }
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / ROUND
+    if not file.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _write(folder: Path, story: Story, entries: Sequence[dict[str, Any]]) -> None:
+    created = _read(folder).get("created") or datetime.now().strftime("%Y-%m-%d %H:%M")
+    content = to_mapping(story) | {"created": created, "stages": list(entries)}
+    write_atomically(folder / ROUND, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
