@@ -156,7 +156,8 @@ def _evidence(model: Model[Parameters], parameters: Parameters, accuracy: Floats
     Let m be the class probabilities of the item *without* this vote. The vote is k with probability
     P_k = a m_k + (1 - a)(1 - m_k)/(K - 1) and carries the Fisher information Σ_k (dP_k/da)²/P_k about a:
     1/(a(1 - a)) if the truth is known, none if m is even. The sum over votes times a(1 - a) counts votes of
-    known truth. (With the rater's own vote in m, someone who works alone would soon look certain.)
+    known truth. (With the rater's own vote in m, someone who works alone would soon look certain; for the same
+    reason an item that nobody else judged counts nothing, whatever the prevalence says of it.)
     """
     votes, classes = model.votes, len(model.votes.choices)
     own = np.moveaxis(model.log_choice(parameters), 1, 2)[votes.rater, votes.choice]
@@ -166,5 +167,6 @@ def _evidence(model: Model[Parameters], parameters: Parameters, accuracy: Floats
     a = accuracy[votes.rater][:, None]
     slope = others - (1 - others) / (classes - 1)
     chance = a * others + (1 - a) * (1 - others) / (classes - 1)
-    information = model.weight * (slope**2 / chance).sum(axis=1)
+    judged_by_others = (np.bincount(votes.item, minlength=len(votes.items)) > 1) | (model.gold >= 0)
+    information = model.weight * judged_by_others[votes.item] * (slope**2 / chance).sum(axis=1)
     return accuracy * (1 - accuracy) * sum_by(votes.rater, information, len(votes.raters))

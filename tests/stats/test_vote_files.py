@@ -1,0 +1,162 @@
+"""Reading foreign tables of votes: what is read, what is left out and named, what is refused."""
+
+import csv
+import json
+
+import pytest
+
+from tutelage.errors import TutelageError
+from tutelage.stats.vote_files import Columns, harmless, read_votes, write_table
+
+COLUMNS = Columns("item", "who", "label")
+WITH_GOLD = Columns("item", "who", "label", "gold")
+
+
+def file(tmp_path, text, name="votes.csv"):
+    path = tmp_path / name
+    path.write_text(text)
+    return str(path)
+
+
+def told(votes):
+    return [
+        (votes.items[i], votes.raters[r], votes.choices[c])
+        for i, r, c in zip(votes.item, votes.rater, votes.choice, strict=True)
+    ]
+
+
+ROWS = [("x", "r", "yes"), ("x", "s", "no"), ("y", "r", "no")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json"])
+def test_the_same_votes_come_out_of_every_kind_of_file(tmp_path, kind):
+    names = ("item", "who", "label")
+    if kind in ("csv", "tsv"):
+        separator = "," if kind == "csv" else "\t"
+        text = "\n".join(separator.join(row) for row in (names, *ROWS)) + "\n"
+    else:
+        objects = [dict(zip(names, row, strict=True)) for row in ROWS]
+        text = json.dumps(objects) if kind == "json" else "\n".join(map(json.dumps, objects))
+    found = read_votes(file(tmp_path, text, f"votes.{kind}"), COLUMNS)
+    assert told(found.votes) == ROWS
+    assert found.votes.choices == ("no", "yes")
+    assert (found.rows, found.notes, found.gold) == (3, (), None)
+
+
+def test_every_row_left_out_is_counted_and_named(tmp_path):
+    text = "item,who,label\nx,r,1\n,r,1\ny,r,\ny,,\nz,r,0,9\nx,r,0\nx,s,1\n"
+    found = read_votes(file(tmp_path, text), COLUMNS)
+    assert told(found.votes) == [("x", "r", "0"), ("x", "s", "1")]
+    assert sorted(found.notes) == [
+        "1 row (line 2) left out: the same rater judged the item again further down",
+        "1 row (line 3) left out: without item",
+        "1 row (line 4) left out: without label",
+        "1 row (line 5) left out: without who and label",
+        "1 row (line 6) left out: unreadable, 4 cells instead of 3",
+    ]
+    assert found.rows == len(found.votes) + 5
+
+
+def test_many_rows_left_out_are_counted_and_the_first_named(tmp_path):
+    text = "item,who,label\nx,r,1\n" + "y,s,\n" * 1200
+    (note,) = read_votes(file(tmp_path, text), COLUMNS).notes
+    assert note == "1,200 rows (line 3, line 4, line 5 and 1,197 more) left out: without label"
+
+
+def test_numbers_are_one_choice_however_they_are_written(tmp_path):
+    rows = [
+        {"item": "007", "who": 7, "label": 1, "gold": "1"},
+        {"item": "7", "who": "7", "label": "1.0", "gold": None},
+        {"item": "8", "who": "7", "label": -2.50, "gold": float("nan")},
+    ]
+    text = "\n".join(map(json.dumps, rows))
+    found = read_votes(file(tmp_path, text, "votes.jsonl"), WITH_GOLD)
+    assert told(found.votes) == [("007", "7", "1"), ("7", "7", "1"), ("8", "7", "-2.5")]
+    assert found.votes.choices == ("-2.5", "1")
+    assert found.gold.tolist() == [1, -1, -1]
+
+
+def test_a_word_among_numbers_leaves_all_as_they_are(tmp_path):
+    text = "item,who,label\nx,r,1\ny,r,1.0\nz,r,skip\n"
+    assert read_votes(file(tmp_path, text), COLUMNS).votes.choices == ("1", "1.0", "skip")
+
+
+def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_path):
+    text = "item,who,label,gold\nx,r,a,a\nx,s,b,\ny,r,a,a\ny,s,b,b\nz,r,b,c\nw,r,a,\n"
+    found = read_votes(file(tmp_path, text), WITH_GOLD)
+    assert found.votes.choices == ("a", "b", "c")
+    assert dict(zip(found.votes.items, found.gold.tolist(), strict=True)) == {
+        "x": 0,
+        "y": -1,
+        "z": 2,
+        "w": -1,
+    }
+    assert found.notes == (
+        "items with contradicting gold, taken as unknown: 1 (y)",
+        "gold answers that nobody ever chose: c",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        (
+            "item,annotator,label\nx,r,1\n",
+            COLUMNS,
+            r"no column 'who' for the rater; .* item, annotator, label.*--rater",
+        ),
+        ("item,who,label\nx,r,1\n", WITH_GOLD, "no column 'gold' for the gold"),
+        ("item,who,label\nx,,1\n", COLUMNS, "No row of .* has a value in each of item, who and label"),
+        (
+            "item,who,label,gold\nx,r,1,true\n",
+            WITH_GOLD,
+            r"no value in common with 'label' \(true against 1\)",
+        ),
+        ("item,who,label,gold\nx,r,1,\n", WITH_GOLD, "it is empty"),
+        (
+            "item,who,label\n" + "".join(f"x{n},r,text {n}\n" for n in range(51)),
+            COLUMNS,
+            "51 different values, for example 'text 0'",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(tmp_path, text, columns, message):
+    with pytest.raises(TutelageError, match=message):
+        read_votes(file(tmp_path, text), columns)
+
+
+def test_tab_separated_files_have_their_errors_too(tmp_path):
+    with pytest.raises(TutelageError, match="is empty"):
+        read_votes(file(tmp_path, "", "votes.tsv"), COLUMNS)
+    with pytest.raises(TutelageError, match="cannot be read"):
+        read_votes(str(tmp_path / "absent.tsv"), COLUMNS)
+    found = read_votes(file(tmp_path, "item\twho\tlabel\nx\tr\t1\nx\ts\n\n", "votes.tsv"), COLUMNS)
+    assert found.notes == ("1 row (line 3) left out: unreadable, 2 cells instead of 3",)
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK('x')"])
+def test_a_formula_gets_an_apostrophe(tmp_path, cell):
+    path = tmp_path / "out.csv"
+    write_table(str(path), ["item", cell], [[cell, 1]])
+    with path.open(newline="") as opened:
+        assert list(csv.reader(opened)) == [["item", f"'{cell}"], [f"'{cell}", "1"]]
+
+
+@pytest.mark.parametrize("cell", ["-2", "+1.5", "-1e-3", "plain", "a=b", "", "1-2"])
+def test_numbers_and_plain_text_are_left_alone(cell):
+    assert harmless(cell) == cell
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "out.csv"
+    write_table(str(path), ["a"], [[1]])
+
+    def rows():
+        yield [2]
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(TutelageError, match="No space left on device"):
+        write_table(str(path), ["a"], rows())
+    assert path.read_text() == "a\n1\n"
+    with pytest.raises(TutelageError, match="cannot be written"):
+        write_table(str(tmp_path / "absent" / "out.csv"), ["a"], [])

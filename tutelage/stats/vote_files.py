@@ -1,0 +1,225 @@
+"""Votes from a table in a file, with an account of every row that was left out; tables for spreadsheets back."""
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tutelage.data.tables import Broken, Row, Table, read_table
+from tutelage.errors import TutelageError
+from tutelage.stats.votes import Ints, Votes, ordered_names
+
+_MOST_CHOICES = 50
+_PLACES_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns with the item, the rater, the choice and, if not empty, the known answer."""
+
+    item: str
+    rater: str
+    choice: str
+    gold: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class VoteFile:
+    """`votes`; the known class of each item in `gold` [I] (-1 unknown; None without such a column); the number of
+    `rows` in the file, of which `rows - len(votes)` were left out; `notes`: what was left out or odd, and where."""
+
+    votes: Votes
+    gold: Ints | None
+    rows: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One usable row as text; `gold` is empty where unknown."""
+
+    where: str
+    item: str
+    rater: str
+    choice: str
+    gold: str
+
+
+def read_votes(path: str, columns: Columns) -> VoteFile:
+    """Votes from .csv, .tsv, .json, .jsonl or .parquet, one per row; cells count as text without outer spaces.
+
+    If all choices and known answers are numbers, "1" and "1.0" are the same. Left out are unreadable rows, rows without
+    item, rater or choice, and all but the last vote of a rater on an item. An item with two different known answers
+    counts as unknown. Raises TutelageError for a column that does not exist, no usable row, a choice column with more
+    than 50 different values, and a gold column that shares no value with it.
+    """
+    table = _read_tsv(Path(path)) if path.lower().endswith(".tsv") else read_table(path)
+    _require(table, columns)
+    left_out: dict[str, list[str]] = {}
+    for broken in table.broken:
+        left_out.setdefault(f"unreadable, {broken.reason}", []).append(broken.where)
+    rows = _in_one_notation(_last_votes(list(_complete_rows(table, columns, left_out)), left_out))
+    _refuse_unusable(rows, table, columns)
+    notes = [f"{_places(where)} left out: {reason}" for reason, where in left_out.items()]
+    answers = _known_answers(rows, notes)
+    choices = ordered_names({row.choice for row in rows} | set(answers.values()))
+    votes = Votes.of(
+        [row.item for row in rows], [row.rater for row in rows], [row.choice for row in rows], choices
+    )
+    codes = {choice: code for code, choice in enumerate(choices)}
+    gold = np.array([codes[answers[item]] if item in answers else -1 for item in votes.items], dtype=np.int64)
+    return VoteFile(votes, gold if columns.gold else None, len(table.rows) + len(table.broken), tuple(notes))
+
+
+def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A CSV file (RFC 4180), whole or not at all, in which no cell is a formula.
+
+    A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage return; such text gets an apostrophe in
+    front, numbers stay as they are. Raises TutelageError if the file cannot be written.
+    """
+    target = Path(path)
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    try:
+        with unfinished.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow([harmless(name) for name in header])
+            writer.writerows(
+                [harmless(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+            )
+        os.replace(unfinished, target)
+    except OSError as error:
+        raise TutelageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def harmless(cell: str) -> str:
+    """The cell with an apostrophe in front if a spreadsheet would run it."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and _number(cell) is None else cell
+
+
+def _read_tsv(path: Path) -> Table:
+    """Columns separated by tabs, without quoting."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TutelageError(f"{path} cannot be read as UTF-8 text: {error}.") from error
+    if not lines:
+        raise TutelageError(f"{path} is empty.")
+    header = [name.strip() for name in lines[0].split("\t")]
+    rows: list[Row] = []
+    broken: list[Broken] = []
+    for number, line in enumerate(lines[1:], start=2):
+        cells = line.split("\t")
+        if len(cells) == len(header):
+            rows.append(Row(f"line {number}", dict(zip(header, cells, strict=True))))
+        elif line.strip():
+            broken.append(Broken(f"line {number}", f"{len(cells)} cells instead of {len(header)}"))
+    return Table(str(path), tuple(rows), tuple(broken))
+
+
+def _require(table: Table, columns: Columns) -> None:
+    for role in ("item", "rater", "choice", "gold"):
+        name = getattr(columns, role)
+        if name and name not in table.columns:
+            raise TutelageError(
+                f"{table.source} has no column '{name}' for the {role}; its columns are "
+                f"{', '.join(table.columns)}. Name the right one with --{role}."
+            )
+
+
+def _complete_rows(table: Table, columns: Columns, left_out: dict[str, list[str]]) -> Iterator[_Row]:
+    """The rows with item, rater and choice; the others are entered in `left_out`."""
+    needed = (columns.item, columns.rater, columns.choice)
+    for row in table.rows:
+        item, rater, choice = cells = [_text(row.values.get(name)) for name in needed]
+        if all(cells):
+            yield _Row(row.where, item, rater, choice, _text(row.values.get(columns.gold)))
+        else:
+            missing = " and ".join(name for name, cell in zip(needed, cells, strict=True) if not cell)
+            left_out.setdefault(f"without {missing}", []).append(row.where)
+
+
+def _text(value: object) -> str:
+    """A cell as text: empty for nothing and for NaN, JSON's words for true and false."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value).strip()
+
+
+def _last_votes(rows: list[_Row], left_out: dict[str, list[str]]) -> list[_Row]:
+    """One row for each item and rater, the last; the earlier ones are entered in `left_out`."""
+    last = {(row.item, row.rater): row for row in rows}
+    if len(last) < len(rows):
+        earlier = [row.where for row in rows if last[row.item, row.rater] is not row]
+        left_out["the same rater judged the item again further down"] = earlier
+    return list(last.values())
+
+
+def _in_one_notation(rows: list[_Row]) -> list[_Row]:
+    """Choices and known answers as the shortest notation of their number, if all of them are numbers."""
+    words = {row.choice for row in rows} | {row.gold for row in rows if row.gold}
+    numbers = {word: _number(word) for word in words}
+    short = {word: f"{number:.15g}" for word, number in numbers.items() if number is not None}
+    if len(short) < len(words) or all(short[word] == word for word in words):
+        return rows
+    return [replace(row, choice=short[row.choice], gold=short.get(row.gold, "")) for row in rows]
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _refuse_unusable(rows: list[_Row], table: Table, columns: Columns) -> None:
+    if not rows:
+        raise TutelageError(
+            f"No row of {table.source} has a value in each of {columns.item}, {columns.rater} and {columns.choice}."
+        )
+    choices = {row.choice for row in rows}
+    if len(choices) > _MOST_CHOICES:
+        raise TutelageError(
+            f"The column '{columns.choice}' of {table.source} holds {len(choices)} different values, for example "
+            f"'{rows[0].choice[:40]}': more than {_MOST_CHOICES} are no classes. Its columns are "
+            f"{', '.join(table.columns)}; name the right one with --choice."
+        )
+    known = {row.gold for row in rows if row.gold}
+    if columns.gold and not known & choices:
+        raise TutelageError(
+            f"The column '{columns.gold}' of {table.source} has no value in common with '{columns.choice}' "
+            f"({_some(known) or 'it is empty'} against {_some(choices)}), so nothing can be compared."
+        )
+
+
+def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
+    """item -> known answer; oddities are noted."""
+    answers: dict[str, str] = {}
+    contradictions: dict[str, str] = {}
+    for row in rows:
+        if row.gold and answers.setdefault(row.item, row.gold) != row.gold:
+            contradictions.setdefault(row.item, row.where)
+    if contradictions:
+        named = _some(contradictions)
+        notes.append(f"items with contradicting gold, taken as unknown: {len(contradictions)} ({named})")
+    strange = set(answers.values()) - {row.choice for row in rows}
+    if strange:
+        notes.append(f"gold answers that nobody ever chose: {_some(strange)}")
+    return {item: answer for item, answer in answers.items() if item not in contradictions}
+
+
+def _places(where: list[str]) -> str:
+    more = f" and {len(where) - _PLACES_NAMED:,} more" if len(where) > _PLACES_NAMED else ""
+    rows = "1 row" if len(where) == 1 else f"{len(where):,} rows"
+    return f"{rows} ({', '.join(where[:_PLACES_NAMED])}{more})"
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = ordered_names(set(names))
+    return ", ".join(listed[:5]) + (", …" if len(listed) > 5 else "")
