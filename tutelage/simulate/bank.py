@@ -18,6 +18,8 @@ Bigrams: TypeAlias = frozenset[tuple[str, str]]
 
 # Words that keep their capital inside a sentence.
 PROPER = frozenset({"DNA", "Earth", "I"})
+# Words after a subject that no pronoun can stand before: "Clouds that touch the ground".
+MODIFIERS = frozenset({"of", "in", "that", "with"})
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,11 @@ def split_sentences(text: str) -> list[str]:
 
 
 def with_pronoun(text: str, topic: Topic) -> str:
-    """ "Gravity pulls you down." becomes "It pulls you down."; other beginnings stay."""
-    if text.startswith(topic.subject + " "):
-        return topic.pronoun + text[len(topic.subject) :]
-    return text
+    """Let the pronoun stand for the subject, as in "It pulls you down."; what begins in another way stays."""
+    rest = text.removeprefix(topic.subject + " ")
+    if rest == text or rest.split(" ", 1)[0] in MODIFIERS:
+        return text
+    return f"{topic.pronoun} {rest}"
 
 
 def lower_first(text: str) -> str:

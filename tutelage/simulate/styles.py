@@ -13,7 +13,7 @@ Count: TypeAlias = tuple[int, int]
 
 NONE: Count = (0, 0)
 OPENER_SHARE = 0.15
-PRONOUN_SHARE = 0.55
+PRONOUN_SHARE = 0.4
 OWN_QUESTION_SHARE = 0.5
 
 
@@ -76,12 +76,12 @@ def choose_style(rng: Random) -> Style:
     return rng.choices(STYLES, weights=[style.share for style in STYLES])[0]
 
 
-def compose(topic: Topic, style: Style, rng: Random) -> str:
-    """An answer about the topic: greeting, facts and the like, digressions, question."""
+def compose(topic: Topic, style: Style, rng: Random, others: tuple[Topic, ...] = ()) -> str:
+    """An answer about the topic: greeting, facts and the like, a digression to one of the others, question."""
     parts = _chance(phrases.GREETINGS, style.greeting, rng)
     parts += _chance(phrases.ENCOURAGEMENTS, style.encouragement, rng)
     parts += _body(topic, style, rng)
-    parts += _digression(topic, style, rng)
+    parts += _digression(style.other, [other for other in others or topics() if other is not topic], rng)
     parts += _chance(phrases.DISCOURAGEMENTS, style.discouragement, rng)
     parts += _questions(topic, style.questions, rng)
     return " ".join(_excited(part, style.marks, rng) for part in parts)
@@ -120,12 +120,12 @@ def _interleave(first: list[str], rest: list[str], rng: Random) -> list[str]:
     return woven
 
 
-def _digression(topic: Topic, style: Style, rng: Random) -> list[str]:
-    count = rng.randint(*style.other)
-    if not count:
+def _digression(count: Count, others: list[Topic], rng: Random) -> list[str]:
+    wanted = rng.randint(*count)
+    if not wanted:
         return []
-    other = rng.choice([candidate for candidate in topics() if candidate is not topic])
-    return [other.fill(rng.choice(phrases.ASIDES)), *speak(other, rng.sample(other.facts, count), rng)]
+    other = rng.choice(others)
+    return [other.fill(rng.choice(phrases.ASIDES)), *speak(other, rng.sample(other.facts, wanted), rng)]
 
 
 def _questions(topic: Topic, count: Count, rng: Random) -> list[str]:

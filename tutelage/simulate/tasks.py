@@ -15,7 +15,7 @@ DEFINE = (
 )
 COMPARE = ("Give me an analogy for {name}.", "What {is} {name} like?", "Find a picture in words for {name}.")
 QUIZ = ("Ask me a quiz question about {name}.", "Write a question about {name}.", "Test me on {name}.")
-VERDICT = ("True or false? {claim}", "Is this true? {claim}", "Is this right or wrong? {claim}")
+VERDICT = ("True or false? {claim}", "Is this true about {name}? {claim}", "Right or wrong? {claim}")
 
 
 def define(topic: Topic, rng: Random) -> tuple[str, str]:
@@ -35,7 +35,7 @@ def quiz_question(topic: Topic, rng: Random) -> tuple[str, str]:
 
 def verdict(topic: Topic, rng: Random) -> tuple[str, str]:
     """Is a claim right? If not, a fact follows."""
-    question = rng.choice(VERDICT)
+    question = topic.fill(rng.choice(VERDICT))
     if rng.random() < 0.5:
         return question.replace("{claim}", rng.choice(topic.facts)), "That is true."
     return question.replace("{claim}", rng.choice(topic.wrong)), f"That is false. {rng.choice(topic.facts)}"

@@ -46,7 +46,7 @@ class World:
         """Instructions on train topics with answers of mixed quality, mostly explanations for a child."""
         rng = self._rng("demonstrations")
         known = self.topics("train")
-        return [_demonstrate(rng.choice(known), rng) for _ in range(n)]
+        return [_demonstrate(rng.choice(known), known, rng) for _ in range(n)]
 
     def prompts(self, split: Split) -> list[Prompt]:
         """Every way to ask for an explanation of every topic of a split.
@@ -80,9 +80,9 @@ class World:
         return Random(f"tutelage/{self.seed}/{stream}")
 
 
-def _demonstrate(topic: Topic, rng: Random) -> Demonstration:
+def _demonstrate(topic: Topic, others: tuple[Topic, ...], rng: Random) -> Demonstration:
     if rng.random() < EXPLAIN_SHARE:
         question = topic.fill(rng.choice(phrases.ASK))
-        return Demonstration(user(question), compose(topic, choose_style(rng), rng))
+        return Demonstration(user(question), compose(topic, choose_style(rng), rng, others))
     question, answer = choose_task(topic, rng)
     return Demonstration(user(question), answer)
