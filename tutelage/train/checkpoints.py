@@ -63,10 +63,9 @@ class CheckpointFolder:
             _sync(partial)
         except BaseException as error:
             written = _size(partial)
-            free = shutil.disk_usage(self.path).free
             shutil.rmtree(partial, ignore_errors=True)
             if _is_about_writing(error):
-                raise TutelageError(self._failure(step, error, written, free)) from error
+                raise TutelageError(self._failure(step, error, written)) from error
             raise
         self._replace(partial, place)
         self._prune()
@@ -95,16 +94,15 @@ class CheckpointFolder:
         for remains in (*self.path.glob(".tmp-step-*"), *self.path.glob(".old-step-*")):
             shutil.rmtree(remains, ignore_errors=True)
 
-    def _failure(self, step: int, error: BaseException, written: int, free: int) -> str:
+    def _failure(self, step: int, error: BaseException, written: int) -> str:
         previous = self.latest()
-        needed = (
-            f"{_megabytes(_size(previous))} needed" if previous else f"more than {_megabytes(written)} needed"
-        )
-        state = f"the one of step {step_of(previous)} is kept" if previous else "there is no earlier one"
-        resume = "then go on with --resume" if previous else "then start again"
+        needed = max(written, _size(previous) if previous else 0)
+        free = shutil.disk_usage(self.path).free
+        state = f"that of step {step_of(previous)} is kept" if previous else "there is no earlier one"
         return (
             f"The checkpoint of step {step} could not be written to {self.path} ({_reason(error)}); {state}. "
-            f"About {needed}, {_megabytes(free)} free: make room, {resume}."
+            f"At least {_megabytes(needed)} are needed and {_megabytes(free)} are free: make room, then go on "
+            "with --resume."
         )
 
 
@@ -138,7 +136,7 @@ def _reason(error: BaseException) -> str:
         return "the file would be larger than this account may write"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).splitlines()[0]
+    return "torch could not write all of a file" if isinstance(error, RuntimeError) else str(error)
 
 
 def _size(folder: Path) -> int:
