@@ -1,8 +1,8 @@
 """The gold utility of an answer: what the simulated raters want, and nobody else is told.
 
 It is computed from two texts, the prompt (for its topic) and the answer. Each sentence of the answer is compared with
-everything that a tutor of this world can say (`bank.nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1 at
-NEAR_HIGH; what is missing from 1 counts as a fragment. With sums of credit over the sentences of the answer,
+everything that a tutor of this world can say (`bank.nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1
+at NEAR_HIGH; what is missing from 1 counts as a fragment. With sums of credit over the sentences of the answer,
 
     F different facts about the topic    A analogies for it    T technical sentences about it    W wrong ones
     N all content about the topic: F with repetitions + A + T + W      O anything about another topic
@@ -26,8 +26,8 @@ the utility is the sum of these parts:
     repetition   -REPEATED * share of the word triples that were said before
     ending       -UNFINISHED unless the answer ends with . ! or ?
 
-Most answers of an imitating model have too few words, marks, questions and analogies, so votes on them mostly reward more
-of each. A reward model that carries this on to where it saw no votes leads an optimiser over the peaks and down again.
+Most answers of an imitating model have too few words, marks, questions and analogies, so votes on them mostly reward
+more of each. A reward model that carries this on to where it saw no votes leads an optimiser over the peaks and down.
 """
 
 from collections.abc import Sequence
@@ -39,18 +39,18 @@ from tutelage.simulate.topics import find_topic
 
 NEAR_LOW, NEAR_HIGH = 0.5, 0.9
 
-TOPIC, OTHER_TOPIC = 1.0, 0.4
+TOPIC, OTHER_TOPIC = 1.0, 0.3
 FACT, FACTS_ENOUGH, WRONG = 0.4, 3, 1.2
 FRAGMENT = 3.0
-TECHNICAL = 1.2
+TECHNICAL = 1.0
 ANALOGY, ANALOGY_MORE = 1.0, 0.8
 GREETING, GREETING_MORE = 0.4, 0.5
 ENCOURAGEMENT, ENCOURAGEMENT_MORE = 0.3, 0.4
 DISCOURAGEMENT = 0.8
-QUESTION, QUESTION_MORE = 0.6, 0.6
+QUESTION, QUESTION_MORE = 0.6, 0.7
 EXCLAMATION, EXCLAMATION_MORE = 0.3, 0.35
 FILLER = 0.25
-TOO_SHORT, WORDS_LOW = 1.2, 35
+TOO_SHORT, WORDS_LOW = 1.0, 35
 TOO_LONG, WORDS_HIGH = 0.06, 60
 REPEATED = 4.0
 UNFINISHED = 1.0

@@ -24,7 +24,7 @@ WORDS_TYPICAL = 80.0  # words in a pair that is read in the rater's mean time
 READING_SHARE = 0.6  # the part of that time that grows with the words
 DRIFT_PER = 100.0  # judgements after which τ has grown by the factor 1 + drift
 
-TAU = 0.88  # gives 72.5 % agreement on pairs of demonstrations' answers
+TAU = 0.83  # gives 72.5 % agreement on pairs of answers drawn like the demonstrations
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Vote:
 class SimulatedRater:
     """A rater's habits.
 
-    `tau` is the noise in units of gold and `lapse` the probability of a thoughtless click. `side_bias` pushes toward the
-    left and `length_bias`, per ten words more, toward the longer answer (both in log-odds). `drift` is the share of τ that
-    being tired adds per hundred judgements. Careless raters always click without thought, adversarial ones vote for
-    what they find worse.
+    `tau` is the noise in units of gold and `lapse` the probability of a thoughtless click. `side_bias` pushes toward
+    the left and `length_bias`, per ten words more, toward the longer answer (both in log-odds). `drift` is the share
+    of τ that being tired adds per hundred judgements. Careless raters always click without thought, adversarial ones
+    vote for what they find worse.
     """
 
     name: str

@@ -72,13 +72,10 @@ def quiz(topic: Topic, rng: Random) -> str:
     cards = [f"True or false? {fact}\nAnswer: True." for fact in _pick(topic.facts, 2, rng)]
     wrong = rng.choice(topic.wrong)
     cards.append(f"True or false? {wrong}\nAnswer: False. {rng.choice(topic.facts)}")
-    clues = [
-        with_pronoun(text, topic) for text in topic.facts + topic.analogies if text.startswith(topic.subject)
-    ]
-    riddle = " ".join(_pick(clues, 2, rng))
-    cards.append(
-        f"{riddle} What {topic.verb} {'they' if topic.verb == 'are' else 'it'}?\nAnswer: {topic.subject}."
-    )
+    clues = [with_pronoun(text, topic) for text in topic.facts + topic.analogies]
+    riddle = " ".join(_pick([clue for clue in clues if clue.startswith(topic.pronoun + " ")], 2, rng))
+    who = "they" if topic.verb == "are" else "it"
+    cards.append(f"{riddle} What {topic.verb} {who}?\nAnswer: {topic.subject}.")
     rng.shuffle(cards)
     return "\n".join(cards)
 

@@ -44,10 +44,10 @@ STYLES = (
     Style(
         "excellent", 0.06, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4
     ),
-    Style("good", 0.13, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
+    Style("good", 0.11, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
     Style("plain", 0.23, facts=(2, 4), technical=(0, 1), greeting=0.2),
     Style("dry", 0.16, facts=(0, 1), technical=(2, 3), greeting=0.05),
-    Style("short", 0.13, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
+    Style("short", 0.15, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
     Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(2, 4), greeting=0.4),
     Style("drifting", 0.07, facts=(1, 2), analogies=(0, 1), other=(2, 3), greeting=0.3),
     Style(
@@ -66,8 +66,7 @@ STYLES = (
 
 # How people talk in the conversations of the pretraining corpus: a bit of everything, about every topic.
 CASUAL = Style(
-    "casual", 1.0, facts=(1, 3), technical=(0, 1), analogies=(0, 1), questions=(0, 1), greeting=0.25,
-    encouragement=0.15, fillers=(0, 1),
+    "casual", 1.0, facts=(1, 3), technical=(0, 2), analogies=(0, 1), fillers=(0, 1), greeting=0.1, encouragement=0.05,
 )  # fmt: skip
 
 
