@@ -126,6 +126,14 @@ def test_working_alone_proves_nothing():
     assert (found.low[0], found.high[0]) == pytest.approx((newcomer.low[0], newcomer.high[0]), abs=1e-3)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_items_that_nobody_else_judged_are_no_evidence_however_common_their_class(model):
+    alone = Votes.of([f"i{n}" for n in range(40)], ["r"] * 40, ["a"] * 36 + ["b"] * 4)
+    assert model(alone).evidence[0] == 0.0
+    with_gold = np.array([0, 0] + [-1] * 38)
+    assert model(alone, with_gold).evidence[0] == pytest.approx(2.0)
+
+
 def test_with_gold_on_every_item_it_is_the_beta_posterior():
     """Known truth: accuracy (right + 4)/(n + 6), evidence n, and the quantiles of Beta(right + 4, wrong + 2)."""
     from scipy.stats import beta

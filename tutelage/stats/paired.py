@@ -132,7 +132,7 @@ def _fit(
     centring = np.eye(players) - same / same.sum(axis=1, keepdims=True)
     spread = centring @ covariance[:players, :players] @ centring
     z = normal_quantile(level)
-    half = np.where(same.sum(axis=1) > 1, z * np.sqrt(np.diag(spread)), np.nan)
+    half = np.where(same.sum(axis=1) > 1, z * np.sqrt(np.maximum(np.diag(spread), 0)), np.nan)
     strength = parameters[:players]
     nu, nu_low, nu_high = None, None, None
     if ties:
