@@ -74,7 +74,7 @@ DEMONSTRATED: list[tuple[dict[str, object], Messages]] = [
 def test_demonstrations_of_every_shape(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
     loaded = load_demonstrations(write(tmp_path, [row]))
     assert loaded.records == (Demonstration(messages, "So."),)
-    assert loaded.skipped == loaded.notes == ()
+    assert loaded.skipped == ()
     assert set(loaded.columns) <= set(row)
 
 
@@ -165,6 +165,30 @@ def test_a_speaker_named_twice_goes_on_speaking(tmp_path: Path) -> None:
     assert loaded.records == (Preference(ASKED, "Because.", "One.\n\nTwo."),)
 
 
+def test_a_missing_rejected_answer_matters_to_preferences_only(tmp_path: Path) -> None:
+    for row in ({"prompt": "Why?"} | hh("Yes.", ""), hh(transcript("Why?", "Yes."), transcript("Why?", ""))):
+        path = write(tmp_path, [row])
+        assert load_demonstrations(path).records == (Demonstration(ASKED, "Yes."),)
+        assert [prompt.messages for prompt in load_prompts(path).records] == [ASKED]
+        with pytest.raises(TutelageError, match="the answer in rejected is empty"):
+            load_preferences(path)
+
+
+def test_every_answer_of_a_conversation_can_be_the_response(tmp_path: Path) -> None:
+    talked = said(*TALKED, ("assistant", "So."))
+    path = write(tmp_path, [{"messages": talked}, {"messages": talked[2:]}])
+    last = load_demonstrations(path)
+    assert last.records == (Demonstration(TALK, "So."), Demonstration(ASKED, "So."))
+    assert last.notes == ("1 conversations have several answers, of which only the last is the response",)
+    every = load_demonstrations(path, answers="every")
+    assert every.records == (
+        Demonstration(user("Hi"), "Hello"),
+        Demonstration(TALK, "So."),
+        Demonstration(ASKED, "So."),
+    )
+    assert "3 in all" in every.describe()
+
+
 def test_unpaired_labels(tmp_path: Path) -> None:
     rows: Rows = [
         {"prompt": "Why?", "completion": f"{i}", "label": label} for i, label in enumerate([True, 0, "true"])
@@ -243,10 +267,11 @@ GOOD: dict[str, object] = {"prompt": "Why?", "chosen": "Yes.", "rejected": "No."
 UNUSABLE: list[tuple[dict[str, object], str]] = [
     (GOOD | {"chosen": "No."}, "chosen equals rejected"),
     (GOOD | {"chosen": " No.\n"}, "chosen equals rejected"),
-    (GOOD | {"chosen": ""}, "chosen is empty"),
+    (GOOD | {"chosen": ""}, "the answer in chosen is empty"),
     (GOOD | {"chosen": None}, "chosen is missing"),
     ({"prompt": "Why?", "chosen": "Yes."}, "rejected is missing"),
     (GOOD | {"prompt": "  "}, "prompt is empty"),
+    (GOOD | {"chosen": "half \ud83d"}, "chosen holds half a character"),
     (GOOD | {"chosen": 3}, "chosen is a number, not text"),
     (GOOD | {"chosen": float("nan")}, "chosen is a number, not text"),
     (GOOD | {"chosen": {"text": "Yes."}}, "chosen is an object, not text"),

@@ -25,9 +25,9 @@ def lines(rows: list[dict[str, object]]) -> bytes:
     return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
 
 
-def table_csv(rows: list[dict[str, str]], end: str = "\r\n") -> bytes:
+def table_csv(rows: list[dict[str, str]], end: str = "\r\n", separator: str = ",") -> bytes:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator=end)
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator=end, delimiter=separator)
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
@@ -52,6 +52,7 @@ WRITTEN = {
     "lines.ndjson": lines(ROWS),
     "table.csv": table_csv(ROWS),
     "unix.csv": table_csv(ROWS, "\n"),
+    "table.tsv": table_csv(ROWS, separator="\t"),
     "table.parquet": parquet(ROWS),
 }
 
@@ -77,7 +78,7 @@ def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, name: str, packe
 
 @pytest.mark.parametrize("name", [name for name in WRITTEN if not name.endswith(".parquet")])
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, name: str) -> None:
-    content = WRITTEN[name] if name.endswith(".csv") else WRITTEN[name].replace(b"\n", b"\r\n")
+    content = WRITTEN[name] if name.endswith((".csv", ".tsv")) else WRITTEN[name].replace(b"\n", b"\r\n")
     assert values(write(tmp_path, name, b"\xef\xbb\xbf" + content)) == ROWS
 
 
@@ -107,12 +108,15 @@ def test_documents_of_a_text_file_are_what_stands_between_blank_lines(tmp_path_f
 
 
 def test_broken_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "a.jsonl", b'{"text": "one"}\n{"text": \n[1]\n"x"\n{"text": "two"}\n'))
+    table = read_table(
+        write(tmp_path, "a.jsonl", b'{"text": "one"}\n{"text": \n[1]\n"x"\n{"text": "two"}\n' + b"9" * 5000)
+    )
     assert [row.values["text"] for row in table.rows] == ["one", "two"]
     assert [(item.where, item.reason) for item in table.broken] == [
         ("line 2", "not valid JSON"),
         ("line 3", "a list instead of an object"),
         ("line 4", "text instead of an object"),
+        ("line 6", "not valid JSON"),
     ]
 
 
@@ -133,7 +137,7 @@ REFUSED = {
     "blank.txt": (b" \n\n", "is empty"),
     "nothing.json": (b"[]", "holds no rows"),
     "header.csv": (b"prompt,completion\n", "holds no rows"),
-    "broken.json": (b'[{"a": 1},\n {"a": }]', "line 2, column 8"),
+    "broken.json": (b'[{"a": 1},\n {"a": }]', "line 2 column 8"),
     "number.json": (b"17", "holds a number, not a list of rows"),
     "two.json": (b'{"a": [{"x": 1}], "b": [{"x": 1}]}', "2 lists of rows"),
     "none.json": (b'{"a": 1, "b": 2}', "its keys: a, b"),
@@ -151,9 +155,10 @@ REFUSED = {
     "plain.jsonl.gz": (lines(ROWS), "no complete gzip file"),
     "cut.jsonl.gz": (gzip.compress(lines(ROWS))[:-9], "no complete gzip file"),
     "pointer.json": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
-    "semicolons.csv": (b"prompt;completion\na;b\n", "separate the columns with commas"),
+    "semicolons.csv": (b"prompt;completion\na;b\n", "separate columns by commas"),
     "twice.csv": (b"a,b,a\n1,2,3\n", "names a column twice"),
     "quotes.csv": (b'a,b\n"1"x,2\n', "no valid CSV from line 2 on"),
+    "huge.json": (b"[" + b"1" * 5000 + b"]", "no valid JSON"),
     "deep.json": (b"[" * 200_000, "nested too deeply"),
     "sheet.xlsx": (b"PK\x03\x04rest", ".json, .jsonl"),
     "table.arrow": (b"ARROW1", ".json, .jsonl"),

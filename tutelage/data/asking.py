@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tutelage.data.fields import Unusable, conversation, optional_text, text, to_answer, turns
+from tutelage.data.readers import Values
 from tutelage.data.records import Message, Messages, user
-from tutelage.data.tables import Values
 from tutelage.data.transcripts import parse_transcript
 
 Ask: TypeAlias = Callable[[Values], Messages]

@@ -2,10 +2,11 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 
+from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Message, Messages, Role, user
-from tutelage.data.tables import Values, a_type
 
 
 class Unusable(Exception):
@@ -44,7 +45,16 @@ def optional_text(values: Values, column: str) -> str:
         return ""
     if not isinstance(value, str):
         raise Unusable(f"{column} is {a_type(value)}, not text")
+    return _encodable(value, column)
+
+
+def _encodable(value: str, column: str) -> str:
+    if _HALF.search(value):
+        raise Unusable(f"{column} holds half a character (a lone surrogate)")
     return value
+
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def number(
@@ -118,7 +128,7 @@ def _turn(item: object, column: str) -> Message:
         raise Unusable(f"{column} has a turn whose content is {a_type(content)}, not text")
     if role != "system" and not content.strip():
         raise Unusable(f"{column} has an empty {role} turn")
-    return Message(role, content)
+    return Message(role, _encodable(content, column))
 
 
 def _joined_parts(parts: list[object], column: str) -> str:
@@ -148,6 +158,13 @@ def answered(messages: Messages, column: str) -> tuple[Messages, str]:
     """(conversation, answer) of messages whose last turn is the assistant's."""
     if not messages or messages[-1].role != "assistant":
         raise Unusable(f"{column} does not end with an assistant turn")
-    if not messages[-1].content.strip():
-        raise Unusable(f"the answer in {column} is empty")
     return to_answer(messages[:-1], column), messages[-1].content
+
+
+def said(values: Values, column: str, answer: str) -> str:
+    """The answer that was found in a column, after checking that it says something."""
+    if not answer.strip():
+        raise Unusable(
+            f"the answer in {column} is empty" if values.get(column) is not None else f"{column} is missing"
+        )
+    return answer

@@ -9,10 +9,10 @@ demonstrations (the chosen side), and everything serves as prompts.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from tutelage.data.fields import LeftOut, Unusable
 from tutelage.data.known import DEMONSTRATIONS, PROMPTS, TEXTS, UNPAIRED
@@ -55,7 +55,8 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Loaded(Generic[T_co]):
-    """What a source held. `rows` counts all of its rows, so rows = records + skipped + those named in `notes`."""
+    """What a source held. `rows` counts all of its rows: those that became records, those skipped as unusable, and
+    those that were left out for the reason told in `notes`."""
 
     source: str
     format: str
@@ -73,13 +74,34 @@ class Loaded(Generic[T_co]):
         )
 
 
-def load_demonstrations(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Demonstration]:
+def load_demonstrations(
+    source: str | Path, *, answers: Literal["last", "every"] = "last", tolerate: float = TOLERATED
+) -> Loaded[Demonstration]:
     """Conversations with the response to imitate: demonstrations, the chosen side of preferences, or plain text.
+
+    Of a conversation with several answers the last one is the response; with answers="every" each is, after what was
+    said before it, so that one row becomes several records.
 
     Raises TutelageError when the source cannot be read, is of no known format, or more than `tolerate` of its rows
     (and more than five) cannot be used. So do all loaders.
     """
-    return load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
+    loaded = load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
+    several = sum(any(turn.role == "assistant" for turn in record.messages) for record in loaded.records)
+    if not several:
+        return loaded
+    if answers == "every":
+        records = tuple(part for record in loaded.records for part in _every_answer(record))
+        note = f"{several:,} conversations have several answers, each of which is a record: {len(records):,} in all"
+        return replace(loaded, records=records, notes=(*loaded.notes, note))
+    note = f"{several:,} conversations have several answers, of which only the last is the response"
+    return replace(loaded, notes=(*loaded.notes, note))
+
+
+def _every_answer(record: Demonstration) -> Iterator[Demonstration]:
+    for index, turn in enumerate(record.messages):
+        if turn.role == "assistant":
+            yield Demonstration(record.messages[:index], turn.content)
+    yield record
 
 
 def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Preference]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from tutelage.data.tables import Row
+from tutelage.data.readers import Row
 from tutelage.errors import TutelageError
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")

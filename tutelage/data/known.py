@@ -1,15 +1,14 @@
 """The column sets that are understood, best first, for every kind of data but preferences."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tutelage.data.asking import SYSTEM, Ask, answer, asked, prompt_column, prompt_transcript
-from tutelage.data.fields import LeftOut, Unusable, answered, name, optional_text, text, truth, turns
+from tutelage.data.fields import LeftOut, Unusable, answered, name, optional_text, said, text, truth, turns
 from tutelage.data.identity import prompt_id
-from tutelage.data.preference_formats import BOTH, IMPLICIT, PREFERENCES, Pair
+from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair
+from tutelage.data.readers import Values
 from tutelage.data.recognise import Format
-from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split
-from tutelage.data.tables import Values
+from tutelage.data.records import Demonstration, Messages, Prompt, Split
 from tutelage.data.transcripts import is_transcript
 from tutelage.data.unpaired import Unpaired
 
@@ -61,10 +60,10 @@ UNPAIRED: tuple[Format[Unpaired], ...] = (
 TEXTS: tuple[Format[str], ...] = (Format("text", ("text",), lambda values: text(values, "text")),)
 
 
-def _chosen_side(form: Format[Preference]) -> Format[Demonstration]:
+def _chosen_side(form: Format[Pair]) -> Format[Demonstration]:
     def parse(values: Values) -> Demonstration:
-        preference = form.parse(values)
-        return Demonstration(preference.messages, preference.chosen)
+        messages, chosen, _ = form.parse(values)
+        return Demonstration(messages, said(values, "chosen", chosen))
 
     return Format(f"{form.name}, of which the chosen side", form.needs, parse, form.also, form.fits)
 
@@ -77,7 +76,7 @@ def _good_answer(values: Values) -> Demonstration:
 
 
 DEMONSTRATIONS: tuple[Format[Demonstration], ...] = (
-    *(_chosen_side(form) for form in PREFERENCES),
+    *(_chosen_side(form) for form in PAIRS),
     replace(UNPAIRED[0], parse=_good_answer),  # type: ignore[arg-type]
     *ANSWERED,
 )
@@ -126,10 +125,9 @@ def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = 
     return Format(title, needs, parse, also)
 
 
-def _pair_asks(title: str, pair: Pair, fits: Callable[[Values], bool]) -> Format[Prompt]:
-    return replace(
-        _asks(f"{title}, of which the prompt", lambda values: pair(values)[0], BOTH, ()), fits=fits
-    )
+def _pair_asks(form: Format[Pair]) -> Format[Prompt]:
+    asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, ())
+    return replace(asks, fits=form.fits)
 
 
 PROMPTS: tuple[Format[Prompt], ...] = (
@@ -150,6 +148,6 @@ PROMPTS: tuple[Format[Prompt], ...] = (
     _asks(
         "conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()
     ),
-    *(_pair_asks(title, pair, fits) for title, pair, fits in IMPLICIT),
+    *(_pair_asks(form) for form in IMPLICIT),
     _asks("text", asked("text"), ("text",), ()),
 )

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tutelage.data.tables import Table, Values
+from tutelage.data.readers import Values
+from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
 
 T = TypeVar("T")

@@ -23,6 +23,7 @@ from tutelage.data.asking import answer
 from tutelage.data.fields import Unusable, conversation, name, number, optional_text, text, truth
 from tutelage.data.known import named_prompt
 from tutelage.data.preference_formats import explicit, labelled
+from tutelage.data.readers import Values
 from tutelage.data.records import (
     Comparison,
     Completion,
@@ -34,13 +35,13 @@ from tutelage.data.records import (
     Verdict,
     user,
 )
-from tutelage.data.tables import Values
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 
 Record: TypeAlias = Prompt | Completion | Demonstration | Comparison | Judgement | Preference | Unpaired
 R = TypeVar("R", bound=Record)
 
+OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
 VERDICTS: tuple[Verdict, ...] = ("a", "b", "tie", "both_bad", "skip")
 
 
@@ -112,6 +113,10 @@ def _demonstration(row: Values) -> Demonstration:
     return Demonstration(conversation(row, "prompt"), answer(row, "completion"))
 
 
+def _preference(row: Values) -> Preference:
+    return labelled(row, OWN_PAIR(row))
+
+
 def _unpaired(row: Values) -> Unpaired:
     return Unpaired(conversation(row, "prompt"), answer(row, "completion"), truth(row, "label"))
 
@@ -150,7 +155,7 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Demonstration: _demonstration,
     Comparison: _comparison,
     Judgement: _judgement,
-    Preference: labelled(explicit(lambda row: conversation(row, "prompt"))),
+    Preference: _preference,
     Unpaired: _unpaired,
 }
 
