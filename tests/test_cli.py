@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -51,6 +52,8 @@ def main(settings: Settings) -> int:
         raise TutelageError("The folder fail is no good.")
     if settings.out == "interrupt":
         raise KeyboardInterrupt
+    if settings.out == "socket":
+        raise BrokenPipeError("the other side hung up")
     if settings.out == "crash":
         raise ZeroDivisionError("a defect")
     main.got = settings
@@ -170,6 +173,23 @@ def test_ctrl_c_is_130_and_a_defect_keeps_its_traceback(pretend: Any) -> None:
     assert run("pretend --model x --out interrupt") == 130
     with pytest.raises(ZeroDivisionError):
         run("pretend --model x --out crash")
+
+
+@pytest.mark.parametrize("words", [["-m"], ["-u", "-m"]], ids=["buffered", "unbuffered"])
+def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, *words, "tutelage", "--help"]
+    done = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, text=True, env={"PYTHONUNBUFFERED": ""}
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_connection_that_breaks_is_a_defect_like_any_other(pretend: Any) -> None:
+    with pytest.raises(BrokenPipeError):
+        run("pretend --model x --out socket")
 
 
 @pytest.mark.parametrize("words", ["", "--help", "-h", "help"])

@@ -7,6 +7,9 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import inspect
+import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, get_type_hints
@@ -60,13 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(words)
+        try:
+            return _dispatch(words)
+        finally:
+            sys.stdout.flush()
     except TutelageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains again
+        return 141
 
 
 def available() -> tuple[Verb, ...]:
@@ -109,6 +120,13 @@ def _dispatch(words: list[str]) -> int:
         raise TutelageError(_unknown_verb(words[0], names))
     module: VerbModule = importlib.import_module(f"tutelage.verbs.{words[0]}")
     return module.main(parse(module.Settings, words[1:], prog=f"tutelage {words[0]}"))
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads our output any more: `tutelage recipes | head` stops early, and that is no error."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _unknown_verb(word: str, names: list[str]) -> str:
@@ -183,9 +201,10 @@ def _expanded(word: str, short: dict[str, str]) -> str:
 
 
 def _description(settings: type[Any], short: dict[str, str]) -> str:
-    from inspect import getdoc
-
-    notes = ["--config FILE reads settings from a TOML file, or from the config.json of a run; flags win."]
-    if short:
-        notes.append("Short forms: " + ", ".join(f"{name} for {full}" for name, full in short.items()) + ".")
-    return f"{getdoc(settings) or ''}\n\n{' '.join(notes)}"
+    lines = [
+        inspect.getdoc(settings) or "",
+        "",
+        "With --config FILE, settings come from a TOML file or from the config.json of a run; flags win.",
+        *(f"{name} is short for {full}." for name, full in short.items()),
+    ]
+    return "\n".join(lines)
