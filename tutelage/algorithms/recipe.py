@@ -154,7 +154,7 @@ def prepare(
     metrics = _describe(scored, shaped, state)
     if scored.group > 1:
         live = _spread(shaped, scored.group)
-        metrics["groups/dead"] = 1.0 - live.double().mean()
+        metrics["groups/dead"] = 1.0 - live.float().mean()
         if recipe.dynamic_sampling and live.any():
             scored, shaped = scored.rows(live), shaped[live]
             easy = easy[live] if easy is not None else None
@@ -253,6 +253,6 @@ def _describe(scored: Scored, shaped: Tensor, state: RecipeState) -> dict[str, T
         "kl/reference": per_row("k1"),
         "kl/reference_k3": per_row("k3"),
         "penalty/coef": state.penalty_coef,
-        "ended": scored.terminated.double().mean(),
-        "length/mean": scored.mask.sum(-1).double().mean(),
+        "ended": scored.terminated.float().mean(),
+        "length/mean": scored.mask.sum(-1).float().mean(),
     }
