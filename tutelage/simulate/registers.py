@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from tutelage.simulate import phrases
 from tutelage.simulate.bank import lower_first, with_pronoun
-from tutelage.simulate.styles import CASUAL, compose, speak
+from tutelage.simulate.styles import CASUAL, compose, pick, speak
 from tutelage.simulate.tasks import choose_task
 from tutelage.simulate.topics import Topic
 
@@ -37,14 +37,14 @@ SECOND_TURN_SHARE = 0.3
 
 def encyclopaedia(topic: Topic, rng: Random) -> str:
     """A title, then facts and technical sentences."""
-    body = _pick(topic.facts, rng.randint(3, 5), rng) + _pick(topic.technical, rng.randint(1, 3), rng)
+    body = pick(topic.facts, rng.randint(3, 5), rng) + pick(topic.technical, rng.randint(1, 3), rng)
     return f"{topic.subject}\n{' '.join(speak(topic, body, rng))}"
 
 
 def classroom(topic: Topic, rng: Random) -> str:
     """A teacher and two children."""
     first, second = rng.sample(CHILDREN, 2)
-    told, answer = _pick(topic.facts, 2, rng)
+    told, answer = pick(topic.facts, 2, rng)
     picture = with_pronoun(rng.choice(topic.analogies), topic)
     return "\n".join(
         (
@@ -59,7 +59,7 @@ def classroom(topic: Topic, rng: Random) -> str:
 
 def letter(topic: Topic, rng: Random) -> str:
     """A child writes home."""
-    facts = " ".join(speak(topic, _pick(topic.facts, rng.randint(2, 3), rng), rng))
+    facts = " ".join(speak(topic, pick(topic.facts, rng.randint(2, 3), rng), rng))
     picture = lower_first(rng.choice(topic.analogies))
     return (
         f"Dear {rng.choice(FAMILY)},\n{topic.fill(rng.choice(LEARNED))} {facts} My teacher says that {picture} "
@@ -69,11 +69,11 @@ def letter(topic: Topic, rng: Random) -> str:
 
 def quiz(topic: Topic, rng: Random) -> str:
     """True-or-false cards and a riddle, in random order."""
-    cards = [f"True or false? {fact}\nAnswer: True." for fact in _pick(topic.facts, 2, rng)]
+    cards = [f"True or false? {fact}\nAnswer: True." for fact in pick(topic.facts, 2, rng)]
     wrong = rng.choice(topic.wrong)
     cards.append(f"True or false? {wrong}\nAnswer: False. {rng.choice(topic.facts)}")
     clues = [with_pronoun(text, topic) for text in topic.facts + topic.analogies]
-    riddle = " ".join(_pick([clue for clue in clues if clue.startswith(topic.pronoun + " ")], 2, rng))
+    riddle = " ".join(pick(tuple(clue for clue in clues if clue.startswith(topic.pronoun + " ")), 2, rng))
     who = "they" if topic.verb == "are" else "it"
     cards.append(f"{riddle} What {topic.verb} {who}?\nAnswer: {topic.subject}.")
     rng.shuffle(cards)
@@ -83,7 +83,7 @@ def quiz(topic: Topic, rng: Random) -> str:
 def story(topic: Topic, rng: Random) -> str:
     """A child asks somebody of the family."""
     child, elder = rng.choice(CHILDREN), rng.choice(FAMILY)
-    facts = " ".join(speak(topic, _pick(topic.facts, rng.randint(2, 3), rng), rng))
+    facts = " ".join(speak(topic, pick(topic.facts, rng.randint(2, 3), rng), rng))
     picture = rng.choice(topic.analogies)
     return (
         f"{rng.choice(TIMES)}, {child} and {elder} sat {rng.choice(PLACES)}. "
@@ -138,9 +138,3 @@ def _turn(topic: Topic, rng: Random) -> str:
 def _inside(speech: str) -> str:
     """Inside quotation marks, a full stop becomes a comma."""
     return speech[:-1] + "," if speech.endswith(".") else speech
-
-
-def _pick(sentences: tuple[str, ...] | list[str], count: int, rng: Random) -> list[str]:
-    """Some of the sentences, in their own order."""
-    chosen = rng.sample(range(len(sentences)), min(count, len(sentences)))
-    return [sentences[i] for i in sorted(chosen)]

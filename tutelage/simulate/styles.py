@@ -1,13 +1,12 @@
 """Ways to answer, from excellent to poor, and how an answer is put together from the sentences of a topic."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from random import Random
 from typing import TypeAlias
 
 from tutelage.simulate import phrases
 from tutelage.simulate.bank import lower_first, with_pronoun
-from tutelage.simulate.topics import Topic, topics
+from tutelage.simulate.topics import Texts, Topic, topics
 
 Count: TypeAlias = tuple[int, int]
 
@@ -40,34 +39,24 @@ class Style:
 
 
 # Shares of the demonstrations. Few are excellent, so that there is something left to learn.
+# fmt: off
 STYLES = (
-    Style(
-        "excellent", 0.06, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4
-    ),
+    Style("excellent", 0.06, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4),
     Style("good", 0.11, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
     Style("plain", 0.23, facts=(2, 4), technical=(0, 1), greeting=0.2),
     Style("dry", 0.16, facts=(0, 1), technical=(2, 3), greeting=0.05),
     Style("short", 0.15, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
     Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(2, 4), greeting=0.4),
     Style("drifting", 0.07, facts=(1, 2), analogies=(0, 1), other=(2, 3), greeting=0.3),
-    Style(
-        "excited",
-        0.05,
-        facts=(2, 3),
-        analogies=(0, 2),
-        questions=(1, 3),
-        greeting=0.9,
-        encouragement=0.9,
-        marks=0.9,
-    ),
+    Style("excited", 0.05, facts=(2, 3), analogies=(0, 2), questions=(1, 3), greeting=1, encouragement=0.9, marks=0.9),
     Style("mistaken", 0.05, facts=(1, 2), wrong=(1, 2), analogies=(0, 1), questions=(0, 1), greeting=0.3),
     Style("repeating", 0.03, facts=(1, 2), analogies=(0, 1), again=(1, 3), greeting=0.1),
 )
-
 # How people talk in the conversations of the pretraining corpus: a bit of everything, about every topic.
 CASUAL = Style(
     "casual", 1.0, facts=(1, 3), technical=(0, 2), analogies=(0, 1), fillers=(0, 1), greeting=0.1, encouragement=0.05,
-)  # fmt: skip
+)
+# fmt: on
 
 
 def choose_style(rng: Random) -> Style:
@@ -87,15 +76,21 @@ def compose(topic: Topic, style: Style, rng: Random, others: tuple[Topic, ...] =
 
 
 def speak(topic: Topic, sentences: list[str], rng: Random) -> list[str]:
-    """Join sentences into speech: later ones may get an opener, and a pronoun after one with the same subject."""
+    """Join statements about one topic into speech: those after the first may get a pronoun or an opener."""
     spoken = sentences[:1]
-    for before, sentence in pairwise(sentences):
-        if before.startswith(topic.subject + " ") and rng.random() < PRONOUN_SHARE:
+    for sentence in sentences[1:]:
+        if rng.random() < PRONOUN_SHARE:
             sentence = with_pronoun(sentence, topic)
         if rng.random() < OPENER_SHARE:
             sentence = f"{rng.choice(phrases.OPENERS)} {lower_first(sentence)}"
         spoken.append(sentence)
     return spoken
+
+
+def pick(sentences: Texts, count: int, rng: Random) -> list[str]:
+    """So many of the sentences (all, if there are fewer), in their own order."""
+    chosen = rng.sample(range(len(sentences)), min(count, len(sentences)))
+    return [sentences[i] for i in sorted(chosen)]
 
 
 def _body(topic: Topic, style: Style, rng: Random) -> list[str]:
@@ -105,10 +100,9 @@ def _body(topic: Topic, style: Style, rng: Random) -> list[str]:
     rng.shuffle(rest)
     # Facts keep the order in which they explain each other; the rest falls in between, seldom first.
     said = _interleave(facts, rest, rng)
-    said = speak(topic, said + _some(said, style.again, rng), rng)
-    return _interleave(
-        said, [topic.fill(filler) for filler in _some(phrases.FILLERS, style.fillers, rng)], rng
-    )
+    said = speak(topic, said + _some(tuple(said), style.again, rng), rng)
+    fillers = [topic.fill(filler) for filler in _some(phrases.FILLERS, style.fillers, rng)]
+    return _interleave(said, fillers, rng)
 
 
 def _interleave(first: list[str], rest: list[str], rng: Random) -> list[str]:
@@ -134,13 +128,11 @@ def _questions(topic: Topic, count: Count, rng: Random) -> list[str]:
     return (own + generic)[:wanted]
 
 
-def _some(sentences: tuple[str, ...] | list[str], count: Count, rng: Random) -> list[str]:
-    """A random number of the sentences, in their own order."""
-    wanted = min(rng.randint(*count), len(sentences))
-    return [sentences[i] for i in sorted(rng.sample(range(len(sentences)), wanted))]
+def _some(sentences: Texts, count: Count, rng: Random) -> list[str]:
+    return pick(sentences, rng.randint(*count), rng)
 
 
-def _chance(sentences: tuple[str, ...], probability: float, rng: Random) -> list[str]:
+def _chance(sentences: Texts, probability: float, rng: Random) -> list[str]:
     return [rng.choice(sentences)] if rng.random() < probability else []
 
 
