@@ -4,7 +4,6 @@ import pytest
 
 from tutelage.simulate.bank import bank, nearest, split_sentences, words
 from tutelage.simulate.phrases import OPENERS
-from tutelage.simulate.topics import topics
 
 
 def nearness(text: str, topic: str) -> float:
@@ -37,13 +36,16 @@ def test_splicing_two_sentences_is_far_from_both() -> None:
     assert nearness("Gravity pulls you down inside green leaves of very hot gas.", "gravity") < 0.6
 
 
-def test_equal_sentences_are_decided_for_the_topic_asked_about() -> None:
-    shared = "It was called a thing."  # near to nothing in particular
-    assert nearness(shared, "gravity") < 0.5
-    for topic in topics():
-        match = nearest(f"Would you like to know more about {topic.name}?", topic.name)
-        assert match is not None
-        assert match.sentence.topic == topic.name
+@pytest.mark.parametrize("topic", ["atoms", "cells", "gravity"])
+def test_equal_sentences_are_decided_for_the_topic_asked_about(topic: str) -> None:
+    # A mistake about atoms and about cells in the same words, and a filler that fits every topic.
+    match = nearest("They are as big as apples.", topic)
+    assert match is not None
+    assert match.nearness == 1.0
+    assert match.sentence.topic == (topic if topic != "gravity" else "cells")
+    filler = nearest("It is hard to say where to start.", topic)
+    assert filler is not None
+    assert (filler.sentence.kind, filler.sentence.topic) == ("filler", topic)
 
 
 def test_nothing_known_is_near_to_nothing() -> None:
