@@ -17,14 +17,49 @@ keys of prompts, responses and items are the caller's own. What a rater may see 
 """
 
 from tutelage.people.answers import Answer, new_key
-from tutelage.people.assign import next_assignment, release, renew, why_nothing
-from tutelage.people.preferences import Selection, preferences
+from tutelage.people.assign import next_assignment, release, renew, reserve_item, why_nothing
+from tutelage.people.preferences import Labelled, label_study, preferences
+from tutelage.people.review import Feedback, Given, feedback, recent_answers
+from tutelage.people.selection import Selection
+from tutelage.people.store.access import (
+    Invite,
+    accept_invite,
+    create_invite,
+    end_session,
+    list_invites,
+    peek_invite,
+    rater_of_session,
+    revoke_invite,
+    start_session,
+)
+from tutelage.people.store.backup import backup
+from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store, Unavailable
-from tutelage.people.store.items import Item, add_items, set_overlap
-from tutelage.people.store.judgements import Vote, list_judgements, list_votes
+from tutelage.people.store.exclusions import exclude, include
+from tutelage.people.store.items import Added, Item, add_items, set_overlap
 from tutelage.people.store.opening import open_store
-from tutelage.people.store.questions import Assignment, Question, list_questions
-from tutelage.people.store.raters import Rater, add_rater, find_rater, get_rater, list_raters
+from tutelage.people.store.overview import (
+    Counts,
+    Event,
+    Match,
+    Round,
+    count_study,
+    list_events,
+    list_matches,
+    list_rounds,
+    open_round,
+)
+from tutelage.people.store.questions import Assignment
+from tutelage.people.store.raters import (
+    Rater,
+    Tallies,
+    add_rater,
+    change_rater,
+    consent,
+    find_rater,
+    get_rater,
+    list_raters,
+)
 from tutelage.people.store.studies import (
     Plan,
     Presentation,
@@ -36,43 +71,78 @@ from tutelage.people.store.studies import (
     replan,
     set_state,
 )
+from tutelage.people.store.votes import Snapshot, Vote, freeze, list_judgements, list_votes
 from tutelage.people.submit import Receipt, submit
 
 __all__ = [
+    "Added",
     "Answer",
     "Assignment",
+    "Counts",
+    "Event",
+    "Feedback",
+    "Given",
+    "Invite",
     "Item",
+    "Labelled",
+    "Match",
     "Plan",
     "Presentation",
     "Question",
     "Rater",
     "Receipt",
+    "Round",
     "Selection",
+    "Snapshot",
     "Store",
     "Study",
+    "Tallies",
     "Unavailable",
     "Vote",
+    "accept_invite",
     "add_items",
     "add_rater",
+    "backup",
+    "change_rater",
+    "consent",
+    "count_study",
+    "create_invite",
     "create_study",
+    "end_session",
+    "exclude",
+    "feedback",
     "find_rater",
+    "freeze",
     "get_rater",
+    "include",
+    "label_study",
+    "list_events",
+    "list_invites",
     "list_judgements",
+    "list_matches",
     "list_questions",
     "list_raters",
+    "list_rounds",
     "list_studies",
     "list_votes",
     "new_key",
     "next_assignment",
+    "open_round",
     "open_store",
     "open_study",
+    "peek_invite",
     "preferences",
     "present",
+    "rater_of_session",
+    "recent_answers",
     "release",
     "renew",
     "replan",
+    "reserve_item",
+    "revoke_invite",
     "set_overlap",
     "set_state",
+    "start_session",
     "submit",
     "why_nothing",
 ]

@@ -5,14 +5,14 @@ answer, a single vote counts as its rater's reliability, and what a stated stren
 that two raters judged (`stats.strength`). Ties and both-bad say nothing about which is better; they are counted beside.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import LETTERS
-from tutelage.people.store.judgements import Vote
+from tutelage.people.store.votes import Vote
 from tutelage.stats.reliability import Reliability, one_coin
 from tutelage.stats.strength import strength_scale
 from tutelage.stats.votes import Floats, Votes
@@ -20,7 +20,7 @@ from tutelage.stats.votes import Floats, Votes
 _SIDES = ("a", "b")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PairVote:
     """One rater about responses `first` and `second` (canonical indices) of an item: `a` means the first is better."""
 
@@ -78,8 +78,8 @@ def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
                 yield PairVote(vote.item, first, second, vote.rater, verdict, min(abs(ahead), 3))
 
 
-def aggregate(votes: Sequence[Vote], gold: dict[str, str], *, use_strength: bool = True) -> Labels:
-    """Label every pair that these votes speak about. `gold` gives the known answers by item.
+def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: bool = True) -> Labels:
+    """Label every pair that these votes speak about. `gold` gives the known answers by item: only a and b are used.
 
     Without two votes on any pair, or where raters agree no more than chance, strength is left out of account: nothing
     could calibrate it.
@@ -99,7 +99,7 @@ def aggregate(votes: Sequence[Vote], gold: dict[str, str], *, use_strength: bool
     weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
     fitted = one_coin(coded, known, weight=weight)
     return Labels(
-        tuple(_labels(pairs, coded, fitted)),
+        tuple(_labels(pairs, coded, fitted, gold)),
         dict(zip(coded.raters, fitted.accuracy.tolist(), strict=True)),
         dict(zip(coded.raters, zip(fitted.low.tolist(), fitted.high.tolist(), strict=True), strict=True)),
         agreement,
@@ -120,8 +120,11 @@ def _strength_weights(votes: Votes, decided: Sequence[PairVote]) -> tuple[Floats
     return scale.weights(strength), tuple(scale.agreement.tolist())
 
 
-def _labels(pairs: Sequence[PairVote], votes: Votes, fitted: Reliability) -> Iterator[Label]:
+def _labels(
+    pairs: Sequence[PairVote], votes: Votes, fitted: Reliability, gold: Mapping[str, str]
+) -> Iterator[Label]:
     p_first = dict(zip(votes.items, fitted.posterior[:, 0].tolist(), strict=True))
+    p_first |= {item: float(answer == "a") for item, answer in gold.items() if answer in _SIDES}
     grouped: dict[str, list[PairVote]] = {}
     for pair in pairs:
         grouped.setdefault(_name(pair), []).append(pair)

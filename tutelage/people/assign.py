@@ -12,6 +12,8 @@ the sides swapped; and else by the policy:
   an unbiased sample of the items is always being collected);
 - `random`: any item with room, at random.
 
+A model judge is asked every item once, in the order they were added, and takes nobody's place.
+
 Nobody is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is decided),
 so that every decision can be repeated and none can be guessed by a rater.
 """
@@ -31,7 +33,7 @@ from tutelage.people.store.questions import Assignment, find_item, load_assignme
 from tutelage.people.store.raters import Rater, count_asked, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
 
-ChosenBy: TypeAlias = Literal["training", "gold", "repeat", "finish", "random", "priority", "owner"]
+ChosenBy: TypeAlias = Literal["training", "gold", "repeat", "finish", "random", "priority", "owner", "judge"]
 
 MOST_HELD = 3
 RANDOM_SHARE = 0.3
@@ -74,7 +76,8 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
         choice = _choose(store, connection, study, rater)
         if choice is not None:
             return _reserve(store, connection, study, rater, choice)
-    return _search_everything(store, rater_id) if rater.state == "active" else None
+    thorough = rater.state == "active" and rater.kind != "llm"
+    return _search_everything(store, rater_id) if thorough else None
 
 
 def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
@@ -114,8 +117,7 @@ def release(store: Store, rater_id: int) -> int:
         lock_rater(connection, rater_id)
         held = leases.held(connection, rater_id)
         for assignment_id in held:
-            item = leases.lock_item(connection, leases.lock_lease(connection, assignment_id).item_id)
-            leases.close(connection, assignment_id, item, "released", store.now())
+            leases.give_back(connection, assignment_id, "released", store.now())
         return len(held)
 
 
@@ -157,7 +159,7 @@ def _lease_end(store: Store, study: Study) -> int:
 def _refusal(study: Study, rater: Rater) -> str | None:
     if study.state != "open":
         return f"The study is {study.state} at the moment. Every answer you gave is kept."
-    if rater.state == "paused":
+    if rater.state == "paused" or rater.excluded is not None:
         return "The owner of the study has paused your questions. Every answer you gave is kept."
     if rater.quota is not None and rater.tallies.answered >= rater.quota:
         return f"You have given all the {rater.quota} answers you were asked for. Thank you!"
@@ -181,6 +183,9 @@ def _sweep(store: Store, rater_id: int) -> None:
 
 def _choose(store: Store, connection: Connection, study: Study, rater: Rater) -> _Choice | None:
     start = int(chance(study.secret, "start", rater.id, rater.asked) * _SHUFFLES)
+    if rater.kind == "llm":
+        unjudged = search.unjudged_item(connection, study.id, rater.id)
+        return None if unjudged is None else _Choice(leases.lock_item(connection, unjudged), "judge")
     if rater.state == "training":
         return _known(connection, study, rater, "training", 0)
     slot = chance(study.secret, "slot", rater.id, rater.asked)
@@ -274,6 +279,7 @@ def _reserve(store: Store, connection: Connection, study: Study, rater: Rater, c
         "repeat": int(choice.shown is not None),
         "chosen_by": choice.chosen_by,
         "extra": int(choice.chosen_by == "owner"),
+        "counted": int(choice.chosen_by not in ("owner", "judge")),
         "version_id": study.version_id,
         "order": json.dumps(order),
         "lease_ends": _lease_end(store, study),

@@ -1,81 +1,144 @@
-"""Preferences for training, straight from the study: which votes count, and what each row says."""
+"""Preferences for training, straight from the study at a frozen moment: labels, rows, and what became of every vote."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeAlias
 
 from tutelage.data.records import Preference
-from tutelage.people.aggregate import Label, aggregate
+from tutelage.people.aggregate import Label, Labels, aggregate
+from tutelage.people.selection import Selection, fate, refuse_mixed_versions
+from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
-from tutelage.people.store.judgements import Vote, list_votes
-from tutelage.people.store.questions import Question, list_questions
+from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
+
+PairKey: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which votes count and how labels become rows.
+class Row:
+    """A preference with where it comes from: `chosen` and `rejected` index the question's completions; `strength` is
+    the mean strength in favour of the chosen one."""
 
-    kinds: the kinds of rater whose votes count (model judges are asked for by name).
-    ties: `drop` them, or `keep` them with p_chosen = 0.5.
-    min_votes: votes for a side that a pair needs.
-    use_strength: let votes count by what their strength proved worth.
-    weights: weight rows by mean strength (1 on average) instead of equally.
-    margins: ask for a margin of the mean strength (0 to 3 nats).
-    """
+    preference: Preference
+    question: Question
+    label: Label
+    chosen: int
+    rejected: int
+    strength: float
 
-    kinds: tuple[str, ...] = ("human", "simulated")
-    ties: Literal["drop", "keep"] = "drop"
-    min_votes: int = 1
-    use_strength: bool = True
-    weights: bool = False
-    margins: bool = False
+
+@dataclass(frozen=True)
+class Labelled:
+    """Everything that the votes of a study come to. `bad` are the questions whose pair most raters found bad on both
+    sides; `fates` counts all judgements by what became of them."""
+
+    rows: tuple[Row, ...]
+    bad: tuple[Question, ...]
+    labels: Labels
+    fates: Mapping[str, int]
+    votes: tuple[Vote, ...]
+    snapshot: Snapshot
 
 
 def preferences(
-    store: Store, study_id: int, selection: Selection | None = None, *, split: str | None = None
+    store: Store,
+    study_id: int,
+    selection: Selection | None = None,
+    *,
+    split: str | None = None,
+    at: Snapshot | None = None,
 ) -> tuple[Preference, ...]:
-    """The study's preferences as training reads them; only those of one split if it is named."""
-    selection = selection or Selection()
-    questions = {question.item: question for question in list_questions(store, study_id)}
-    votes = [vote for vote in list_votes(store, study_id) if _counts(vote, selection)]
-    gold = {key: question.gold for key, question in questions.items() if question.gold is not None}
-    labels = aggregate(votes, gold, use_strength=selection.use_strength).labels
-    wanted = [
-        label
-        for label in labels
-        if questions[label.item].pool == "production"
-        and (split is None or questions[label.item].split == split)
-    ]
-    return tuple(_rows(wanted, questions, selection))
-
-
-def _counts(vote: Vote, selection: Selection) -> bool:
-    return (
-        not (vote.excluded or vote.repeat or vote.pool == "training") and vote.rater_kind in selection.kinds
+    """The study's preferences as training reads them; only those of one split if it is named, and as things stood at
+    a snapshot if one is given."""
+    labelled = label_study(store, study_id, selection or Selection(), at)
+    return tuple(
+        row.preference for row in labelled.rows if split is None or row.question.prompt.split == split
     )
 
 
+def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot | None = None) -> Labelled:
+    """Aggregate the votes of a study and account for every one of them.
+
+    Raises:
+        TutelageError: the votes were made under several versions of the question and the selection names none.
+    """
+    at = at or freeze(store, study_id)
+    questions = {question.key: question for question in list_questions(store, study_id)}
+    votes = list_votes(store, study_id, at=at, every_revision=True)
+    fates = [fate(vote, selection) for vote in votes]
+    heard = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
+    refuse_mixed_versions(heard, selection)
+    settled = {v.item: v.verdict for v, what in zip(votes, fates, strict=True) if what == "adjudication"}
+    gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
+    labels = aggregate(heard, gold | settled, use_strength=selection.use_strength)
+    decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
+    outcomes = {
+        _pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels
+    }
+    production = [label for label in labels.labels if questions[label.item].item.pool == "production"]
+    kept = [label for label in production if outcomes[_pair(label)] == "used"]
+    final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
+    bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
+    rows = tuple(_rows(kept, questions, settled, selection))
+    return Labelled(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
+
+
+def _pair(label: Label) -> PairKey:
+    return label.item, label.first, label.second
+
+
+def _kind(label: Label, settled: Mapping[str, str]) -> str:
+    """`decided`, `tie` or `both_bad`: an owner's word, else what most raters found."""
+    word = settled.get(label.item)
+    return label.kind if word is None else "decided" if word in ("a", "b") else word
+
+
+def _outcome(label: Label, question: Question, settled: Mapping[str, str], selection: Selection) -> str:
+    kind, decisive = _kind(label, settled), label.counts["a"] + label.counts["b"]
+    if kind == "both_bad":
+        return "both_bad"
+    if question.texts[label.first] == question.texts[label.second]:
+        return "identical"
+    if kind == "tie":
+        return "used" if selection.ties == "keep" else "tied"
+    return "used" if label.item in settled or decisive >= selection.min_votes else "too_few"
+
+
+def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[PairKey]) -> str:
+    """The fate of a vote that counts is that of its pair; a ranking is used if any of its pairs is."""
+    if what != "counts":
+        return what
+    if vote.ranking:
+        size = len(vote.ranking)
+        found = {outcomes[vote.item, i, j] for i in range(size) for j in range(i + 1, size)}
+        return "used" if "used" in found else min(found)
+    pair = (vote.item, 0, 1)
+    beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pair in decided)
+    return "outvoted" if outcomes[pair] == "used" and beside else outcomes[pair]
+
+
 def _rows(
-    labels: Sequence[Label], questions: dict[str, Question], selection: Selection
-) -> Iterator[Preference]:
-    kept = [label for label in labels if label.kind == "decided" and _sides(label) >= selection.min_votes]
-    if selection.ties == "keep":
-        kept += [label for label in labels if label.kind == "tie"]
-    mean = sum(abs(label.strength) for label in kept) / max(1, len(kept)) or 1.0
-    for label in kept:
-        texts = questions[label.item].texts
-        p_first = label.p_first if label.kind == "decided" else 0.5
-        first, second = (label.first, label.second) if p_first >= 0.5 else (label.second, label.first)
-        toward = label.strength if p_first >= 0.5 else -label.strength
-        yield Preference(
-            questions[label.item].messages,
-            texts[first],
-            texts[second],
+    labels: Sequence[Label],
+    questions: Mapping[str, Question],
+    settled: Mapping[str, str],
+    selection: Selection,
+) -> Iterator[Row]:
+    mean = sum(abs(label.strength) for label in labels) / max(1, len(labels)) or 1.0
+    for label in labels:
+        question = questions[label.item]
+        p_first = label.p_first if _kind(label, settled) == "decided" else 0.5
+        ahead = p_first >= 0.5
+        chosen, rejected = (label.first, label.second) if ahead else (label.second, label.first)
+        strength = max(0.0, label.strength if ahead else -label.strength)
+        weight = (strength / mean if selection.weights else 1.0) / math.comb(len(question.texts), 2)
+        preference = Preference(
+            question.messages,
+            question.texts[chosen],
+            question.texts[rejected],
             p_chosen=max(p_first, 1 - p_first),
-            weight=max(toward, 0.0) / mean if selection.weights else 1.0,
-            margin=max(toward, 0.0) if selection.margins else 0.0,
+            weight=weight,
+            margin=strength if selection.margins else 0.0,
         )
-
-
-def _sides(label: Label) -> int:
-    return label.counts["a"] + label.counts["b"]
+        yield Row(preference, question, label, chosen, rejected, strength)

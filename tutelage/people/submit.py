@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from tutelage.errors import TutelageError
 from tutelage.people import answers
 from tutelage.people.answers import Answer
-from tutelage.people.store import judgements, leases
+from tutelage.people.store import judgements, leases, search
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import Stored
 from tutelage.people.store.leases import Lease, LockedItem
 from tutelage.people.store.questions import response_lengths
-from tutelage.people.store.raters import Rater, add_tallies, lock_rater
+from tutelage.people.store.raters import Rater, add_tallies, finish_training, lock_rater
 from tutelage.people.store.studies import load_study, load_version
 
 
@@ -92,17 +92,30 @@ def _write(connection: Connection, locked: _Locked, answer: Answer, now: int) ->
     extra = _is_extra(lease, item)
     said = answers.canonical(answer, lease.order)
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
-    leases.close(connection, lease.id, item, "skipped" if answer.choice == "skip" else "done", now, extra)
+    state = "skipped" if answer.choice == "skip" else "done"
+    counted = not extra and rater.kind != "llm" and rater.excluded is None
+    leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
     lengths = response_lengths(connection, item.id)
     change = _counts(new, item, lengths, first)
     for name, count in (_counts(before, item, lengths, first) if before is not None else {}).items():
         change[name] = change.get(name, 0) - count
     add_tallies(connection, rater, change)
+    if item.pool == "training" and rater.state == "training":
+        _graduate(connection, locked, now)
     if answer.flags:
         detail = {"flags": list(answer.flags), "judgement": new.id}
         record_event(connection, lease.study_id, now, rater.name, "flagged", f"item {item.id}", **detail)
     return Receipt(new.id, lease.id, new.revision, extra, False)
+
+
+def _graduate(connection: Connection, locked: _Locked, now: int) -> None:
+    """After the last training question: on to the real ones with enough right answers."""
+    rater, study = locked.rater, load_study(connection, locked.lease.study_id)
+    if search.known_item(connection, study.id, rater.id, "training", 0) is not None:
+        return
+    seen, right = judgements.training_record(connection, rater.id)
+    finish_training(connection, rater, right >= study.plan.training_pass * seen, now, seen=seen, right=right)
 
 
 def _is_extra(lease: Lease, item: LockedItem) -> bool:
@@ -122,7 +135,7 @@ def _counts(said: Stored, item: LockedItem, lengths: tuple[int, ...], first: str
         counts["shorter_chosen"] = int(lengths[chosen] < lengths[1 - chosen])
     if said.verdict == "tie":
         counts["ties"] = 1
-    if item.gold is not None and said.verdict != "skip":
+    if item.gold is not None and item.pool != "training" and said.verdict != "skip":
         counts |= {"gold_seen": 1, "gold_right": int(said.verdict == item.gold)}
     if first is not None and said.verdict != "skip":
         counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == first)}

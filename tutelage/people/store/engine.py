@@ -23,6 +23,9 @@ from tutelage.people.store import schema
 Connection: TypeAlias = sa.Connection
 Clock: TypeAlias = Callable[[], float]
 BUSY_SECONDS = 30
+_WRITERS = 7_489_122
+_ALONE = sa.select(sa.func.pg_advisory_xact_lock(sa.bindparam("key", type_=sa.BigInteger)))
+_TOGETHER = sa.select(sa.func.pg_advisory_xact_lock_shared(sa.bindparam("key", type_=sa.BigInteger)))
 
 
 class Unavailable(TutelageError):
@@ -42,6 +45,7 @@ class Store:
         self.clock = clock
         self.hints: dict[tuple[int, int], int] = {}
         self._writer = engine.execution_options(tutelage_write=True)
+        self._reader = engine if self.sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
 
     @property
     def sqlite(self) -> bool:
@@ -65,17 +69,20 @@ class Store:
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """One consistent look at the data; never waits for writers."""
-        with self._translated(), self.engine.connect() as connection, connection.begin():
+        with self._translated(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """One transaction: committed and on the disk when the block ends, or nothing at all.
+    def write(self, *, alone: bool = False) -> Iterator[sa.Connection]:
+        """One transaction: committed and on the disk when the block ends, or nothing at all. With `alone`, no other
+        writes meanwhile (on SQLite that is always so): for what looks at many rows and must not miss one.
 
         Raises:
             Unavailable: the database stayed locked by another process, or the disk is full.
         """
         with self._translated(), self._writer.connect() as connection, connection.begin():
+            if not self.sqlite:
+                connection.execute(_ALONE if alone else _TOGETHER, {"key": _WRITERS})
             yield connection
 
     def close(self) -> None:

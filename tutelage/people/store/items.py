@@ -127,7 +127,7 @@ def _check_shape(item: Item, kind: str) -> None:
 
 def _ids(connection: sa.Connection, table: sa.Table, study_id: int) -> dict[str, int]:
     rows = connection.execute(sa.select(table.c.key, table.c.id).where(table.c.study_id == study_id))
-    return dict(rows.tuples().all())
+    return {row.key: row.id for row in rows}
 
 
 def _add_prompts(connection: sa.Connection, study_id: int, prompts: Iterable[Prompt]) -> int:

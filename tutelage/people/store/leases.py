@@ -5,6 +5,7 @@ a planned repeat), which the database itself enforces.
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -31,6 +32,7 @@ class Lease:
     order: tuple[int, ...]
     repeat: bool
     extra: bool
+    counted: bool
     state: str
 
 
@@ -57,10 +59,12 @@ _ITEM = (
     .with_for_update()
 )
 _FREE = _ITEM.where(_items.c.room > 0).with_for_update(skip_locked=True)
+_said = schema.judgement
 _COUNTS = (
-    sa.select(_given.c.state, sa.func.count())
-    .where(_given.c.item_id == sa.bindparam("id"), _given.c.repeat == 0, _given.c.extra == 0)
-    .group_by(_given.c.state)
+    sa.select(_given.c.state, _given.c.counted, _said.c.verdict, sa.func.count().label("number"))
+    .outerjoin(_said, sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1))
+    .where(_given.c.item_id == sa.bindparam("id"), _given.c.repeat == 0)
+    .group_by(_given.c.state, _given.c.counted, _said.c.verdict)
 )
 _RECOUNT = _items.update().where(_items.c.id == sa.bindparam("item"))
 _CLOSE = _given.update().where(_given.c.id == sa.bindparam("assignment"))
@@ -88,7 +92,7 @@ def lock_lease(connection: Connection, assignment_id: int) -> Lease:
         raise TutelageError(f"There is no assignment {assignment_id} in this database.")
     return Lease(
         row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"],
-        tuple(json.loads(row["order"])), bool(row["repeat"]), bool(row["extra"]), row["state"],
+        tuple(json.loads(row["order"])), bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"],
     )  # fmt: skip
 
 
@@ -109,21 +113,53 @@ def _locked(row: sa.Row) -> LockedItem:
 
 
 def recount(connection: Connection, item: LockedItem, now: int) -> None:
-    """Set the item's counters from its assignments. Repeats and extra answers take no room."""
-    counts: dict[str, int] = dict(connection.execute(_COUNTS, {"id": item.id}).tuples().all())
-    answered, leased, skipped = (counts.get(state, 0) for state in ("done", "leased", "skipped"))
-    room = 0 if item.excluded else max(0, item.target - answered - leased)
-    values = {"answered": answered, "leased": leased, "skipped": skipped, "room": room}
-    connection.execute(_RECOUNT, values | {"item": item.id, "started": int(bool(counts)), "touched": now})
+    """Set the item's counters from its assignments. Repeats, and what does not count, take no room."""
+    rows = connection.execute(_COUNTS, {"id": item.id}).all()
+    states, verdicts = Counter[str](), Counter[str]()
+    for row in rows:
+        if row.counted:
+            states[row.state] += row.number
+            verdicts[row.verdict or ""] += row.number
+    room = 0 if item.excluded else max(0, item.target - states["done"] - states["leased"])
+    connection.execute(
+        _RECOUNT,
+        {
+            "item": item.id,
+            "answered": states["done"],
+            "leased": states["leased"],
+            "skipped": states["skipped"],
+            "a_votes": verdicts["a"],
+            "b_votes": verdicts["b"],
+            "ties": verdicts["tie"],
+            "both_bad": verdicts["both_bad"],
+            "room": room,
+            "started": int(bool(rows)),
+            "touched": now,
+        },
+    )
 
 
 def close(
-    connection: Connection, assignment_id: int, item: LockedItem, state: str, now: int, extra: bool = False
+    connection: Connection,
+    lease: Lease,
+    item: LockedItem,
+    state: str,
+    now: int,
+    *,
+    extra: bool = False,
+    counted: bool = True,
 ) -> None:
     """End a reservation as `done`, `skipped`, `expired` or `released`, and count the item again."""
-    values = {"state": state, "extra": int(extra), "closed": now}
-    connection.execute(_CLOSE, values | {"assignment": assignment_id})
+    values = {"state": state, "extra": int(extra), "counted": int(counted), "closed": now}
+    connection.execute(_CLOSE, values | {"assignment": lease.id})
     recount(connection, item, now)
+
+
+def give_back(connection: Connection, assignment_id: int, state: str, now: int) -> None:
+    """End a reservation without an answer."""
+    lease = lock_lease(connection, assignment_id)
+    item = lock_item(connection, lease.item_id)
+    close(connection, lease, item, state, now, extra=lease.extra, counted=lease.counted)
 
 
 def overdue(connection: Connection, study_id: int, now: int, lease_ms: int) -> bool:
@@ -142,10 +178,10 @@ def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> No
     mine = sa.and_(schema.LEASED, _given.c.study_id == study_id)
     far = sa.and_(mine, _given.c.lease_ends > now + lease_ms)
     connection.execute(_given.update().where(far).values(lease_ends=now + lease_ms))
-    due = sa.select(_given.c.id, _given.c.item_id).where(mine, _given.c.lease_ends <= now)
+    due = sa.select(_given.c.id).where(mine, _given.c.lease_ends <= now)
     due = due.order_by(_given.c.item_id).limit(SWEEP).with_for_update(skip_locked=True)
-    for assignment_id, item_id in connection.execute(due).all():
-        close(connection, assignment_id, lock_item(connection, item_id), "expired", now)
+    for assignment_id in connection.scalars(due).all():
+        give_back(connection, assignment_id, "expired", now)
 
 
 def others_hold(connection: Connection, study_id: int, rater_id: int) -> bool:

@@ -14,12 +14,11 @@ from tutelage.errors import TutelageError
 from tutelage.people.migrations import MIGRATIONS
 from tutelage.people.store import schema
 from tutelage.people.store.backup import backup, newest_backup_sentence
-from tutelage.people.store.engine import Clock, Connection, Store, connect
+from tutelage.people.store.engine import Clock, Connection, Store, connect, explained
 
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
 _OLDEST_SQLITE = (3, 35)
-_OPENING_LOCK = 7_489_123
 
 
 def open_store(url: str | Path, *, create: bool = True, clock: Clock = time.time) -> Store:
@@ -91,7 +90,7 @@ def _check_file(store: Store, path: Path) -> None:
             found = connection.exec_driver_sql("PRAGMA quick_check(3)").scalars().all()
     except sa.exc.DatabaseError as error:
         if "locked" in str(error.orig):
-            raise
+            raise explained(error, store.address) from error
         found = [str(error.orig)]
     if found != ["ok"]:
         raise TutelageError(f"{path} is damaged ({'; '.join(found)}). {newest_backup_sentence(path)}")
@@ -103,8 +102,7 @@ def _bring_up_to_date(store: Store, create: bool) -> None:
         backup(store, f"v{version}")
     if version == schema.VERSION:
         return
-    with store.write() as connection:
-        _wait_for_other_openers(connection)
+    with store.write(alone=True) as connection:
         version = _version_within(store, connection)
         if version is None:
             if not create:
@@ -144,12 +142,6 @@ def _version_within(store: Store, connection: Connection) -> int | None:
             f"program knows {schema.VERSION}); upgrade Tutelage. Nothing was changed."
         )
     return version
-
-
-def _wait_for_other_openers(connection: Connection) -> None:
-    """Two programs may open a new database at once. SQLite has let only one of them begin to write."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_OPENING_LOCK)))
 
 
 def _stamp(connection: Connection, version: int, now: int) -> None:

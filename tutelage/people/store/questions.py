@@ -8,7 +8,6 @@ import sqlalchemy as sa
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store
 from tutelage.people.store.items import messages_from_text
 
 
@@ -91,74 +90,3 @@ def response_lengths(connection: sa.Connection, item_id: int) -> tuple[int, ...]
 def response_texts(connection: sa.Connection, item_id: int) -> tuple[str, ...]:
     """The texts of an item's responses in canonical order."""
     return tuple(connection.scalars(_TEXTS, {"item": item_id}))
-
-
-@dataclass(frozen=True)
-class Question:
-    """An item with everything known about it, for owners and exports: never for a rater's page."""
-
-    item: str
-    prompt: str
-    messages: Messages
-    split: str
-    responses: tuple[str, ...]
-    texts: tuple[str, ...]
-    samplers: tuple[str, ...]
-    origin: str
-    round: int
-    pool: str
-    gold: str | None
-    explanation: str
-    target: int
-    answered: int
-    skipped: int
-    excluded: str | None
-
-
-def list_questions(store: Store, study_id: int) -> tuple[Question, ...]:
-    """All items of a study in the order they were added."""
-    items, prompts = schema.item, schema.prompt
-    query = (
-        sa.select(items, prompts.c.key.label("prompt_key"), prompts.c.messages, prompts.c.split)
-        .join(prompts, prompts.c.id == items.c.prompt_id)
-        .where(items.c.study_id == study_id)
-        .order_by(items.c.id)
-    )
-    with store.read() as connection:
-        parts = _responses(connection, study_id)
-        return tuple(_question(row, parts[row["id"]]) for row in connection.execute(query).mappings())
-
-
-def _responses(connection: sa.Connection, study_id: int) -> dict[int, list[sa.Row]]:
-    links, responses = schema.item_response, schema.response
-    query = (
-        sa.select(links.c.item_id, responses.c.key, responses.c.text, responses.c.sampler)
-        .join(responses, responses.c.id == links.c.response_id)
-        .where(responses.c.study_id == study_id)
-        .order_by(links.c.item_id, links.c.position)
-    )
-    parts: dict[int, list[sa.Row]] = {}
-    for row in connection.execute(query):
-        parts.setdefault(row.item_id, []).append(row)
-    return parts
-
-
-def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
-    return Question(
-        item=row["key"],
-        prompt=row["prompt_key"],
-        messages=messages_from_text(row["messages"]),
-        split=row["split"],
-        responses=tuple(part.key for part in parts),
-        texts=tuple(part.text for part in parts),
-        samplers=tuple(part.sampler for part in parts),
-        origin=row["origin"],
-        round=row["round"],
-        pool=row["pool"],
-        gold=row["gold"],
-        explanation=row["explanation"] or "",
-        target=row["target"],
-        answered=row["answered"],
-        skipped=row["skipped"],
-        excluded=row["excluded"],
-    )

@@ -16,6 +16,9 @@ Role: TypeAlias = Literal["rater", "owner"]
 RaterState: TypeAlias = Literal["training", "active", "paused"]
 
 
+LONGEST_NAME = 80
+
+
 @dataclass(frozen=True)
 class Tallies:
     """Counts over a rater's latest answers. `left_chosen` and `right_chosen` are by display, `longer_chosen` and
@@ -82,23 +85,41 @@ def add_rater(
     Raises:
         TutelageError: the name is empty or taken.
     """
-    now = store.now()
     with store.write() as connection:
-        study = lock(connection, schema.study, study_id)
-        raters = schema.rater
-        taken = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.name == name)
-        if not name.strip() or connection.scalar(taken) is not None:
-            raise TutelageError(
-                f"A rater of '{study['name']}' cannot be named '{name}': the name is empty or taken."
-            )
-        row = {
-            "study_id": study_id, "name": name, "kind": kind, "role": role, "quota": quota, "created": now,
-            "state": "training" if training else "active",
-            "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
-        }  # fmt: skip
-        rater_id = inserted(connection, raters, row)
-        record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
-        return lock_rater(connection, rater_id)
+        return insert_rater(
+            connection, study_id, name, now=store.now(), kind=kind, role=role, quota=quota, training=training,
+            detail=detail, actor=actor,
+        )  # fmt: skip
+
+
+def insert_rater(
+    connection: sa.Connection,
+    study_id: int,
+    name: str,
+    *,
+    now: int,
+    kind: RaterKind = "human",
+    role: Role = "rater",
+    quota: int | None = None,
+    training: bool = False,
+    detail: Mapping[str, object] | None = None,
+    actor: str = "owner",
+) -> Rater:
+    """`add_rater` within a transaction."""
+    study, raters = lock(connection, schema.study, study_id), schema.rater
+    taken = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.name == name)
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise TutelageError(f"A rater's name has 1 to {LONGEST_NAME} printable characters; {name!r} has not.")
+    if connection.scalar(taken) is not None:
+        raise TutelageError(f"'{study['name']}' already has a rater named '{name}'; choose another name.")
+    row = {
+        "study_id": study_id, "name": name, "kind": kind, "role": role, "quota": quota, "created": now,
+        "state": "training" if training else "active",
+        "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
+    }  # fmt: skip
+    rater_id = inserted(connection, raters, row)
+    record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
+    return load_rater(connection, rater_id)
 
 
 def get_rater(store: Store, rater_id: int) -> Rater:
@@ -125,6 +146,16 @@ def touch_rater(connection: sa.Connection, rater_id: int, now: int) -> None:
 def count_asked(connection: sa.Connection, rater: Rater, now: int) -> None:
     """The rater was given one more question."""
     connection.execute(_UPDATE, {"rater": rater.id, "seen": now, "asked": rater.asked + 1})
+
+
+def finish_training(
+    connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object
+) -> None:
+    """On to the real questions, or to a pause until an owner decides."""
+    state = "active" if passed else "paused"
+    connection.execute(_UPDATE, {"rater": rater.id, "state": state})
+    action = "training_passed" if passed else "training_failed"
+    record_event(connection, rater.study_id, now, rater.name, action, rater.name, **detail)
 
 
 def add_tallies(connection: sa.Connection, rater: Rater, change: Mapping[str, int]) -> None:

@@ -4,8 +4,9 @@ Times are milliseconds since the epoch, JSON is text (it is never searched), sta
 internal; `key` and `name` columns hold the identifiers that files and people use.
 
 Three things are kept beside what they could be computed from, always in the transaction that changes them: an item's
-`answered`, `leased`, `skipped` (and `room`, `started`, which follow from them), a rater's tallies, and a judgement's
-`latest`.
+`answered`, `leased`, `skipped` and votes by verdict (and `room`, `started`, which follow from them), a rater's tallies,
+and a judgement's `latest`. An assignment is `counted` among an item's unless it is extra, a model judge's, or its rater
+or judgement is excluded.
 """
 
 from sqlalchemy import (
@@ -122,6 +123,8 @@ response = Table(
     sqlite_autoincrement=True,
 )
 
+VERDICTS = ("a_votes", "b_votes", "ties", "both_bad")
+
 item = Table(
     "item",
     metadata,
@@ -145,6 +148,7 @@ item = Table(
     _count("answered"),
     _count("leased"),
     _count("skipped"),
+    *(_count(name) for name in VERDICTS),
     Column("room", Integer, nullable=False),
     _count("started"),
     Column("touched", BigInteger, nullable=False),
@@ -245,7 +249,8 @@ assignment = Table(
     Column("repeat", Integer, nullable=False),
     Column("chosen_by", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("extra", Integer, nullable=False, server_default="0"),
+    Column("extra", Integer, nullable=False),
+    Column("counted", Integer, nullable=False),
     Column("version_id", _Key, ForeignKey("study_version.id"), nullable=False),
     Column("order", Text, nullable=False),
     Column("lease_ends", BigInteger, nullable=False),
@@ -259,6 +264,7 @@ LEASED = assignment.c.state == literal_column("'leased'")
 _partial("assignment_leased", LEASED, assignment.c.study_id, assignment.c.lease_ends)
 _partial("assignment_held", LEASED, assignment.c.rater_id)
 Index("assignment_of_rater", assignment.c.rater_id, assignment.c.state, assignment.c.closed)
+Index("assignment_by_item", assignment.c.rater_id, assignment.c.item_id)
 
 judgement = Table(
     "judgement",

@@ -111,6 +111,20 @@ def is_new_to(connection: Connection, item_id: int, rater_id: int) -> bool:
     return connection.scalar(_NEW_TO, {"item": item_id, "rater": rater_id}) is not None
 
 
+def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
+    """The first item, with or without room, after those this model judge has been asked."""
+    mine = _given.c.rater_id == rater_id
+    lost = sa.select(_given.c.item_id).where(mine, _given.c.state.in_(("expired", "released"))).limit(1)
+    again = connection.scalar(lost)
+    if again is not None:
+        return again
+    last = connection.scalar(sa.select(sa.func.max(_given.c.item_id)).where(mine)) or 0
+    asked = sa.and_(_items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None))
+    return connection.scalar(
+        sa.select(_items.c.id).where(asked, _items.c.id > last).order_by(_items.c.id).limit(1)
+    )
+
+
 def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, start: int) -> int | None:
     """An item of the pool `gold` or `training` that is new to the rater: in shuffled order from `start` on, and round
     the end."""

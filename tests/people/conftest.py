@@ -1,0 +1,64 @@
+"""The same tests on SQLite and, where its programs are installed, on PostgreSQL."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from .cluster import cluster, programs
+from .worlds import Clock
+from tutelage.people import Store, open_store
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The socket folder of a PostgreSQL cluster."""
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL's initdb and postgres are not installed here")
+    with cluster(found) as folder:
+        yield folder
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a database that does not exist yet (SQLite) or is empty (PostgreSQL)."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "study.sqlite")
+        return
+    yield fresh_database(request.getfixturevalue("postgres"))
+
+
+def fresh_database(folder: str) -> str:
+    name = f"study_{next(_numbers)}"
+    admin = sa.create_engine(
+        f"postgresql+psycopg://tutelage@/postgres?host={folder}", isolation_level="AUTOCOMMIT"
+    )
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    admin.dispose()
+    return f"postgresql://tutelage@/{name}?host={folder}"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(url: str, clock: Clock) -> Iterator[Store]:
+    opened = open_store(url, clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lite(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    """SQLite only, for what is peculiar to files."""
+    opened = open_store(tmp_path / "study.sqlite", clock=clock)
+    yield opened
+    opened.close()

@@ -1,0 +1,89 @@
+"""Small studies to test with."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tutelage.data.records import Comparison, Completion, Prompt, user
+from tutelage.people import (
+    Answer,
+    Assignment,
+    Item,
+    Plan,
+    Store,
+    Study,
+    add_items,
+    add_rater,
+    create_study,
+    next_assignment,
+    submit,
+)
+
+QUIET = Plan(overlap=2, gold_rate=0.0, repeat_rate=0.0)
+"""No golds and no repeats: every question is a production item."""
+SECRET = "5a" * 32
+
+
+class Clock:
+    """A clock that moves a little with every look, and as far as it is told to."""
+
+    def __init__(self, seconds: float = 1_700_000_000.0) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        self.seconds += 0.001
+        return self.seconds
+
+
+def records(count: int, start: int = 0) -> tuple[list[Prompt], list[Completion], list[Comparison]]:
+    """`count` pairs; the text of response b of pair 7 is "good 7", that of a is "bad 7, and longer"."""
+    numbers = range(start, start + count)
+    prompts = [Prompt(f"p{n}", user(f"Question {n}?")) for n in numbers]
+    completions = [Completion(f"p{n}a", f"p{n}", f"bad {n}, and longer", "old-model") for n in numbers]
+    completions += [Completion(f"p{n}b", f"p{n}", f"good {n}", "new-model") for n in numbers]
+    return prompts, completions, [Comparison(f"c{n}", f"p{n}", f"p{n}a", f"p{n}b") for n in numbers]
+
+
+def study_of(store: Store, pairs: int, plan: Plan = QUIET, name: str = "tutoring") -> Study:
+    """A study with so many pairs."""
+    study = create_study(store, name, plan=plan, secret=SECRET)
+    add_items(store, study.id, *records(pairs))
+    return study
+
+
+def raters_of(store: Store, study: Study, count: int) -> list[int]:
+    """So many raters; their numbers."""
+    return [add_rater(store, study.id, f"rater {n}").id for n in range(count)]
+
+
+def asked(store: Store, rater_id: int) -> Assignment:
+    """The next question, which must exist."""
+    question = next_assignment(store, rater_id)
+    assert question is not None
+    return question
+
+
+def better(question: Assignment, strength: int = 2) -> Answer:
+    """What someone answers who knows the good response."""
+    return Answer("left" if question.left.startswith("good") else "right", strength)
+
+
+def work(
+    store: Store, raters: Sequence[int], answer: Callable[[Assignment], Answer] = better
+) -> list[Assignment]:
+    """Let the raters take turns until nobody is asked anything more; the questions in the order they were asked."""
+    questions: list[Assignment] = []
+    busy = list(raters)
+    while busy:
+        for rater_id in tuple(busy):
+            question = next_assignment(store, rater_id)
+            if question is None:
+                busy.remove(rater_id)
+                continue
+            submit(store, question.id, answer(question))
+            questions.append(question)
+    return questions
+
+
+def item_rows(pairs: int, **changes: object) -> list[Item]:
+    """The pairs of `records` as items, changed."""
+    return [dataclasses.replace(Item.of(c), **changes) for c in records(pairs)[2]]  # type: ignore[arg-type]

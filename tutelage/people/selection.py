@@ -1,0 +1,80 @@
+"""Which votes count, and what becomes of each: every judgement has exactly one fate, so that the sums come out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tutelage.errors import TutelageError
+from tutelage.people.store.votes import Vote
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What makes preferences of votes.
+
+    kinds: the kinds of rater whose votes count; model judges (`llm`) only if they are named.
+    versions: the versions of the question whose votes count; None takes all, if there is only one.
+    ties: `drop` pairs that most raters found equal, or `keep` them with p_chosen = 0.5.
+    min_votes: votes for a side that a pair needs.
+    use_strength: let a vote count by what its strength proved worth.
+    weights: weight rows by mean strength (1 on average) instead of equally.
+    margins: ask for a margin of the mean strength (0 to 3 nats).
+    """
+
+    kinds: tuple[str, ...] = ("human", "simulated")
+    versions: tuple[int, ...] | None = None
+    ties: Literal["drop", "keep"] = "drop"
+    min_votes: int = 1
+    use_strength: bool = True
+    weights: bool = False
+    margins: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ties not in ("drop", "keep"):
+            raise TutelageError(
+                f"ties is '{self.ties}'; they are dropped (drop) or kept with p_chosen = 0.5 (keep)."
+            )
+        unknown = set(self.kinds) - {"human", "llm", "simulated"}
+        if unknown or not self.kinds:
+            raise TutelageError(f"kinds is {self.kinds}; raters are human, llm or simulated.")
+        if self.min_votes < 1:
+            raise TutelageError(f"min_votes is {self.min_votes}; a pair needs at least one vote for a side.")
+
+
+FATES = (
+    "used", "outvoted", "tied", "both_bad", "too_few", "identical", "adjudication", "gold", "training", "repeat",
+    "skipped", "excluded", "other_kind", "other_version", "superseded",
+)  # fmt: skip
+"""used: in a preference. outvoted: a tie or both-bad beside a decided pair. tied, both_bad: what most found of the
+pair. too_few: fewer votes than asked for. identical: the responses are the same text. The others are told by the
+vote alone."""
+
+
+def fate(vote: Vote, selection: Selection) -> str:
+    """What becomes of a vote before its pair is looked at; `counts` if that depends on the pair."""
+    told = (
+        ("superseded", not vote.latest),
+        ("excluded", vote.excluded is not None),
+        ("other_kind", vote.rater_kind not in selection.kinds),
+        ("training", vote.pool == "training"),
+        ("other_version", selection.versions is not None and vote.version not in selection.versions),
+        ("skipped", vote.verdict == "skip"),
+        ("repeat", vote.repeat),
+        ("adjudication", vote.chosen_by == "owner"),
+        ("gold", vote.pool == "gold"),
+    )
+    return next((name for name, applies in told if applies), "counts")
+
+
+def refuse_mixed_versions(votes: Sequence[Vote], selection: Selection) -> None:
+    """Votes on different questions are never mixed silently.
+
+    Raises:
+        TutelageError: the votes that count were made under several versions and the selection names none.
+    """
+    versions = sorted({vote.version for vote in votes})
+    if selection.versions is None and len(versions) > 1:
+        raise TutelageError(
+            f"The votes were made under versions {', '.join(map(str, versions))} of the question; say which of them "
+            "count, or name them all to mix them."
+        )

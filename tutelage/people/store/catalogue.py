@@ -1,0 +1,109 @@
+"""Items with everything known about them, for owners and exports: never for a rater's page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.data.records import Completion, Messages, Prompt
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.items import Item, messages_from_text
+
+_items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
+
+
+@dataclass(frozen=True)
+class Question:
+    """An item as it stands. `counts` are the votes that count at present, by verdict (a, b, tie, both_bad); `answered`
+    is their sum, `skipped` how often it could not be judged."""
+
+    item: Item
+    prompt: Prompt
+    completions: tuple[Completion, ...]
+    target: int
+    answered: int
+    leased: int
+    skipped: int
+    counts: Mapping[str, int]
+    excluded: str | None
+
+    @property
+    def key(self) -> str:
+        return self.item.key
+
+    @property
+    def messages(self) -> Messages:
+        return self.prompt.messages
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(completion.text for completion in self.completions)
+
+
+def list_questions(
+    store: Store,
+    study_id: int,
+    *,
+    keys: Sequence[str] | None = None,
+    disagreed: bool = False,
+    limit: int | None = None,
+    offset: int = 0,
+) -> tuple[Question, ...]:
+    """Items in the order they were added, or those that raters disagree about most first (the greatest minority)."""
+    query = (
+        sa.select(_items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split)
+        .join(_prompts, _prompts.c.id == _items.c.prompt_id)
+        .where(_items.c.study_id == study_id)
+    )
+    if keys is not None:
+        query = query.where(_items.c.key.in_(keys))
+    if disagreed:
+        minority = sa.case((_items.c.a_votes < _items.c.b_votes, _items.c.a_votes), else_=_items.c.b_votes)
+        query = query.where(_items.c.a_votes > 0, _items.c.b_votes > 0).order_by(minority.desc())
+    query = query.order_by(_items.c.id).limit(limit).offset(offset)
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+        few = [row["id"] for row in rows] if len(rows) <= 500 else None
+        parts = _parts(connection, study_id, few)
+    return tuple(_question(row, parts[row["id"]]) for row in rows)
+
+
+def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None) -> dict[int, list[sa.Row]]:
+    """The responses of these items, or of all, in canonical order."""
+    query = (
+        sa.select(_links.c.item_id, _responses.c.key, _responses.c.text, _responses.c.sampler)
+        .add_columns(_responses.c.sampling, _responses.c.finished)
+        .join(_responses, _responses.c.id == _links.c.response_id)
+        .where(_responses.c.study_id == study_id)
+        .order_by(_links.c.item_id, _links.c.position)
+    )
+    if item_ids is not None:
+        query = query.where(_links.c.item_id.in_(item_ids))
+    parts: dict[int, list[sa.Row]] = {}
+    for row in connection.execute(query):
+        parts.setdefault(row.item_id, []).append(row)
+    return parts
+
+
+def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
+    prompt = Prompt(row["prompt_key"], messages_from_text(row["messages"]), row["split"])
+    completions = tuple(
+        Completion(part.key, prompt.id, part.text, part.sampler, part.sampling, bool(part.finished))
+        for part in parts
+    )
+    item = Item(
+        key=row["key"],
+        prompt=prompt.id,
+        responses=tuple(completion.id for completion in completions),
+        origin=row["origin"],
+        round=row["round"],
+        pool=row["pool"],
+        gold=row["gold"],
+        explanation=row["explanation"] or "",
+        overlap=row["overlap"],
+        priority=row["priority"],
+    )
+    counts = {"a": row["a_votes"], "b": row["b_votes"], "tie": row["ties"], "both_bad": row["both_bad"]}
+    target, answered, leased, skipped = (row[name] for name in ("target", "answered", "leased", "skipped"))
+    return Question(item, prompt, completions, target, answered, leased, skipped, counts, row["excluded"])

@@ -1,0 +1,141 @@
+"""Leaving raters, items and judgements out of account, and taking them back in.
+
+An exclusion is a reason on top: what was said stays. An excluded rater is asked nothing more, and the places of
+excluded votes become free again, so that the items still reach their overlap. Every exclusion and every return is an
+event, so that what was excluded at any earlier moment can be told.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store, record_event
+from tutelage.people.store.studies import room_left
+
+Scope: TypeAlias = Literal["rater", "item", "judgement"]
+
+_items, _given, _said, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
+_TABLES = {"rater": _raters, "item": _items, "judgement": _said}
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """What is excluded at one moment, with the reasons: raters and items by name and key, judgements by number."""
+
+    rater: dict[str, str]
+    item: dict[str, str]
+    judgement: dict[str, str]
+
+
+def exclude(
+    store: Store, study_id: int, scope: Scope, name: str, reason: str, *, actor: str = "owner"
+) -> None:
+    """Leave a rater (by name), an item (by key) or a judgement (by number) out of account.
+
+    Raises:
+        TutelageError: no such thing in the study, or no reason.
+    """
+    if not reason.strip():
+        raise TutelageError(f"Excluding the {scope} '{name}' needs a reason.")
+    _set(store, study_id, scope, name, reason, actor)
+
+
+def include(store: Store, study_id: int, scope: Scope, name: str, *, actor: str = "owner") -> None:
+    """Take an excluded rater, item or judgement back into account. Raises TutelageError for one that is not there."""
+    _set(store, study_id, scope, name, None, actor)
+
+
+def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Exclusions:
+    """What was excluded when that event was the last."""
+    events = schema.event
+    query = (
+        sa.select(events.c.action, events.c.subject, events.c.detail)
+        .where(
+            events.c.study_id == study_id,
+            events.c.action.in_(("exclude", "include")),
+            events.c.id <= event_id,
+        )
+        .order_by(events.c.id)
+    )
+    state = Exclusions({}, {}, {})
+    for action, name, detail in connection.execute(query):
+        told = json.loads(detail)
+        reasons: dict[str, str] = getattr(state, told["scope"])
+        reasons.pop(name, None)
+        if action == "exclude":
+            reasons[name] = told["reason"]
+    return state
+
+
+def _set(store: Store, study_id: int, scope: Scope, name: str, reason: str | None, actor: str) -> None:
+    now = store.now()
+    with store.write(alone=True) as connection:
+        target = _find(connection, study_id, scope, name)
+        table = _TABLES[scope]
+        connection.execute(table.update().where(table.c.id == target).values(excluded=reason))
+        concerned = {
+            "rater": _given.c.rater_id == target,
+            "item": _given.c.item_id == target,
+            "judgement": _given.c.id.in_(sa.select(_said.c.assignment_id).where(_said.c.id == target)),
+        }[scope]
+        count_again(connection, concerned, now)
+        if scope == "item":
+            connection.execute(
+                _items.update().where(_items.c.id == target).values(room=room_left(), touched=now)
+            )
+        action = "include" if reason is None else "exclude"
+        record_event(connection, study_id, now, actor, action, name, scope=scope, reason=reason)
+
+
+def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int:
+    table = _TABLES[scope]
+    if scope == "judgement" and not name.isdecimal():
+        raise TutelageError(f"A judgement is excluded by its number, not by '{name}'.")
+    same = {"rater": _raters.c.name == name, "item": _items.c.key == name}
+    match = same[scope] if scope in same else _said.c.id == int(name)
+    found = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
+    if found is None:
+        raise TutelageError(f"There is no {scope} '{name}' in this study.")
+    return found
+
+
+def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: int) -> None:
+    """Decide anew which of the concerned assignments count, and set the counters of their items: what
+    `leases.recount` does for one, for many at once. The caller writes alone."""
+    out_of_account = sa.or_(
+        _given.c.extra == 1,
+        sa.exists().where(
+            _raters.c.id == _given.c.rater_id,
+            sa.or_(_raters.c.excluded.is_not(None), _raters.c.kind == "llm"),
+        ),
+        sa.exists().where(
+            _said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.excluded.is_not(None)
+        ),
+    )
+    counted = sa.case((out_of_account, 0), else_=1)
+    connection.execute(_given.update().where(concerned).values(counted=counted))
+    items = _items.c.id.in_(sa.select(_given.c.item_id).where(concerned))
+    states = {"answered": "done", "leased": "leased", "skipped": "skipped"}
+    verdicts = {"a_votes": "a", "b_votes": "b", "ties": "tie", "both_bad": "both_bad"}
+    values: dict[str, object] = {name: _assignments_in(state) for name, state in states.items()}
+    values |= {name: _votes_for(verdict) for name, verdict in verdicts.items()}
+    values["started"] = sa.case(
+        (sa.exists().where(_given.c.item_id == _items.c.id, _given.c.repeat == 0), 1), else_=0
+    )
+    connection.execute(_items.update().where(items).values(**values))
+    connection.execute(_items.update().where(items).values(room=room_left(), touched=now))
+
+
+def _assignments_in(state: str) -> sa.ScalarSelect[int]:
+    mine = sa.and_(_given.c.item_id == _items.c.id, _given.c.repeat == 0, _given.c.counted == 1)
+    return sa.select(sa.func.count()).where(mine, _given.c.state == state).scalar_subquery()
+
+
+def _votes_for(verdict: str) -> sa.ScalarSelect[int]:
+    mine = sa.and_(_given.c.item_id == _items.c.id, _given.c.repeat == 0, _given.c.counted == 1)
+    said = sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.verdict == verdict)
+    return sa.select(sa.func.count()).select_from(_given.join(_said, said)).where(mine).scalar_subquery()

@@ -1,0 +1,64 @@
+"""Answers that were given, as their raters gave them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.people.answers import Answer
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection
+
+_said, _given, _items = schema.judgement, schema.assignment, schema.item
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """The known answer of a training question beside the one that was given, both canonical."""
+
+    gold: str
+    verdict: str
+    explanation: str
+
+
+def given_answers(
+    connection: Connection, rater_id: int, limit: int
+) -> Iterator[tuple[int, Answer, int, int]]:
+    """Assignment, answer in force, its revision and its time, newest first."""
+    query = (
+        sa.select(_said)
+        .where(_said.c.rater_id == rater_id, _said.c.latest == 1)
+        .order_by(_said.c.id.desc())
+        .limit(limit)
+    )
+    for row in connection.execute(query).mappings().all():
+        yield row["assignment_id"], _answer(row), row["revision"], row["created"]
+
+
+def known_answer(connection: Connection, assignment_id: int) -> KnownAnswer | None:
+    """None unless it is a training question that has been answered."""
+    query = (
+        sa.select(_items.c.gold, _items.c.explanation, _said.c.verdict)
+        .join(_items, _items.c.id == _said.c.item_id)
+        .where(_said.c.assignment_id == assignment_id, _said.c.latest == 1, _items.c.pool == "training")
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else KnownAnswer(row.gold, row.verdict, row.explanation or "")
+
+
+def _answer(row: sa.RowMapping) -> Answer:
+    said = json.loads(row["displayed"])
+    return Answer(
+        said["choice"],
+        said.get("strength", 0),
+        tuple(said.get("ranking", ())),
+        said.get("criteria", {}),
+        tuple(json.loads(row["flags"])),
+        row["reason"],
+        row["active_ms"],
+        row["wall_ms"],
+        row["changes"],
+        row["client"],
+        row["idempotency_key"],
+    )

@@ -1,0 +1,179 @@
+"""Reading judgements back: all of them, as they stand now or stood at a frozen moment."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.data.records import Judgement
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.exclusions import Exclusions, exclusions_until
+
+_said, _items, _raters, _given = schema.judgement, schema.item, schema.rater, schema.assignment
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A moment in the life of a study: the last judgement and the last event before it. What is read at a snapshot is
+    the same for ever, whatever is answered, revised or excluded later."""
+
+    last_judgement: int
+    last_event: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A judgement with everything known about it.
+
+    `sides` is the order of display; `excluded` says why it does not count, if it does not; `chosen_by` why it was
+    asked (an `owner` adjudicates); `latest` whether no later revision replaces it.
+    """
+
+    id: int
+    assignment: int
+    item: str
+    rater: str
+    rater_kind: str
+    pool: str
+    chosen_by: str
+    verdict: str
+    strength: int
+    ranking: tuple[int, ...]
+    criteria: Mapping[str, str]
+    displayed: Mapping[str, object]
+    sides: tuple[int, ...]
+    flags: tuple[str, ...]
+    reason: str
+    revision: int
+    latest: bool
+    repeat: bool
+    extra: bool
+    version: int
+    active_ms: int | None
+    wall_ms: int | None
+    changes: int
+    client: str
+    key: str
+    excluded: str | None
+    created: int
+
+
+def freeze(store: Store, study_id: int) -> Snapshot:
+    """The present moment: every judgement so far is before it, every later one after."""
+    with store.write(alone=True) as connection:
+        return last_moment(connection, study_id)
+
+
+def last_moment(connection: Connection, study_id: int) -> Snapshot:
+    """`freeze` within a transaction that sees no half-written judgement."""
+    events = schema.event
+    judgement = sa.select(sa.func.max(_said.c.id)).where(_said.c.study_id == study_id)
+    event = sa.select(sa.func.max(events.c.id)).where(events.c.study_id == study_id)
+    return Snapshot(connection.scalar(judgement) or 0, connection.scalar(event) or 0)
+
+
+def list_votes(
+    store: Store,
+    study_id: int,
+    *,
+    at: Snapshot | None = None,
+    item: str | None = None,
+    every_revision: bool = False,
+) -> tuple[Vote, ...]:
+    """Judgements in the order they arrived: the latest revision of each answer, or every one; of one item or all."""
+    with store.read() as connection:
+        moment = at or last_moment(connection, study_id)
+        found = iterate_votes(connection, study_id, moment, item=item)
+        return tuple(vote for vote in found if vote.latest or every_revision)
+
+
+def iterate_votes(
+    connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None
+) -> Iterator[Vote]:
+    """Every revision, row by row."""
+    later = _said.alias()
+    superseded = sa.exists().where(
+        later.c.assignment_id == _said.c.assignment_id,
+        later.c.revision == _said.c.revision + 1,
+        later.c.id <= at.last_judgement,
+    )
+    query = (
+        sa.select(_said, _items.c.key, _items.c.pool, _raters.c.name, _raters.c.kind, _given.c.chosen_by)
+        .add_columns(schema.study_version.c.number, superseded.label("superseded"))
+        .join(_items, _items.c.id == _said.c.item_id)
+        .join(_raters, _raters.c.id == _said.c.rater_id)
+        .join(_given, _given.c.id == _said.c.assignment_id)
+        .join(schema.study_version, schema.study_version.c.id == _said.c.version_id)
+        .where(_said.c.study_id == study_id, _said.c.id <= at.last_judgement)
+        .order_by(_said.c.id)
+    )
+    if item is not None:
+        query = query.where(_items.c.key == item)
+    excluded = exclusions_until(connection, study_id, at.last_event)
+    for row in connection.execute(query.execution_options(yield_per=1000)).mappings():
+        yield _vote(row, excluded)
+
+
+def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
+    """The latest answer of every rater to every production pair, as records; excluded ones, repeats, adjudications and
+    rankings are left out."""
+    return tuple(
+        as_record(vote)
+        for vote in list_votes(store, study_id)
+        if vote.pool == "production"
+        and not (vote.excluded or vote.repeat or vote.ranking or vote.chosen_by == "owner")
+    )
+
+
+def as_record(vote: Vote) -> Judgement:
+    """The record that statistics and files use; seconds are of active time where it is known."""
+    milliseconds = vote.active_ms if vote.active_ms is not None else vote.wall_ms or 0
+    return Judgement(
+        id=str(vote.id),
+        comparison_id=vote.item,
+        rater=vote.rater,
+        verdict=vote.verdict,  # type: ignore[arg-type]  # the table allows nothing else
+        strength=vote.strength,
+        left="a" if vote.sides[0] == 0 else "b",
+        seconds=milliseconds / 1000,
+        created=vote.created / 1000,
+    )
+
+
+def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
+    reasons = (
+        excluded.judgement.get(str(row["id"])),
+        excluded.rater.get(row["name"]),
+        excluded.item.get(row["key"]),
+    )
+    return Vote(
+        id=row["id"],
+        assignment=row["assignment_id"],
+        item=row["key"],
+        rater=row["name"],
+        rater_kind=row["kind"],
+        pool=row["pool"],
+        chosen_by=row["chosen_by"],
+        verdict=row["verdict"],
+        strength=row["strength"],
+        ranking=tuple(json.loads(row["ranking"])) if row["ranking"] else (),
+        criteria=json.loads(row["criteria"]),
+        displayed=json.loads(row["displayed"]),
+        sides=tuple(json.loads(row["order"])),
+        flags=tuple(json.loads(row["flags"])),
+        reason=row["reason"],
+        revision=row["revision"],
+        latest=not row["superseded"],
+        repeat=bool(row["repeat"]),
+        extra=bool(row["extra"]),
+        version=row["number"],
+        active_ms=row["active_ms"],
+        wall_ms=row["wall_ms"],
+        changes=row["changes"],
+        client=row["client"],
+        key=row["idempotency_key"],
+        excluded=next((reason for reason in reasons if reason is not None), None),
+        created=row["created"],
+    )
