@@ -1,6 +1,31 @@
-"""What holds for all tests."""
+"""What holds for all tests, and what several folders of them share."""
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 settings.register_profile("shared", deadline=None)  # a machine that others use too may be slow at any moment
 settings.load_profile("shared")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """`tiny_model(family, **changes)`: the folder of a tiny random model (see `tiny.py`), made once. Never write to it."""
+    import tiny
+
+    made: dict[str, str] = {}
+
+    def folder(family: str, **changes: Any) -> str:
+        key = f"{family} {sorted(changes.items())}"
+        if key not in made:
+            made[key] = tiny.save(family, Path(tmp_path_factory.mktemp(family)), **changes)
+        return made[key]
+
+    return folder

@@ -70,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TutelageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(str(stopped) or "interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         if not _reader_is_gone():

@@ -64,11 +64,12 @@ def load_tokenizer(path: str) -> Any:
         raise TutelageError(f"No tokenizer could be loaded from {path!r}: {_first_line(error)}") from error
 
 
-def load_backbone(settings: config.Model, lora: config.Lora | None = None) -> Backbone:
+def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, seed: int = 0) -> Backbone:
     """The model of `settings`, ready to train.
 
     An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which
-    needs the same rank. With `lora` None the model is loaded for inference.
+    needs the same rank; the weights of a new adapter are drawn by `seed`. With `lora` None the model is loaded for
+    inference.
     """
     device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
     tokenizer = load_tokenizer(settings.path)
@@ -77,7 +78,7 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None) -> Ba
     else:
         model = _load_whole(settings.path)
         if lora is not None and lora.rank:
-            model = add_lora(model, lora, task="CAUSAL_LM")
+            model = add_lora(model, lora, task="CAUSAL_LM", seed=seed)
     switch_off_dropout(model)
     weights = torch.float32 if lora is not None else dtype
     return Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype)
@@ -86,9 +87,8 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None) -> Ba
 def _load_whole(path: str) -> PreTrainedModel:
     check_folder(path)
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, output_loading_info=True
-        )
+        loaded: Any = AutoModelForCausalLM
+        model, report = loaded.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except Exception as error:
         raise TutelageError(
             f"{path!r} could not be loaded as a causal language model: {_first_line(error)}"
@@ -121,7 +121,7 @@ def _load_adapter(path: str, lora: config.Lora | None) -> PreTrainedModel | Peft
     base = _load_whole(settings["base_model_name_or_path"])
     model = PeftModel.from_pretrained(base, path, is_trainable=lora is not None and lora.rank > 0)
     if lora is None or not lora.rank:
-        return model.merge_and_unload()
+        return model.merge_and_unload().requires_grad_(True)
     if settings.get("r") != lora.rank:
         raise TutelageError(
             f"{path!r} is a LoRA adapter of rank {settings.get('r')}, but --lora.rank is {lora.rank}. "
@@ -131,30 +131,40 @@ def _load_adapter(path: str, lora: config.Lora | None) -> PreTrainedModel | Peft
 
 
 def add_lora(
-    model: PreTrainedModel, lora: config.Lora, *, task: str, save: list[str] | None = None
+    model: PreTrainedModel, lora: config.Lora, *, task: str, seed: int, save: list[str] | None = None
 ) -> PeftModel:
     """A LoRA adapter (Hu et al. 2021, arXiv 2106.09685) on every linear layer but the head, or on `targets`.
 
-    `save` names modules that are trained and saved whole, such as a reward head.
+    Its weights are drawn by `seed`. `save` names modules that are trained and saved whole, such as a reward head.
     """
     targets: str | list[str] = "all-linear" if lora.targets == "auto" else lora.targets.split(",")
     settings = LoraConfig(
         r=lora.rank,
-        lora_alpha=lora.alpha,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft divides by the rank; any number will do
         lora_dropout=lora.dropout,
         target_modules=targets,
         modules_to_save=save,
         task_type=task,
     )
     try:
-        return get_peft_model(model, settings)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return get_peft_model(model, settings).eval()
     except ValueError as error:
         names = sorted(
             {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
         )
         raise TutelageError(
-            f"--lora.targets {lora.targets!r} matches no layer of this model. Its linear layers are: {', '.join(names)}."
+            f"--lora.targets {lora.targets!r} matches no layer of this model. "
+            f"Its linear layers are: {', '.join(names)}."
         ) from error
+
+
+def adapter_dropout(model: nn.Module, on: bool) -> None:
+    """Switch the dropout before LoRA adapters on or off. The base model is never in training mode."""
+    for name, module in model.named_modules():
+        if "lora_dropout" in name:
+            module.train(on)
 
 
 def switch_off_dropout(model: nn.Module) -> None:
@@ -206,7 +216,7 @@ def head_of(model: nn.Module) -> Head:
 
 def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:
     """Write weights, configuration and tokenizer as transformers (or PEFT) would."""
-    model.save_pretrained(folder)
+    model.save_pretrained(str(folder))
     tokenizer.save_pretrained(folder)
 
 

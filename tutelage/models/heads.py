@@ -132,7 +132,7 @@ def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) ->
         scalar.score.weight.copy_(torch.randn(1, width, generator=generator) / math.sqrt(width + 1))
     if lora.rank:
         scalar.name_or_path = settings.path
-        scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", save=["score"])
+        scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", seed=seed, save=["score"])
     loading.switch_off_dropout(scalar)
     return _checked(ScalarModel(Backbone(scalar.to(whole.device), tokenizer, whole.device, whole.dtype)))
 

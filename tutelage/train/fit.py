@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tutelage.models.backbone import adapter_dropout
 from tutelage.models.rows import by_tokens
 from tutelage.train.learner import Learner, Step, refuse_not_finite, seed_step
 
@@ -27,9 +28,15 @@ Objective = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 
 def fit(
-    learner: Learner, batches: Callable[[int], Splittable], objective: Objective, *, budget: int, seed: int
+    learner: Learner,
+    model: nn.Module,
+    batches: Callable[[int], Splittable],
+    objective: Objective,
+    *,
+    budget: int,
+    seed: int,
 ) -> Iterator[Step]:
-    """Minimise `objective`, one optimiser step per item.
+    """Minimise `objective`, one optimiser step per item. The dropout of adapters in `model` is on only within a step.
 
     `batches(step)` gives the batch of a step (counted from 0) as a function of the step alone, and `budget` bounds
     the padded tokens of one forward pass; it changes the memory needed and nothing else. The step that is yielded
@@ -41,12 +48,14 @@ def fit(
         batch = batches(learner.step)
         lengths = batch.lengths()
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
+        adapter_dropout(model, True)
         for index in by_tokens(lengths, budget):
             loss, metrics = objective(batch.rows(index))
             refuse_not_finite({"loss": loss}, learner.step + 1, _named(index))
             loss.backward()
             for name, value in ({"loss": loss} | metrics).items():
                 totals[name] = totals[name] + value.detach().cpu()
+        adapter_dropout(model, False)
         moved = learner.update()
         learner.step += 1
         rate = int(lengths.sum()) / (time.perf_counter() - started)

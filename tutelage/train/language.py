@@ -61,7 +61,7 @@ def train_language(
     drive(
         run,
         learner,
-        fit(learner, batch, objective, budget=batches.tokens_at_once, seed=settings.seed),
+        fit(learner, policy.model, batch, objective, budget=batches.tokens_at_once, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,

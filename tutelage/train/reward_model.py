@@ -77,6 +77,7 @@ def train_reward_model(
         learner,
         fit(
             learner,
+            model.model,
             lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
             lambda pairs: prefer(model, pairs),
             budget=batches.tokens_at_once,

@@ -68,6 +68,10 @@ class Settings(RunSettings):
             raise TutelageError(
                 "At temperature 0 every sample is the same and nothing can be learnt; use 0.7 or 1."
             )
+        if self.lora.dropout:
+            raise TutelageError(
+                "--lora.dropout would make the policy that learns another than the one that sampled; leave it out."
+            )
         if self.critic == "trunk" and self.critic_from:
             raise TutelageError(
                 "--critic-from names what a critic network begins as, but --critic is trunk. Use --critic network."
@@ -98,7 +102,7 @@ def main(settings: Settings) -> int:
         if run.finished:
             say(settings, f"{settings.out} is finished already.")
             return 0
-        policy = Policy(load_backbone(settings.model, settings.lora))
+        policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         policy.freeze_reference()
         actor = _actor(settings, recipe, policy)
         reward = make_reward(settings.reward, policy, settings.model)

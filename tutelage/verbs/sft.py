@@ -58,7 +58,7 @@ def main(settings: Settings) -> int:
         if run.finished:
             say(settings, f"{settings.out} is finished already.")
             return 0
-        policy = Policy(load_backbone(settings.model, settings.lora))
+        policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         max_length = min(settings.max_length, policy.context or settings.max_length)
         kept, aside = divide(len(loaded.records), settings.held_out, settings.seed)
         records = loaded.records
