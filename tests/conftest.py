@@ -17,7 +17,7 @@ settings.load_profile("shared")
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """`tiny_model(family, **changes)`: the folder of a tiny random model (see `tiny.py`), made once. Never write to it."""
+    """`tiny_model(family, **changes)`: the folder of a tiny random model (see `tiny.py`), made once and only read."""
     import tiny
 
     made: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Tiny random models as folders, one for each family, made in milliseconds: what the tests of training stand on.
 
-The families differ where it matters: learnt and rotary positions, tied and separate heads, grouped keys, sliding windows,
-soft caps, embeddings of another width; and their tokenizers as those of the originals do: with and without a pad token,
-with a pad token that is the end token, with a start token, with a chat template.
+The families differ where it matters: learnt and rotary positions, tied and separate heads, grouped keys, sliding
+windows, soft caps, embeddings of another width. So do their tokenizers: with and without a pad token, with a pad token
+that is the end token, with a start token, with a chat template.
 """
 
 from dataclasses import dataclass

@@ -293,7 +293,7 @@ def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model):
         load_backbone(config.Model(tiny_model("llama"), device="cpu"), config.Lora(rank=2, targets="query"))
 
 
-# The reference ---------------------------------------------------------------------------------------------------------
+# The reference ----------------------------------------------------------------------------------------------
 
 
 def continued_adapter(tiny_model, tmp_path, rank=2):
@@ -354,7 +354,7 @@ def test_a_policy_leaves_the_reference_even_when_something_fails_inside(tiny_mod
     assert policy.model is model
 
 
-# Saving and loading ----------------------------------------------------------------------------------------------------
+# Saving and loading -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)

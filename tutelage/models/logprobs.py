@@ -4,8 +4,8 @@
     H = − Σ_v π(v) log π(v)
 
 The `[N, V]` tensor of a vocabulary of 50,000 words is the largest one in language-model training by far, and
-almost all of it is thrown away. Here it exists one chunk of rows at a time: the forward pass keeps only the
-log-normaliser of each row, and the backward pass rebuilds each chunk from it. Softmax and sums run in float32 whatever the weights' type.
+almost all of it is thrown away. Here it exists one chunk of rows at a time, and the backward pass makes each chunk
+anew; only what fits into one chunk altogether is kept. Softmax and sums run in float32 whatever the weights' type.
 """
 
 from collections.abc import Callable, Iterator
@@ -119,45 +119,47 @@ class _ChunkedScores(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         head = Head(weight, bias, scale, softcap)
         rows = states.shape[0]
-        logp, spread, normaliser = (torch.zeros(rows, device=states.device) for _ in range(3))
-        for part in _chunks(rows, weight.shape[0]):
-            logits = head.logits(states[part]).div_(temperature)
-            normaliser[part] = logits.logsumexp(-1)
-            logp[part] = logits.gather(-1, tokens[part, None]).squeeze(-1) - normaliser[part]
+        logp, spread = torch.zeros(rows, device=states.device), torch.zeros(rows, device=states.device)
+        parts = list(_chunks(rows, weight.shape[0]))
+        kept = None
+        for part in parts:
+            log_probs = _log_probs(head, states[part], temperature)
+            logp[part] = log_probs.gather(-1, tokens[part, None]).squeeze(-1)
             if entropy:
-                probabilities = (logits - normaliser[part, None]).exp_()
                 # p log p is 0 where p is 0, also where a mask put −inf into the logits
-                spread[part] = normaliser[part] - probabilities.mul_(logits).nan_to_num_(0.0).sum(-1)
-        ctx.save_for_backward(states, weight, bias, tokens, normaliser, spread)
+                spread[part] = -log_probs.exp().mul_(log_probs).nan_to_num_(0.0).sum(-1)
+            kept = log_probs if len(parts) == 1 and ctx.needs_input_grad[0] else None
+        ctx.save_for_backward(states, weight, bias, tokens, spread, kept)
         ctx.settings = (scale, softcap, temperature, entropy)
         return logp, spread
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, bias, tokens, normaliser, spread = ctx.saved_tensors
+        states, weight, bias, tokens, spread, kept = ctx.saved_tensors
         scale, softcap, temperature, entropy = ctx.settings
-        to_logp, to_entropy = gradients
         head = Head(weight, bias, scale, softcap)
+        to_logp, to_entropy = gradients
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_states = torch.empty_like(states) if need_states else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
         for part in _chunks(states.shape[0], weight.shape[0]):
-            raw = head.logits(states[part])
-            log_probs = raw.div(temperature).sub_(normaliser[part, None])
+            log_probs = _log_probs(head, states[part], temperature) if kept is None else kept
             slope = log_probs.exp()
             if entropy:
-                tilt = log_probs.add_(spread[part, None]).mul_(to_entropy[part, None])
-                slope.mul_(tilt.add_(to_logp[part, None]).neg_())
+                slope.mul_(
+                    (log_probs + spread[part, None]).mul_(-to_entropy[part, None]).sub_(to_logp[part, None])
+                )
             else:
-                slope.mul_(to_logp[part, None].neg())
+                slope.mul_(-to_logp[part, None])
             slope.scatter_add_(-1, tokens[part, None], to_logp[part, None])
-            slope.mul_(scale / temperature)
+            if scale != temperature:
+                slope.mul_(scale / temperature)
             if softcap is not None:
-                slope.mul_(1 - (raw / softcap) ** 2)
+                slope.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
             slope = slope.to(states.dtype)
             if grad_states is not None:
-                grad_states[part] = slope @ weight.to(states.dtype)
+                torch.matmul(slope, weight.to(states.dtype), out=grad_states[part])
             if grad_weight is not None:
                 grad_weight += slope.T @ states[part]
             if grad_bias is not None:
@@ -168,3 +170,9 @@ class _ChunkedScores(torch.autograd.Function):
             None if grad_bias is None else grad_bias.to(bias.dtype),
             *(None,) * 5,
         )
+
+
+def _log_probs(head: Head, states: Tensor, temperature: float) -> Tensor:
+    """log softmax(logits / T) of some rows. Float[n, V]"""
+    logits = head.logits(states)
+    return (logits if temperature == 1.0 else logits / temperature).log_softmax(-1)
