@@ -430,6 +430,12 @@ def test_an_empty_column_does_not_change_the_format(tmp_path: Path) -> None:
     assert [(item.reason, item.examples) for item in loaded.skipped] == [("output is missing", ("line 10",))]
 
 
+def test_a_blank_column_of_a_table_counts_as_absent(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('prompt,chosen,rejected\n,"Q: Why?\nYes.","Q: Why?\nNo."\n')
+    assert load_preferences(path).records == (Preference(user("Q: Why?"), "Yes.", "No."),)
+
+
 def test_the_description_says_what_was_read_and_what_was_not(tmp_path: Path) -> None:
     path = write(tmp_path, [GOOD, GOOD | {"chosen": "No."}])
     assert load_preferences(path).describe() == (

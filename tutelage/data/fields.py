@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Message, Messages, Role, user
 
+_HALF = re.compile("[\ud800-\udfff]")
+
 
 class Unusable(Exception):
     """This row cannot become a record. The text is the reason, the same for all rows that fail alike."""
@@ -54,13 +56,10 @@ def _encodable(value: str, column: str) -> str:
     return value
 
 
-_HALF = re.compile("[\ud800-\udfff]")
-
-
 def number(
     values: Values, column: str, default: float, low: float = -math.inf, high: float = math.inf
 ) -> float:
-    """A finite number in [low, high]; the default when the column is absent, null or an empty cell."""
+    """A finite number in [low, high]; the default when the column is absent, null or empty."""
     value = values.get(column)
     if value is None or value == "":
         return default

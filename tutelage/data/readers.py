@@ -151,9 +151,10 @@ def _header(path: Path, cells: list[str]) -> list[str]:
 
 
 def _csv_row(where: str, header: list[str], cells: list[str]) -> Row | Broken:
+    """An empty cell is no value: csv cannot tell the two apart."""
     if len(cells) != len(header):
         return Broken(where, f"{len(cells)} cells instead of {len(header)}")
-    return Row(where, dict(zip(header, cells, strict=True)))
+    return Row(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
 
 
 def _read_parquet(path: Path, content: bytes) -> Iterator[Row]:

@@ -50,14 +50,14 @@ def recognise(
     enough = min(max(counts), (len(table.rows) + 1) // 2)
     if enough:
         return next(form for form, count in zip(formats, counts, strict=True) if count >= enough)
-    looks_like = "".join(
+    kin = (
         f" It looks like {kind} ({form.name})."
         for kind, forms in others.items()
         for form in forms
-        if kind != what and any(form.matches(row.values) for row in table.rows)
+        if any(form.matches(row.values) for row in table.rows)
     )
     understood = " · ".join(dict.fromkeys(form.name for form in formats))
     raise TutelageError(
-        f"{table.source} has the columns {', '.join(table.columns)}, from which no {what} can be read.{looks_like} "
+        f"{table.source} has the columns {', '.join(table.columns)}, from which no {what} can be read.{next(kin, '')} "
         f"Understood as {what}: {understood}."
     )

@@ -17,9 +17,8 @@ def is_transcript(value: object) -> bool:
     """Whether the text begins with a person's turn and marks an assistant's after it."""
     if not isinstance(value, str):
         return False
-    speakers = _MARK.findall(value)
     opening = _MARK.match(value.lstrip())
-    return opening is not None and opening[1] != "Assistant" and "Assistant" in speakers
+    return opening is not None and opening[1] != "Assistant" and "\n\nAssistant:" in value
 
 
 def parse_transcript(value: str) -> Messages:
