@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer in buffers [B, heads, room, width], of which the first `length` positions are filled."""
+    """Keys and values of one layer in buffers [B, heads, room, width]; the first `length` positions are filled."""
 
     def __init__(self, room: int) -> None:
         super().__init__()

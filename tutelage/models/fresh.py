@@ -1,5 +1,6 @@
 """A language model made from nothing: a byte-level BPE learnt from the text and a small Llama with random weights."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
 
 
 def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalLM:
-    """A Llama of the given shape, input and output embeddings tied, weights drawn from N(0, 0.02²) by `seed`."""
+    """A Llama of the given shape with tied embeddings; weights ~ N(0, 2/(5d)) by `seed` (Nguyen & Salazar 2019).
+
+    The usual 0.02 is made for models a hundred times wider: at d = 128 it learns half as fast.
+    """
     settings = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden,
@@ -46,6 +50,7 @@ def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalL
         num_key_value_heads=shape.heads,
         max_position_embeddings=shape.context,
         tie_word_embeddings=True,
+        initializer_range=math.sqrt(2 / (5 * shape.hidden)),
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

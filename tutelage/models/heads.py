@@ -28,7 +28,7 @@ CANNED_INPUTS, CANNED_LENGTH = 8, 12
 
 
 class ScalarModel:
-    """A transformer with a linear map to one number: `scores` reads it at the last token, `values` before every token."""
+    """A transformer with a linear map to one number, read at the last token (`scores`) or before every one (`values`)."""
 
     def __init__(self, loaded: Backbone) -> None:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
@@ -193,7 +193,8 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
     if not torch.allclose(saved, now, rtol=tolerance, atol=tolerance):
         raise TutelageError(
             f"{str(folder)!r} does not score its canned inputs as it did when it was saved "
-            f"(largest difference {float((saved - now).abs().max()):.3g}): its weights or its head were changed or lost."
+            f"(largest difference {float((saved - now).abs().max()):.3g}): its weights "
+            "or its head were changed or lost."
         )
 
 

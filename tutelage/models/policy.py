@@ -27,7 +27,8 @@ class Policy:
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        self.model, self.tokenizer = backbone.model, backbone.tokenizer
+        self.model: Any = backbone.model
+        self.tokenizer = backbone.tokenizer
         self.device, self.dtype = backbone.device, backbone.dtype
         self.end_ids = end_token_ids(self.tokenizer, getattr(inner(self.model), "generation_config", None))
         self.head = head_of(self.model)
@@ -139,7 +140,7 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
         if isinstance(self.model, PeftModel):
-            self.model.save_pretrained(folder, selected_adapters=["default"])
+            self.model.save_pretrained(str(folder), selected_adapters=["default"])
             self.tokenizer.save_pretrained(folder)
         else:
             save_model(self.model, self.tokenizer, folder)

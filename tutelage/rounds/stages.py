@@ -19,8 +19,8 @@ ROUND = "round.json"
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a round. It writes into the folder of its name, `settings` (dataclasses) decide what it does, and `run`
-    does it, or goes on with it when it was interrupted."""
+    """One part of a round, written into the folder of its name. `settings` (dataclasses) decide what it does;
+    `run` does it, or goes on with it when it was interrupted."""
 
     name: str
     title: str
@@ -87,8 +87,8 @@ def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
 def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
     if known is not None and known["fingerprint"] != fingerprint:
         raise TutelageError(
-            f"The folder {folder} holds a round whose stage {stage.name!r} was made with other settings. Choose another "
-            "--out, or delete the folder."
+            f"The folder {folder} holds a round whose stage {stage.name!r} was made with other settings. "
+            "Choose another --out, or delete the folder."
         )
     if known is None and (folder / stage.name).exists():
         shutil.rmtree(folder / stage.name)  # left by a session that was ended before it could write the round

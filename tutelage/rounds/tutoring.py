@@ -18,6 +18,7 @@ from tutelage.simulate import World, calibrated_tau, ceiling, gold, panel
 from tutelage.verbs import evaluate, improve, pretrain, reward, sample, sft
 
 GOLD = "tutelage.simulate:gold"
+STUDY = "demo"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +119,10 @@ class Tutoring:
             data=self._data("corpus.jsonl.gz"),
             shape=self.scale.shape,
             epochs=self.scale.pretrain_epochs,
-            batch_size=16,
-            max_length=self.scale.shape.context,
-            optimiser=config.Optimiser(
-                lr=4e-3, betas=(0.9, 0.95), weight_decay=0.1, warmup=0.05, schedule="cosine"
-            ),
+            batch_size=6,
+            max_length=160,
+            optimiser=config.Optimiser(lr=3e-3, betas=(0.9, 0.95), weight_decay=0.01, warmup=0.03),
+            evaluate_every=200,
         )
 
     def _sft(self) -> sft.Settings:
@@ -193,7 +193,7 @@ class Tutoring:
             quiet=True,
         )
 
-    # What they need beside ---------------------------------------------------------------------------------------------
+    # What they need beside -------------------------------------------------------------------------------------
 
     def _with_data(self, verb: Any, settings: pretrain.Settings) -> None:
         """Write what the world yields, then run the first stage."""
@@ -221,6 +221,7 @@ class Tutoring:
             list_studies,
             list_votes,
             open_store,
+            open_study,
             preferences,
         )
         from tutelage.people.aggregate import aggregate
@@ -236,9 +237,8 @@ class Tutoring:
         deltas = _gold_differences(prompts, completions, comparisons)
         tau = calibrated_tau(list(deltas.values()))
         store = open_store(str(out / "study.sqlite"))
-        studies = list_studies(store)
         plan = Plan(overlap=settings.overlap, gold_rate=0.0, repeat_rate=0.0)
-        study = studies[0] if studies else create_study(store, "demo", plan=plan)
+        study = open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)
         add_items(store, study.id, prompts, completions, comparisons)
         judge(
             store,
@@ -256,7 +256,7 @@ class Tutoring:
         kept, aside = split_by_prompt(records, 0.2, self.seed)
         write_jsonl(out / "preferences.jsonl", map(to_row, kept))
         tested = {preference.messages for preference in aside}
-        questions = {question.item: question for question in list_questions(store, study.id)}
+        questions = {question.item.key: question for question in list_questions(store, study.id)}
         good = {rater["name"] for rater in summary["raters"] if not rater["flags"]}
         test = [v for v in votes if v.rater in good and questions[v.item].messages in tested]
         write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, questions)))
@@ -285,7 +285,7 @@ def _records(kind: type[Any], path: Path) -> list[Any]:
 def _gold_differences(
     prompts: list[Prompt], completions: list[Completion], comparisons: list[Comparison]
 ) -> dict[str, float]:
-    """gold(a) − gold(b) of every comparison, by its id: known to the raters and to the evaluation, and to nobody else."""
+    """gold(a) − gold(b) of every comparison, by its id: known to raters and evaluation, and to nobody else."""
     questions = {prompt.id: prompt.messages[-1].content for prompt in prompts}
     texts = {completion.id: completion for completion in completions}
     ids = list(texts)

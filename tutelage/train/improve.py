@@ -26,7 +26,7 @@ from tutelage.train.updates import Update, gradient_steps
 
 @dataclass
 class Progress:
-    """What an on-policy run remembers beside weights and optimiser: the recipe's state (coefficients, running means)."""
+    """What an on-policy run remembers beside weights and optimiser: the recipe's coefficients and running means."""
 
     state: RecipeState
 

@@ -21,7 +21,7 @@ from tutelage.train.run import Run
 
 @dataclass(frozen=True)
 class LanguageJob:
-    """The rows to learn and those to judge by; `epochs` passes, a look at the held-out rows every `look_every` steps."""
+    """The rows to learn and those to judge by; `epochs` passes, a look at the latter every `look_every` steps."""
 
     train: Sequence[Encoded]
     held_out: Sequence[Encoded]

@@ -50,6 +50,7 @@ class Learner:
             lr=settings.lr,
             betas=settings.betas,
             eps=settings.eps,
+            fused=True,
         )
 
     def _by_decay(

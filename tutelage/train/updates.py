@@ -1,4 +1,4 @@
-"""How a prepared batch moves the weights: epochs of clipped gradient steps, with every sum taken over the whole batch."""
+"""How a prepared batch moves the weights: epochs of gradient steps, with every sum taken over the whole batch."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -56,9 +56,9 @@ def gradient_steps(
 
     With `warming` only the critic moves. Stops early when KL(old‖π) passes the recipe's limit.
 
-    Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy (nats per token),
-    clip_fraction (share of tokens whose gradient the surrogate cut), kl/old (KL(old‖π) per token, k3), ratio/max
-    (largest factor between π and π_old on a token, either way), grad_norm; updates counts the optimiser steps taken.
+    Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy/full (nats per
+    token, where the objective has an entropy bonus), clip_fraction (share of tokens whose gradient the
+    surrogate cut), kl/old (KL(old‖π) per token, k3), ratio/max (largest factor between π and π_old on a token, either way), grad_norm; updates counts the optimiser steps taken.
     """
     assert isinstance(recipe.update, GradientSteps)
     means: defaultdict[str, list[float]] = defaultdict(list)
@@ -137,5 +137,5 @@ def _token_sums(recipe: Recipe, part: Batch, logp: Tensor, entropy: Tensor | Non
     if clipped is not None:
         shares["clip_fraction"] = clipped(logp, part.logp, part.advantage, part.mask).float().sum()
     if entropy is not None:
-        shares["entropy"] = (entropy * part.mask).sum()
+        shares["entropy/full"] = (entropy * part.mask).sum()
     return shares

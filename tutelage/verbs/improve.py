@@ -49,7 +49,7 @@ class Settings(RunSettings):
     critic_lr: float = 0.0
     """Learning rate of the critic; 0 takes the policy's."""
     ptx: str = ""
-    """Demonstrations or text whose likelihood is kept up beside the objective (PPO-ptx); needs --set ptx=COEFFICIENT."""
+    """Demonstrations or text whose likelihood is kept up beside the objective (PPO-ptx); needs --set ptx=WEIGHT."""
     tokens_at_once: int = 8192
     """Padded tokens of one forward pass. Smaller needs less memory and gives the same result."""
     watch: tuple[str, ...] = ()
@@ -61,8 +61,8 @@ class Settings(RunSettings):
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(
-                "improve learns from the distribution it samples from; top_k, top_p or min_p would make the two differ. "
-                "Use the temperature."
+                "improve learns from the distribution it samples from; top_k, top_p or min_p would make the two "
+                "differ. Use the temperature."
             )
         if sampling.temperature == 0:
             raise TutelageError(

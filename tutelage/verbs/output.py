@@ -5,9 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from tutelage.config.run import RunSettings
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from tutelage.train.run import Run
@@ -15,7 +13,14 @@ if TYPE_CHECKING:
 MODEL = "model"
 
 
-def say(settings: RunSettings, text: str) -> None:
+class Talkative(Protocol):
+    """Settings of a verb that can be asked to be quiet."""
+
+    @property
+    def quiet(self) -> bool: ...
+
+
+def say(settings: Talkative, text: str) -> None:
     """A line for the person at the terminal, unless they asked for quiet."""
     if text and not settings.quiet:
         print(text, file=sys.stderr)

@@ -63,7 +63,7 @@ def main(settings: Settings) -> int:
         held_out = encode_preferences(aside, model.tokenizer, max_length)[0] if aside else []
         job = RewardJob(train, held_out, settings.epochs, settings.evaluate_every, settings.patience)
         train_reward_model(run, model, job, settings, settings, settings.optimiser)
-        figures = {"pairs": len(train), "held_out_pairs": len(held_out)}
+        figures: dict[str, Any] = {"pairs": len(train), "held_out_pairs": len(held_out)}
         figures |= _centre(model, train, settings, max_length)
         figures |= _quality(model, held_out, settings, max_length)
         finish(run, model.save_whole, figures)
