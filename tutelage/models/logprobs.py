@@ -131,6 +131,8 @@ class _ChunkedScores(torch.autograd.Function):
             kept = log_probs if len(parts) == 1 and ctx.needs_input_grad[0] else None
         ctx.save_for_backward(states, weight, bias, tokens, spread, kept)
         ctx.settings = (scale, softcap, temperature, entropy)
+        device = states.device.type
+        ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         return logp, spread
 
     @staticmethod
@@ -138,13 +140,16 @@ class _ChunkedScores(torch.autograd.Function):
         states, weight, bias, tokens, spread, kept = ctx.saved_tensors
         scale, softcap, temperature, entropy = ctx.settings
         head = Head(weight, bias, scale, softcap)
+        device, dtype, enabled = ctx.autocast
+        as_before = torch.autocast(device, dtype=dtype, enabled=enabled)  # or other logits would be rebuilt
         to_logp, to_entropy = gradients
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_states = torch.empty_like(states) if need_states else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
         for part in _chunks(states.shape[0], weight.shape[0]):
-            log_probs = _log_probs(head, states[part], temperature) if kept is None else kept
+            with as_before:
+                log_probs = _log_probs(head, states[part], temperature) if kept is None else kept
             slope = log_probs.exp()
             if entropy:
                 slope.mul_(
@@ -156,7 +161,8 @@ class _ChunkedScores(torch.autograd.Function):
             if scale != temperature:
                 slope.mul_(scale / temperature)
             if softcap is not None:
-                slope.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
+                with as_before:
+                    slope.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
             slope = slope.to(states.dtype)
             if grad_states is not None:
                 torch.matmul(slope, weight.to(states.dtype), out=grad_states[part])
