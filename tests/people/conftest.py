@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from tutelage.people import Store, open_store
+
 from .cluster import cluster, programs
 from .worlds import Clock
-from tutelage.people import Store, open_store
 
 _numbers = itertools.count()
 

@@ -1,36 +1,21 @@
 """Who is asked what next."""
 
 import collections
-import itertools
-import math
 import threading
 from dataclasses import replace
 
 import pytest
 
-from tutelage.errors import TutelageError
 from tutelage.people import (
-    Answer,
-    Item,
     Store,
-    add_items,
-    add_rater,
-    get_rater,
     list_questions,
     list_votes,
     next_assignment,
     open_study,
-    release,
-    renew,
-    replan,
-    set_overlap,
-    set_state,
     submit,
-    why_nothing,
 )
-from tutelage.people.assign import side_order
 
-from .worlds import QUIET, SECRET, Clock, asked, better, item_rows, raters_of, records, study_of, work
+from .worlds import QUIET, better, raters_of, study_of, work
 
 
 def answers_per_item(store: Store) -> dict[str, int]:

@@ -6,6 +6,7 @@ before stays. An answer to a reservation that ran out counts like any other if t
 an extra one if it has not.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tutelage.errors import TutelageError
@@ -18,6 +19,7 @@ from tutelage.people.store.leases import Lease, LockedItem
 from tutelage.people.store.questions import response_lengths
 from tutelage.people.store.raters import Rater, add_tallies, finish_training, lock_rater
 from tutelage.people.store.studies import load_study, load_version
+from tutelage.people.tallying import About, tally
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
     """
     with store.write() as connection:
         locked = _lock(connection, assignment_id, rater_id)
-        known = judgements.by_key(connection, answer.key)
+        known = judgements.by_key(connection, locked.lease.study_id, answer.key)
         if known is not None:
             return _receipt_again(known, assignment_id)
         _check(connection, locked.lease, answer)
@@ -96,10 +98,10 @@ def _write(connection: Connection, locked: _Locked, answer: Answer, now: int) ->
     counted = not extra and rater.kind != "llm" and rater.excluded is None
     leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
-    lengths = response_lengths(connection, item.id)
-    change = _counts(new, item, lengths, first)
-    for name, count in (_counts(before, item, lengths, first) if before is not None else {}).items():
-        change[name] = change.get(name, 0) - count
+    about = About(item.pool, item.gold, response_lengths(connection, item.id), first)
+    change = Counter(tally(new, about))
+    if before is not None:
+        change.subtract(tally(before, about))
     add_tallies(connection, rater, change)
     if item.pool == "training" and rater.state == "training":
         _graduate(connection, locked, now)
@@ -123,22 +125,3 @@ def _is_extra(lease: Lease, item: LockedItem) -> bool:
     if lease.state in ("leased", "done") or lease.extra:
         return lease.extra
     return not lease.repeat and item.room == 0
-
-
-def _counts(said: Stored, item: LockedItem, lengths: tuple[int, ...], first: str | None) -> dict[str, int]:
-    """What one judgement adds to the `Tallies` of its rater; `first` is the verdict at a repeat's first showing."""
-    counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
-    if said.verdict in ("a", "b"):
-        chosen = "ab".index(said.verdict)
-        counts["left_chosen" if said.order[0] == chosen else "right_chosen"] = 1
-        counts["longer_chosen"] = int(lengths[chosen] > lengths[1 - chosen])
-        counts["shorter_chosen"] = int(lengths[chosen] < lengths[1 - chosen])
-    if said.verdict == "tie":
-        counts["ties"] = 1
-    if item.gold is not None and item.pool != "training" and said.verdict != "skip":
-        counts |= {"gold_seen": 1, "gold_right": int(said.verdict == item.gold)}
-    if first is not None and said.verdict != "skip":
-        counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == first)}
-    if said.active_ms is not None:
-        counts |= {"timed": 1, "active_ms": said.active_ms}
-    return counts

@@ -8,6 +8,7 @@ every commit reach the disk, so that a vote that was acknowledged survives a pow
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,7 @@ class Store:
         self.engine = engine
         self.clock = clock
         self.hints: dict[tuple[int, int], int] = {}
+        self._queue = threading.Lock()
         self._writer = engine.execution_options(tutelage_write=True)
         self._reader = engine if self.sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
 
@@ -80,13 +82,29 @@ class Store:
         Raises:
             Unavailable: the database stayed locked by another process, or the disk is full.
         """
-        with self._translated(), self._writer.connect() as connection, connection.begin():
+        with self._turn(), self._translated(), self._writer.connect() as connection, connection.begin():
             if not self.sqlite:
                 connection.execute(_ALONE if alone else _TOGETHER, {"key": _WRITERS})
             yield connection
 
     def close(self) -> None:
+        """Give the connections back. The store cannot be used afterwards."""
         self.engine.dispose()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The threads of this process queue up for SQLite's one writer; SQLite itself would let them poll for it."""
+        if not self.sqlite:
+            yield
+            return
+        if not self._queue.acquire(timeout=BUSY_SECONDS):
+            raise Unavailable(
+                f"{self.address} has been busy for more than {BUSY_SECONDS} seconds; nothing was saved."
+            )
+        try:
+            yield
+        finally:
+            self._queue.release()
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Writing answers down, and reading them."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -36,7 +37,9 @@ _STORED = sa.select(
     _judgements.c.active_ms,
     _judgements.c.idempotency_key,
 )
-_BY_KEY = _STORED.where(_judgements.c.idempotency_key == sa.bindparam("key"))
+_BY_KEY = _STORED.where(
+    _judgements.c.study_id == sa.bindparam("study"), _judgements.c.idempotency_key == sa.bindparam("key")
+)
 _LATEST = _STORED.where(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1)
 _SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement")).values(latest=0)
 _TRAINING = (
@@ -56,9 +59,9 @@ _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
 )
 
 
-def by_key(connection: Connection, key: str) -> Stored | None:
+def by_key(connection: Connection, study_id: int, key: str) -> Stored | None:
     """The judgement that was sent under this idempotency key."""
-    return _stored(connection.execute(_BY_KEY, {"key": key}).one_or_none())
+    return _stored(connection.execute(_BY_KEY, {"study": study_id, "key": key}).one_or_none())
 
 
 def latest(connection: Connection, assignment_id: int) -> Stored | None:
@@ -91,31 +94,9 @@ def append(
     if before is not None:
         connection.execute(_SUPERSEDE, {"judgement": before.id})
     revision = 1 if before is None else before.revision + 1
-    row = {
-        "study_id": lease.study_id,
-        "assignment_id": lease.id,
-        "item_id": lease.item_id,
-        "rater_id": lease.rater_id,
-        "version_id": lease.version_id,
-        "revision": revision,
-        "latest": 1,
-        "displayed": _text(displayed(answer)),
-        "order": _text(lease.order),
-        "verdict": canonical.verdict,
-        "strength": canonical.strength,
-        "ranking": _text(canonical.ranking) if canonical.ranking else None,
-        "criteria": _text(dict(canonical.criteria)),
-        "flags": _text(answer.flags),
-        "reason": answer.reason,
-        "repeat": int(lease.repeat),
-        "extra": int(extra),
-        "active_ms": answer.active_ms,
-        "wall_ms": answer.wall_ms,
-        "changes": answer.changes,
-        "client": answer.client,
-        "idempotency_key": answer.key,
-        "created": now,
-    }
+    row = row_of(answer, canonical, lease.order, revision, lease.repeat, extra, now)
+    row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
+    row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
     judgement_id = inserted(connection, _judgements, row)
     return Stored(
         judgement_id, lease.id, revision, canonical.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
@@ -123,13 +104,47 @@ def append(
     )  # fmt: skip
 
 
-def _stored(row: sa.Row | None) -> Stored | None:
-    if row is None:
-        return None
+def row_of(
+    answer: Answer,
+    canonical: Canonical,
+    order: Sequence[int],
+    revision: int,
+    repeat: bool,
+    extra: bool,
+    created: int,
+) -> dict[str, object]:
+    """What the table keeps of an answer, without the numbers of what it is about."""
+    return {
+        "revision": revision,
+        "displayed": _text(displayed(answer)),
+        "order": _text(order),
+        "verdict": canonical.verdict,
+        "strength": canonical.strength,
+        "ranking": _text(canonical.ranking) if canonical.ranking else None,
+        "criteria": _text(dict(canonical.criteria)),
+        "flags": _text(answer.flags),
+        "reason": answer.reason,
+        "repeat": int(repeat),
+        "extra": int(extra),
+        "active_ms": answer.active_ms,
+        "wall_ms": answer.wall_ms,
+        "changes": answer.changes,
+        "client": answer.client,
+        "idempotency_key": answer.key,
+        "created": created,
+    }
+
+
+def stored(row: sa.Row) -> Stored:
+    """The value of a row with at least the columns of `Stored`."""
     return Stored(
         row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",
         bool(row.extra), row.active_ms, row.idempotency_key,
     )  # fmt: skip
+
+
+def _stored(row: sa.Row | None) -> Stored | None:
+    return None if row is None else stored(row)
 
 
 def _text(value: object) -> str:

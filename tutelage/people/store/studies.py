@@ -146,6 +146,12 @@ def open_study(store: Store, name: str | None = None) -> Study:
         return load_study(connection, study_id)
 
 
+def study_of(store: Store, study_id: int) -> Study:
+    """The study of that number. Raises TutelageError where there is none."""
+    with store.read() as connection:
+        return load_study(connection, study_id)
+
+
 def list_studies(store: Store) -> tuple[str, ...]:
     """The names of all studies, oldest first."""
     with store.read() as connection:
@@ -166,7 +172,7 @@ _VERSION = sa.select(*_SHOWN).where(_versions.c.id == sa.bindparam("id"))
 
 def load_version(connection: sa.Connection, version_id: int) -> Presentation:
     """What was asked under that version."""
-    return _presentation(connection.execute(_VERSION, {"id": version_id}).mappings().one())
+    return presentation_from(connection.execute(_VERSION, {"id": version_id}).mappings().one())
 
 
 def load_study(connection: sa.Connection, study_id: int) -> Study:
@@ -175,14 +181,15 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
     if row is None:
         raise TutelageError(f"There is no study {study_id} in this database.")
     plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
-    presentation = _presentation(row)
+    presentation = presentation_from(row)
     return Study(
         row["id"], row["name"], row["kind"], row["state"], row["secret"], plan, row["number"], row["version_id"],
         presentation, row["created"],
     )  # fmt: skip
 
 
-def _presentation(row: sa.RowMapping) -> Presentation:
+def presentation_from(row: sa.RowMapping) -> Presentation:
+    """The value of a row with the columns of a version."""
     return Presentation(row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"])
 
 

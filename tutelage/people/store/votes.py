@@ -74,6 +74,13 @@ def last_moment(connection: Connection, study_id: int) -> Snapshot:
     return Snapshot(connection.scalar(judgement) or 0, connection.scalar(event) or 0)
 
 
+def list_exclusions(store: Store, study_id: int, at: Snapshot | None = None) -> Exclusions:
+    """What is excluded now, or was at a frozen moment."""
+    with store.read() as connection:
+        moment = at or last_moment(connection, study_id)
+        return exclusions_until(connection, study_id, moment.last_event)
+
+
 def list_votes(
     store: Store,
     study_id: int,

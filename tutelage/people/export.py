@@ -1,0 +1,224 @@
+"""A study as files: rows for training, every judgement, and a manifest that accounts for all of it.
+
+    preferences.jsonl   TRL's explicit-prompt preference columns, with p_chosen, weight, margin and its origin
+    unpaired.jsonl      responses that raters found bad (both of a pair): TRL's prompt, completion, label
+    votes.jsonl         every judgement with all its revisions, as displayed and canonical
+    votes.csv           the judgements in force, for spreadsheets; cells cannot act as formulas
+    items.jsonl, raters.jsonl, manifest.json
+
+`importing.import_export` makes the same study of them again, with the same posteriors.
+"""
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from tutelage import __version__
+from tutelage.data.rows import to_row, write_jsonl
+from tutelage.data.unpaired import Unpaired
+from tutelage.errors import TutelageError
+from tutelage.people.preferences import Labelled, Row, label_study
+from tutelage.people.selection import FATES, Selection
+from tutelage.people.store.catalogue import Question, list_questions
+from tutelage.people.store.engine import Store
+from tutelage.people.store.exports import list_versions, record_export
+from tutelage.people.store.raters import Rater, list_raters
+from tutelage.people.store.studies import Study, study_of
+from tutelage.people.store.votes import Snapshot, Vote, list_exclusions
+
+FORMAT = "tutelage-export/1"
+MANY_TIES = 0.05
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def export_study(
+    store: Store,
+    study_id: int,
+    folder: Path,
+    selection: Selection | None = None,
+    *,
+    at: Snapshot | None = None,
+    actor: str = "owner",
+) -> dict[str, object]:
+    """Write the files into a new folder, all or none; returns the manifest. The study keeps a record of it.
+
+    Raises:
+        TutelageError: the folder is there already, cannot be written, or the selection would mix versions.
+    """
+    if folder.exists():
+        raise TutelageError(f"{folder} exists already; an export goes into a new folder.")
+    selection = selection or Selection()
+    study = study_of(store, study_id)
+    labelled = label_study(store, study_id, selection, at)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        manifest = describe(store, study, selection, labelled)
+        manifest["files"] = _write_files(partial, store, study, labelled)
+        (partial / "manifest.json").write_text(_pretty(manifest), encoding="utf-8")
+        os.replace(partial, folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise TutelageError(
+            f"The export cannot be written to {folder}: {error.strerror or error}."
+        ) from error
+    record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
+    return manifest
+
+
+def describe(store: Store, study: Study, selection: Selection, labelled: Labelled) -> dict[str, object]:
+    """The manifest but for its files: what was exported, from which votes, and what became of all the others."""
+    fates = {name: labelled.fates.get(name, 0) for name in FATES}
+    excluded = list_exclusions(store, study.id, labelled.snapshot)
+    return {
+        "format": FORMAT,
+        "tutelage": __version__,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(store.clock())),
+        "study": {
+            "name": study.name,
+            "kind": study.kind,
+            "plan": asdict(study.plan),
+            "created": study.created,
+        },
+        "versions": [asdict(presentation) for presentation in list_versions(store, study.id)],
+        "snapshot": asdict(labelled.snapshot),
+        "selection": asdict(selection),
+        "judgements": {"total": len(labelled.votes), **fates},
+        "rows": {
+            "preferences": len(labelled.rows),
+            "by_split": dict(Counter(str(row.question.prompt.split) for row in labelled.rows)),
+            "unpaired": sum(len(question.texts) for question in labelled.bad),
+        },
+        "reliability": labelled.labels.accuracy,
+        "strength_agreement": labelled.labels.strength_agreement,
+        "excluded": asdict(excluded),
+        "notes": list(_notes(fates, selection)),
+    }
+
+
+def preference_row(row: Row, study: str) -> dict[str, object]:
+    """A line of preferences.jsonl."""
+    chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
+    return to_row(row.preference) | {
+        "n_votes": sum(row.label.counts.values()),
+        "votes": dict(row.label.counts),
+        "strength": row.strength,
+        "item_id": row.question.key,
+        "chosen_id": chosen.id,
+        "rejected_id": rejected.id,
+        "chosen_model": chosen.sampler,
+        "rejected_model": rejected.sampler,
+        "split": row.question.prompt.split,
+        "round": row.question.item.round,
+        "study": study,
+    }
+
+
+def safe_cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
+    decided = fates["used"] + fates["tied"]
+    if selection.ties == "drop" and decided and fates["tied"] / decided >= MANY_TIES:
+        yield (
+            f"{fates['tied'] / decided:.0%} of the votes are on pairs found equal and were dropped; keep ties "
+            "and train with the loss davidson to use them."
+        )
+    if fates["other_kind"]:
+        kinds = ", ".join(selection.kinds)
+        yield f"{fates['other_kind']} judgements by raters of other kinds than {kinds} are left out."
+
+
+def _write_files(folder: Path, store: Store, study: Study, labelled: Labelled) -> dict[str, object]:
+    rows = (preference_row(row, study.name) for row in labelled.rows)
+    files: dict[str, Iterable[Mapping[str, object]]] = {
+        "preferences.jsonl": rows,
+        "unpaired.jsonl": _bad_rows(labelled.bad),
+        "votes.jsonl": map(asdict, labelled.votes),
+        "items.jsonl": map(_item_row, list_questions(store, study.id)),
+        "raters.jsonl": (_rater_row(rater, labelled) for rater in list_raters(store, study.id)),
+    }
+    counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
+    counts["votes.csv"] = _write_csv(folder / "votes.csv", labelled.votes)
+    return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
+    for question in questions:
+        for completion in question.completions:
+            row = to_row(Unpaired(question.messages, completion.text, False))
+            yield row | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
+
+
+def _item_row(question: Question) -> dict[str, object]:
+    return {
+        "item": asdict(question.item),
+        "prompt": to_row(question.prompt),
+        "completions": [asdict(completion) for completion in question.completions],
+    }
+
+
+def _rater_row(rater: Rater, labelled: Labelled) -> dict[str, object]:
+    row = asdict(rater)
+    for private in ("id", "study_id"):
+        del row[private]
+    name = rater.name
+    return row | {
+        "reliability": labelled.labels.accuracy.get(name),
+        "interval": labelled.labels.interval.get(name),
+    }
+
+
+_CSV = (
+    "id",
+    "item",
+    "rater",
+    "rater_kind",
+    "pool",
+    "verdict",
+    "strength",
+    "repeat",
+    "extra",
+    "version",
+    "active_ms",
+)
+
+
+def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created"))
+        for vote in votes:
+            if vote.latest:
+                cells = [getattr(vote, name) for name in _CSV]
+                cells += [
+                    "abcdef"[vote.sides[0]],
+                    " ".join(vote.flags),
+                    vote.reason,
+                    vote.excluded,
+                    vote.created,
+                ]
+                writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+                count += 1
+    return count
+
+
+def _pretty(manifest: Mapping[str, object]) -> str:
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,118 @@
+"""Making the study of an export again: the same items, raters, judgements, versions and exclusions."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tutelage.data.records import Completion, Prompt
+from tutelage.data.rows import from_row
+from tutelage.errors import TutelageError
+from tutelage.people.answers import Answer
+from tutelage.people.export import FORMAT, file_hash
+from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.store.engine import Store
+from tutelage.people.store.exclusions import exclude
+from tutelage.people.store.items import Item, add_items
+from tutelage.people.store.raters import add_rater
+from tutelage.people.store.studies import Plan, Presentation, Study, create_study, present, study_of
+from tutelage.people.store.votes import list_votes
+
+
+def import_export(store: Store, folder: Path, *, name: str | None = None, actor: str = "owner") -> Study:
+    """Make the study that was exported to this folder, under its own name or another. Its posteriors are the same; its
+    chance (order of sides, golds) is its own.
+
+    Raises:
+        TutelageError: the folder holds no export, a file of it is missing or was changed, or the name is taken.
+    """
+    manifest = _manifest(folder)
+    told = manifest["study"]
+    versions = [_presentation(row) for row in manifest["versions"]]
+    study = create_study(
+        store,
+        name or told["name"],
+        kind=told["kind"],
+        presentation=versions[0],
+        plan=Plan(**told["plan"]),
+        actor=actor,
+    )
+    for version in versions[1:]:
+        present(store, study.id, version, actor=actor)
+    _add_items(store, study, folder, actor)
+    for row in _lines(folder, "raters.jsonl"):
+        add_rater(
+            store, study.id, row["name"], kind=row["kind"], role=row["role"], quota=row["quota"], detail=row["detail"],
+            actor=actor,
+        )  # fmt: skip
+    votes = [_told(row) for row in _lines(folder, "votes.jsonl")]
+    write_answers(store, study.id, votes, source=str(folder), actor=actor)
+    _exclude_again(store, study, manifest["excluded"], folder, actor)
+    return study_of(store, study.id)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TutelageError(f"{folder} holds no export of Tutelage: {error}.") from error
+    if manifest.get("format") != FORMAT:
+        raise TutelageError(
+            f"{folder} is in the format {manifest.get('format')!r}; this program reads {FORMAT!r}."
+        )
+    for name, told in manifest["files"].items():
+        path = folder / name
+        if not path.exists():
+            raise TutelageError(f"{path} is missing from the export.")
+        if file_hash(path) != told["sha256"]:
+            raise TutelageError(f"{path} was changed after it was exported; import an untouched copy.")
+    return manifest
+
+
+def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    with (folder / name).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def _presentation(row: Mapping[str, Any]) -> Presentation:
+    return Presentation(row["question"], row["scale"], tuple(row["criteria"]), row["guidelines"])
+
+
+def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
+    rows = _lines(folder, "items.jsonl")
+    prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
+    completions = {each["id"]: Completion(**each) for row in rows for each in row["completions"]}
+    items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
+    add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
+
+
+def _told(row: Mapping[str, Any]) -> Told:
+    said = row["displayed"]
+    answer = Answer(
+        said["choice"],
+        said.get("strength", 0),
+        tuple(said.get("ranking", ())),
+        said.get("criteria", {}),
+        tuple(row["flags"]),
+        row["reason"],
+        row["active_ms"],
+        row["wall_ms"],
+        row["changes"],
+        row["client"],
+        row["key"],
+    )
+    return Told(
+        row["item"], row["rater"], tuple(row["sides"]), answer, row["created"], row["version"], row["chosen_by"],
+        row["repeat"], row["extra"],
+    )  # fmt: skip
+
+
+def _exclude_again(store: Store, study: Study, excluded: Mapping[str, Any], folder: Path, actor: str) -> None:
+    for scope in ("rater", "item"):
+        for name, reason in excluded[scope].items():
+            exclude(store, study.id, scope, name, reason, actor=actor)
+    if excluded["judgement"]:
+        keys = {str(row["id"]): row["key"] for row in _lines(folder, "votes.jsonl")}
+        numbers = {vote.key: str(vote.id) for vote in list_votes(store, study.id, every_revision=True)}
+        for number, reason in excluded["judgement"].items():
+            exclude(store, study.id, "judgement", numbers[keys[number]], reason, actor=actor)

@@ -1,0 +1,223 @@
+"""Writing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.answers import Answer, canonical
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store, record_event
+from tutelage.people.store.exclusions import count_again
+from tutelage.people.store.judgements import row_of, stored
+from tutelage.people.tallying import About, tally
+
+_CHUNK = 5_000
+_said, _given, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer that was given elsewhere. `sides` is the order of display; answers with the same item, rater and
+    `repeat` are revisions in the order they are given here; `version` numbers the study's question."""
+
+    item: str
+    rater: str
+    sides: tuple[int, ...]
+    answer: Answer
+    created: int
+    version: int = 1
+    chosen_by: str = "import"
+    repeat: bool = False
+    extra: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """How many answers were new, and how many had been there before (by their keys)."""
+
+    new: int
+    known: int
+
+
+def write_answers(
+    store: Store, study_id: int, told: Sequence[Told], *, source: str, actor: str = "owner"
+) -> Written:
+    """Write answers down, all or none. Items, raters and versions must be there; keys that are known are passed over.
+
+    Raises:
+        TutelageError: an answer about an item, a rater or a version that is not in the study.
+    """
+    now = store.now()
+    with store.write(alone=True) as connection:
+        known = _known_keys(connection, study_id)
+        fresh = [each for each in told if each.answer.key not in known]
+        ids = _Ids.of(connection, study_id)
+        assignments = _assignments(connection, study_id, fresh, ids)
+        _judgements(connection, study_id, fresh, ids, assignments)
+        count_again(connection, _given.c.study_id == study_id, now)
+        _tallies(connection, study_id)
+        written = Written(len(fresh), len(told) - len(fresh))
+        detail = {"new": written.new, "known": written.known}
+        record_event(connection, study_id, now, actor, "votes_imported", source, **detail)
+        return written
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """Internal numbers by the names that files use."""
+
+    item: Mapping[str, int]
+    rater: Mapping[str, int]
+    version: Mapping[int, int]
+
+    @classmethod
+    def of(cls, connection: Connection, study_id: int) -> "_Ids":
+        def numbers(table: sa.Table, name: str) -> dict:
+            query = sa.select(table.c[name], table.c.id).where(table.c.study_id == study_id)
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+        versions = numbers(schema.study_version, "number")
+        return cls(numbers(_items, "key"), numbers(_raters, "name"), versions)
+
+    def find(self, kind: str, name: str | int) -> int:
+        found = getattr(self, kind).get(name)
+        if found is None:
+            raise TutelageError(f"An answer speaks of the {kind} '{name}', which is not in the study.")
+        return int(found)
+
+
+_Place = tuple[int, int, int]
+
+
+def _place(each: Told, ids: _Ids) -> _Place:
+    return ids.find("item", each.item), ids.find("rater", each.rater), int(each.repeat)
+
+
+def _known_keys(connection: Connection, study_id: int) -> set[str]:
+    return set(connection.scalars(sa.select(_said.c.idempotency_key).where(_said.c.study_id == study_id)))
+
+
+def _assignments(
+    connection: Connection, study_id: int, told: Sequence[Told], ids: _Ids
+) -> dict[_Place, tuple[int, int]]:
+    """Place -> (assignment, its revisions so far). Missing ones are made; all get the state of the last answer."""
+    known = _places(connection, study_id)
+    last = {_place(each, ids): each for each in told}
+    missing = [
+        {
+            "study_id": study_id,
+            "item_id": place[0],
+            "rater_id": place[1],
+            "repeat": place[2],
+            "chosen_by": each.chosen_by,
+            "state": _state(each),
+            "extra": int(each.extra),
+            "counted": 1,
+            "version_id": ids.find("version", each.version),
+            "order": str(list(each.sides)),
+            "lease_ends": each.created,
+            "created": each.created,
+            "closed": each.created,
+        }
+        for place, each in last.items()
+        if place not in known
+    ]
+    for rows in _chunks(missing):
+        connection.execute(_given.insert(), rows)
+    change = _given.update().where(_given.c.id == sa.bindparam("assignment"))
+    for place, each in last.items():
+        if place in known:
+            values = {"assignment": known[place][0], "state": _state(each), "closed": each.created}
+            connection.execute(change, values)
+    return _places(connection, study_id)
+
+
+def _places(connection: Connection, study_id: int) -> dict[_Place, tuple[int, int]]:
+    revisions = sa.func.coalesce(sa.func.max(_said.c.revision), 0)
+    query = (
+        sa.select(_given.c.item_id, _given.c.rater_id, _given.c.repeat, _given.c.id, revisions)
+        .outerjoin(_said, _said.c.assignment_id == _given.c.id)
+        .where(_given.c.study_id == study_id)
+        .group_by(_given.c.id, _given.c.item_id, _given.c.rater_id, _given.c.repeat)
+    )
+    return {(row[0], row[1], row[2]): (row[3], row[4]) for row in connection.execute(query)}
+
+
+def _state(each: Told) -> str:
+    return "skipped" if each.answer.choice == "skip" else "done"
+
+
+def _judgements(
+    connection: Connection,
+    study_id: int,
+    told: Sequence[Told],
+    ids: _Ids,
+    assignments: Mapping[_Place, tuple[int, int]],
+) -> None:
+    places = [_place(each, ids) for each in told]
+    touched = {assignments[place][0] for place in places if assignments[place][1]}
+    for some in _chunks(sorted(touched)):
+        change = _said.update().where(_said.c.assignment_id.in_(some), _said.c.latest == 1)
+        connection.execute(change.values(latest=0))
+    left, seen = Counter(places), Counter[_Place]()
+    rows = []
+    for place, each in zip(places, told, strict=True):
+        seen[place] += 1
+        left[place] -= 1
+        assignment_id, before = assignments[place]
+        said = canonical(each.answer, each.sides)
+        row = row_of(
+            each.answer, said, each.sides, before + seen[place], each.repeat, each.extra, each.created
+        )
+        row |= {
+            "study_id": study_id,
+            "assignment_id": assignment_id,
+            "item_id": place[0],
+            "rater_id": place[1],
+        }
+        rows.append(row | {"version_id": ids.find("version", each.version), "latest": int(left[place] == 0)})
+    for some_rows in _chunks(rows):
+        connection.execute(_said.insert(), some_rows)
+
+
+def _tallies(connection: Connection, study_id: int) -> None:
+    """Count every rater of the study from the judgements in force."""
+    lengths = _lengths(connection, study_id)
+    query = (
+        sa.select(_said, _items.c.pool, _items.c.gold)
+        .join(_items, _items.c.id == _said.c.item_id)
+        .where(_said.c.study_id == study_id, _said.c.latest == 1)
+        .order_by(_said.c.repeat, _said.c.id)
+    )
+    totals: dict[int, Counter[str]] = {}
+    first: dict[tuple[int, int], str] = {}
+    for row in connection.execute(query.execution_options(yield_per=1000)):
+        place = (row.item_id, row.rater_id)
+        about = About(row.pool, row.gold, lengths[row.item_id], first.get(place) if row.repeat else None)
+        totals.setdefault(row.rater_id, Counter()).update(tally(stored(row), about))
+        first.setdefault(place, row.verdict)
+    for rater_id, total in totals.items():
+        values = {name: total[name] for name in schema.TALLIES}
+        connection.execute(_raters.update().where(_raters.c.id == rater_id).values(**values))
+
+
+def _lengths(connection: Connection, study_id: int) -> dict[int, tuple[int, ...]]:
+    links, responses = schema.item_response, schema.response
+    query = (
+        sa.select(links.c.item_id, sa.func.length(responses.c.text))
+        .join(responses, responses.c.id == links.c.response_id)
+        .where(responses.c.study_id == study_id)
+        .order_by(links.c.item_id, links.c.position)
+    )
+    found: dict[int, tuple[int, ...]] = {}
+    for item_id, length in connection.execute(query):
+        found[item_id] = (*found.get(item_id, ()), length)
+    return found
+
+
+def _chunks(rows: Sequence) -> Iterator[Sequence]:
+    for start in range(0, len(rows), _CHUNK):
+        yield rows[start : start + _CHUNK]

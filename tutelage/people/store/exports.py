@@ -1,0 +1,69 @@
+"""Remembering what was exported, and what a study asked over time."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Store, inserted, record_event
+from tutelage.people.store.studies import Presentation, presentation_from
+from tutelage.people.store.votes import Snapshot
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export that was made: when, at which moment of the study, by which selection, and its manifest."""
+
+    id: int
+    created: int
+    snapshot: Snapshot
+    selection: Mapping[str, object]
+    manifest: Mapping[str, object]
+
+
+def record_export(
+    store: Store,
+    study_id: int,
+    snapshot: Snapshot,
+    selection: Mapping[str, object],
+    manifest: Mapping[str, object],
+    *,
+    actor: str,
+) -> int:
+    """Remember an export; returns its number."""
+    now = store.now()
+    row = {
+        "study_id": study_id, "last_judgement": snapshot.last_judgement, "last_event": snapshot.last_event,
+        "settings": json.dumps(selection), "manifest": json.dumps(manifest, ensure_ascii=False), "created": now,
+    }  # fmt: skip
+    with store.write() as connection:
+        export_id = inserted(connection, schema.export, row)
+        record_event(connection, study_id, now, actor, "exported", f"export {export_id}")
+        return export_id
+
+
+def list_exports(store: Store, study_id: int) -> tuple[Exported, ...]:
+    """All exports of a study, newest first."""
+    table = schema.export
+    query = sa.select(table).where(table.c.study_id == study_id).order_by(table.c.id.desc())
+    with store.read() as connection:
+        return tuple(
+            Exported(
+                row["id"],
+                row["created"],
+                Snapshot(row["last_judgement"], row["last_event"]),
+                json.loads(row["settings"]),
+                json.loads(row["manifest"]),
+            )
+            for row in connection.execute(query).mappings()
+        )
+
+
+def list_versions(store: Store, study_id: int) -> tuple[Presentation, ...]:
+    """Everything the study has asked, version 1 first."""
+    table = schema.study_version
+    query = sa.select(table).where(table.c.study_id == study_id).order_by(table.c.number)
+    with store.read() as connection:
+        return tuple(presentation_from(row) for row in connection.execute(query).mappings())
