@@ -1,8 +1,8 @@
 """A language small enough to enumerate: three words, of which 0 ends a sentence, and at most two tokens.
 
-There are seven sentences (0, 10, 11, 12, 20, 21, 22) and three states (nothing written, 1 written, 2 written). A policy is
-a table of logits, one row per prompt and state, so that every expectation is a finite sum and autograd gives its exact
-gradient. Sentences that end by themselves are 0, 10 and 20; the others are cut at the limit.
+There are seven sentences (0, 10, 11, 12, 20, 21, 22) and three states (nothing written, 1 written, 2 written). A policy
+is a table of logits, one row per prompt and state, so that every expectation is a finite sum and autograd gives its
+exact gradient. Sentences that end by themselves are 0, 10 and 20; the others are cut at the limit.
 """
 
 from dataclasses import dataclass
@@ -91,11 +91,13 @@ class World:
     score: Tensor  # Float[P, 7]
 
     def scored(
-        self, table: Tensor, reference: Tensor, choice: Tensor, group: int, values: Tensor | None = None
+        self, table: Tensor, reference: Tensor, asked: Tensor, choice: Tensor, values: Tensor | None = None
     ) -> Scored:
-        """The rollout in which prompt p was answered with the sentences `choice[p]`. Int[P, G] -> P·G rows"""
-        prompt = torch.arange(len(choice)).repeat_interleave(choice.shape[1])
-        which = choice.reshape(-1)
+        """The rollout in which question i, prompt `asked[i]`, was answered with the sentences `choice[i]`.
+
+        Int[N], Int[N, G] -> N·G rows
+        """
+        prompt, which = asked.repeat_interleave(choice.shape[1]), choice.reshape(-1)
         response = SENTENCES[which]
         return Scored(
             prompt=prompt.unsqueeze(1),
@@ -105,7 +107,7 @@ class World:
             logp=token_logp(table, response, prompt).detach(),
             terminated=ENDED[which],
             truncated=~ENDED[which],
-            group=group,
+            group=choice.shape[1],
             ids=tuple(str(int(p)) for p in prompt),
             score=self.score[prompt, which],
             ref_logp=token_logp(reference, response, prompt).detach(),

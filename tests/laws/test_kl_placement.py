@@ -40,7 +40,7 @@ def gradient_in_the_loss(kind: str) -> Tensor:
     return gradient((probability(POLICY) * per_token.sum(1)).sum(), table)
 
 
-def gradient_in_the_reward(kind: str, piece: object = RewardToGo()) -> Tensor:  # noqa: B008 - frozen
+def gradient_in_the_reward(kind: str, piece: object = RewardToGo()) -> Tensor:
     table = POLICY.clone().requires_grad_()
     reward = kl_estimate(token_logp(POLICY, SENTENCES), token_logp(REFERENCE, SENTENCES), kind) * MASK
     psi, _ = piece(reward, MASK, None, 1)  # type: ignore[operator]
@@ -98,6 +98,13 @@ def test_the_exact_kl_of_tokens_adds_up_to_that_of_sentences() -> None:
     per_token = exact_kl(ours + 5.0, theirs - 1.0)  # logits up to a constant
     total = (probability(POLICY)[:, None] * per_token * MASK).sum()
     assert float(total) == pytest.approx(float(kl(POLICY)), abs=1e-12)
+
+
+def test_in_the_loss_the_exact_kl_has_the_mean_gradient_of_k2() -> None:
+    table = POLICY.clone().requires_grad_()
+    per_token = exact_kl(distributions(table, SENTENCES), distributions(REFERENCE, SENTENCES)) * MASK
+    found = gradient((probability(POLICY) * per_token.sum(1)).sum(), table)
+    assert (found - gradient_in_the_loss("k2")).abs().max() < 1e-12
 
 
 def test_the_exact_kl_ignores_tokens_the_policy_never_chooses() -> None:

@@ -76,11 +76,16 @@ def _search_without_improvement(r: "Recipe") -> str | None:
     return None
 
 
-def _driven_surrogate_in_natural_step(r: "Recipe") -> str | None:
-    if hasattr(r.surrogate, "controller") and isinstance(r.update, NaturalStep):
+def _limited(surrogate: object) -> bool:
+    """Whether a surrogate holds the ratio of the policy to the sampler within limits."""
+    return isinstance(surrogate, Clipped | SequenceClipped) or getattr(surrogate, "cap", None) is not None
+
+
+def _two_bounds_in_natural_step(r: "Recipe") -> str | None:
+    if isinstance(r.update, NaturalStep) and (_limited(r.surrogate) or hasattr(r.surrogate, "controller")):
         return (
-            f"{_name(r.surrogate)} and NaturalStep both hold the policy near the sampler, and max_kl fixes the KL "
-            "of the step, so the controller would have nothing to drive. Use surrogate=ImportanceWeighted."
+            f"{_name(r.surrogate)} holds the policy near the sampler, and so does NaturalStep by max_kl: of two bounds "
+            "one would do nothing. Use surrogate=ImportanceWeighted."
         )
     return None
 
@@ -124,7 +129,7 @@ RULES: tuple[Rule, ...] = (
     _group_of_one,
     _stale_score_function,
     _search_without_improvement,
-    _driven_surrogate_in_natural_step,
+    _two_bounds_in_natural_step,
     _sequence_ratio_of_token_advantages,
     _dynamic_without_groups,
     _critic_steps_without_critic,
@@ -138,10 +143,18 @@ def _k1_in_the_loss(r: "Recipe") -> str | None:
     return None
 
 
-def _inert_clip(r: "Recipe") -> str | None:
-    single = isinstance(r.update, GradientSteps) and r.update.steps == 1
-    if single and isinstance(r.surrogate, Clipped | SequenceClipped):
-        return "with one optimiser step per rollout the ratio is 1 everywhere, and the clip never acts."
+def _inert_limits(r: "Recipe") -> str | None:
+    if isinstance(r.update, GradientSteps) and r.update.steps == 1 and _limited(r.surrogate):
+        return (
+            "with one step per rollout the ratio is 1 everywhere, and the limits of the surrogate never act."
+        )
+    return None
+
+
+def _inert_value_clip(r: "Recipe") -> str | None:
+    steps = r.update.steps if isinstance(r.update, GradientSteps) else r.update.critic_steps
+    if r.critic is not None and r.critic.clip is not None and steps == 1:
+        return "with one step per rollout the critic has not moved when its loss is taken, and its clip never acts."
     return None
 
 
@@ -157,7 +170,13 @@ def _unread_controller(r: "Recipe") -> str | None:
     return None
 
 
-REMARKS: tuple[Rule, ...] = (_k1_in_the_loss, _inert_clip, _nearly_empty_group, _unread_controller)
+REMARKS: tuple[Rule, ...] = (
+    _k1_in_the_loss,
+    _inert_limits,
+    _inert_value_clip,
+    _nearly_empty_group,
+    _unread_controller,
+)
 
 
 def refusal(recipe: "Recipe") -> str | None:

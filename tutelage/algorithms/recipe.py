@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tutelage.algorithms.checks import refusal, remarks
 from tutelage.algorithms.slots import (
+    EXACT,
     Critic,
     GradientSteps,
     Linear,
@@ -48,6 +49,7 @@ __all__ = [
     "initial_state",
     "live_rows",
     "needs_entropy",
+    "needs_exact_kl",
     "needs_greedy",
     "needs_reference",
     "needs_values",
@@ -112,6 +114,11 @@ def needs_reference(recipe: Recipe) -> bool:
 def needs_entropy(recipe: Recipe) -> bool:
     """Whether the objective asks for the full entropy of every token."""
     return recipe.entropy != 0.0
+
+
+def needs_exact_kl(recipe: Recipe) -> bool:
+    """Whether the objective asks for KL(policy‖reference) of every token's whole distribution."""
+    return recipe.penalty is not None and recipe.penalty.kind == EXACT
 
 
 def needs_greedy(recipe: Recipe) -> bool:
@@ -184,23 +191,33 @@ def objective(
     entropy: Tensor | None,
     weight: Tensor,
     state: RecipeState,
+    *,
+    exact_kl: Tensor | None = None,
 ) -> Tensor:
     """What the policy maximises on these rows: Σ w (surrogate − β KL [if in the loss] + c · entropy). -> []
 
-    `logp` and `entropy` are the policy's, Float[B, R]; `weight` comes from `token_weights` over the whole
-    step. The value adds up over any split of the rows.
+    `logp` and `entropy` are the policy's, Float[B, R], and so is `exact_kl` where `needs_exact_kl`; `weight` comes
+    from `token_weights` over the whole step. The value adds up over any split of the rows.
     """
     surrogate = recipe.surrogate
     if hasattr(surrogate, "controller"):
         surrogate = replace(surrogate, coef=state.surrogate_coef)  # type: ignore[type-var]
     per_token = surrogate(logp, rows.logp, rows.advantage, rows.mask)
     if recipe.penalty and recipe.penalty.where == "loss":
-        per_token = per_token - state.penalty_coef * kl_estimate(logp, rows.ref_logp, recipe.penalty.kind)
+        per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, exact_kl)
     if needs_entropy(recipe):
         if entropy is None:
             raise ValueError(f"{recipe.name} has an entropy bonus, but no entropy was given.")
         per_token = per_token + at_step(recipe.entropy, state.step) * entropy
     return torch.where(rows.mask, weight * per_token, 0.0).sum()
+
+
+def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: Tensor, exact_kl: Tensor | None) -> Tensor:
+    if penalty.kind != EXACT:
+        return kl_estimate(logp, rows.ref_logp, penalty.kind)
+    if exact_kl is None:
+        raise ValueError("penalty.kind=exact needs the exact KL of every token, but none was given.")
+    return exact_kl
 
 
 def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from tutelage.core.kl import ESTIMATORS, Controller, Fixed
 from tutelage.errors import TutelageError
 
 Place = Literal["reward", "loss"]
+EXACT = "exact"
+"""The penalty that is no estimate: KL(π‖ref) of the next token's whole distribution."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Penalty:
     """
 
     kind: str = "k1"
-    """Estimator of the KL: k1, k2 (also called mse), k3, abs."""
+    """Estimator of the KL: k1, k2 (also called mse), k3, abs; or exact, over the whole vocabulary, in the loss."""
     coef: float = 0.05
     """Price of a nat, at the start."""
     where: Place = "reward"
@@ -29,13 +31,18 @@ class Penalty:
     """What changes the coefficient between steps, from the KL per sequence."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ESTIMATORS:
+        if self.kind not in (*ESTIMATORS, EXACT):
             raise TutelageError(
-                f"penalty.kind={self.kind!r} is not known; choose one of {', '.join(ESTIMATORS)}."
+                f"penalty.kind={self.kind!r} is not known; choose one of {', '.join((*ESTIMATORS, EXACT))}."
             )
         if self.where not in get_args(Place):
             raise TutelageError(
                 f"penalty.where={self.where!r} is not known; the penalty goes into the reward or the loss."
+            )
+        if self.kind == EXACT and self.where == "reward":
+            raise TutelageError(
+                "penalty.kind=exact is a derivative to follow, and a reward has none: the token it stands on would "
+                "go free. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
             )
         if not self.coef > 0:
             raise TutelageError(

@@ -1,22 +1,21 @@
-"""How far two policies are apart: estimators from sampled tokens, the exact figure, and what drives the
-coefficient.
+"""How far two policies are apart: estimators from sampled tokens, the exact figure, what drives the coefficient.
 
 With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020, "Approximating KL divergence"):
 
-    kind      per token            mean under π        as part of the reward   as part of the loss: gradient is
-    k1        x                    KL(π‖ref)           ∇KL(π‖ref), exactly     0 in expectation: noise and no pull
-    k2, mse   x² / 2               biased              biased                  ∇KL(π‖ref)  ¹
-    k3        exp(−x) − 1 + x      KL(π‖ref)           biased                  ∇KL(ref‖π)  ¹
-    abs       |x|                  biased upwards      biased                  biased
+    kind      per token         mean under π      in the reward            in the loss, the gradient is
+    k1        x                 KL(π‖ref)         ∇KL(π‖ref), exactly      0 in expectation: noise and no pull
+    k2, mse   x² / 2            biased            biased                   ∇KL(π‖ref)  ¹
+    k3        exp(−x) − 1 + x   KL(π‖ref)         biased                   ∇KL(ref‖π)  ¹
+    abs       |x|               biased upwards    biased                   biased
 
-    ¹ exactly for one token; for a response of several tokens the states themselves depend on π, and a loss
-    that
-      differentiates only the log-probabilities of given tokens does not see that part.
+    ¹ exactly for one token; for a response of several the states depend on π too, and a loss that differentiates
+      only the log-probabilities of given tokens does not see that part
 
-"As part of the reward" the estimate is a number that later tokens' log-probabilities are credited with: ∇
-log π · Ψ then carries the whole gradient, states included. k3 has the right mean and yet the wrong gradient
-there, because E[k3 ∇ log π] is not ∇E[k3]: its own derivative is missing. Each cell is a test
-(tests/laws/test_kl_placement.py).
+In the reward the estimate is a number that earlier tokens answer for: ∇ log π · Ψ then carries the whole gradient,
+states included. k3 has the right mean and yet the wrong gradient there, because E[k3 ∇ log π] lacks the derivative of
+k3 itself. `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
+in the reward it would charge a token's predecessors for its state and let the token itself go free.
+Each cell is a test (tests/laws/test_kl_placement.py).
 """
 
 from collections.abc import Callable
