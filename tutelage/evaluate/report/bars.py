@@ -59,7 +59,7 @@ def row(bar: Bar, chart: Bars, at: Scale, y: float) -> str:
     """A name, its mark and what is written beside it."""
     name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
     told = svg.title([f"{bar.name}: {bar.written or chart.axis.written(bar.value)}"])
-    drawn = [told, svg.text(NAMES - 10, y + 4, name, "key", "end")]
+    drawn = [told, svg.text(0, y + 4, name, "key")]
     beside = at.end + 8
     if at.shows(bar.value):
         x = at(bar.value)

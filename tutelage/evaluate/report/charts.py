@@ -44,11 +44,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """How one direction is measured. `low` and `high` are values the axis must reach; it may reach further."""
+    """How one direction is measured. `low` and `high` are values the axis must reach; it may reach further. A `whole`
+    axis counts: it has no ticks between whole numbers."""
 
     label: str = ""
     log: bool = False
     percent: bool = False
+    whole: bool = False
     low: float | None = None
     high: float | None = None
 

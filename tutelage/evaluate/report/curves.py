@@ -31,7 +31,9 @@ def figure(panel: Panel, run: Run) -> Figure | None:
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
     if not series:
         return None
-    chart = Chart(panel.title, series, x=Axis("step"), y=panel.y, rules=panel.rules + rules_of(panel, run))
+    chart = Chart(
+        panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)
+    )
     findings = [panel.watch(run), *(broken(run, curve.metric) for curve in panel.curves)]
     return Figure(
         title=panel.title,

@@ -53,7 +53,7 @@ def axes(chart: Chart, at: Frame) -> str:
         y = at.y(tick)
         drawn.append(svg.tag("path", d=svg.polyline([(at.x.start, y), (at.x.end, y)]), class_="grid"))
         drawn.append(svg.text(at.x.start - 8, y + 4, label, "tick", "end"))
-    ticks = at.x.ticks(6)
+    ticks = tuple(tick for tick in at.x.ticks(6) if tick.is_integer() or not chart.x.whole)
     for tick, label in zip(ticks, tick_labels(ticks, percent=chart.x.percent, log=chart.x.log), strict=True):
         drawn.append(svg.text(at.x(tick), at.y.start + 17, label, "tick", "middle"))
     if chart.x.label:

@@ -21,7 +21,9 @@ SHARES = Axis(percent=True, low=0.0, high=1.0)
 
 
 def headline(told: Round) -> tuple[Fact, ...]:
-    """The decisive numbers that are known."""
+    """The decisive numbers that are known; those of a single run stand at the head of its section."""
+    if told.alone:
+        return ()
     return (*win_rate(told), *worth(told), *distance(told), *judge_model(told), *effort(told))
 
 
@@ -81,7 +83,9 @@ def effort(told: Round) -> list[Fact]:
 
 
 def verdict(told: Round) -> str:
-    """What the round has come to."""
+    """What the round has come to; a single run has nothing to compare."""
+    if told.alone:
+        return ""
     done = sum(stage.status == "done" for stage in told.stages)
     if done < len(told.stages):
         current = next((s for s in told.stages if s.status in ("running", "failed")), None)

@@ -1,6 +1,8 @@
 """The marks that data become: lines with bands, points with whiskers, bars; and what they tell on hover."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, sqrt
 from types import MappingProxyType
@@ -139,26 +141,41 @@ def swatch(series: Series, x: float, y: float) -> str:
 def slices(chart: Chart, at: Frame) -> str:
     """Columns over the plot, one per place where lines have values: invisible until the pointer is on one, which then
     tells all the values there."""
-    lines = [series for series in chart.series if series.mark == "line" and series.label]
-    stops = sorted({series.x[i] for series in lines for i in drawable(series, at)})
+    lines = [placed(series, at) for series in chart.series if series.mark == "line" and series.label]
+    stops = sorted({point for line in lines for point in line.pixels})
     if len(stops) > SLICES:
         stops = [stops[round(k * (len(stops) - 1) / (SLICES - 1))] for k in range(SLICES)]
-    pixels = [at.x(stop) for stop in stops]
-    edges = [at.x.start, *((a + b) / 2 for a, b in pairwise(pixels)), at.x.end]
+    edges = [at.x.start, *((a + b) / 2 for a, b in pairwise(stops)), at.x.end]
     drawn = []
-    for stop, pixel, left, right in zip(stops, pixels, edges, edges[1:], strict=False):
-        told = [f"{chart.x.label or 'x'} {chart.x.written(stop)}"]
-        told += [words for series in lines for words in readings(series, chart, at, left, right, pixel)]
+    for stop, left, right in zip(stops, edges, edges[1:], strict=False):
+        found = [
+            (line.series, index) for line in lines if (index := line.nearest(stop, left, right)) is not None
+        ]
+        told = [f"{chart.x.label or 'x'} {chart.x.written(at.x.invert(stop))}"]
+        told += [f"{series.label} {chart.y.written(series.y[index])}" for series, index in found]
         column = {"x": left, "y": at.y.end, "width": max(right - left, 0.1), "height": at.y.start - at.y.end}
         drawn.append(svg.tag("rect", svg.title(told), class_="slice", **column))
     return "".join(drawn)
 
 
-def readings(
-    series: Series, chart: Chart, at: Frame, left: float, right: float, pixel: float
-) -> Iterator[str]:
-    """The value of a series in the column [left, right], the one nearest to its middle, if there is any."""
-    inside = [i for i in drawable(series, at) if left <= at.x(series.x[i]) <= right]
-    if inside:
-        nearest = min(inside, key=lambda i: abs(at.x(series.x[i]) - pixel))
-        yield f"{series.label} {chart.y.written(series.y[nearest])}"
+@dataclass(frozen=True)
+class Placed:
+    """A series with the horizontal pixels of its drawable points, from left to right, and their indices."""
+
+    series: Series
+    pixels: tuple[float, ...]
+    indices: tuple[int, ...]
+
+    def nearest(self, pixel: float, left: float, right: float) -> int | None:
+        """The index of the point nearest to a pixel, of those between left and right."""
+        after = bisect_left(self.pixels, pixel)
+        near = [
+            k for k in (after - 1, after) if 0 <= k < len(self.pixels) and left <= self.pixels[k] <= right
+        ]
+        return self.indices[min(near, key=lambda k: abs(self.pixels[k] - pixel))] if near else None
+
+
+def placed(series: Series, at: Frame) -> Placed:
+    """Where the points of a series are."""
+    places = sorted((at.x(series.x[index]), index) for index in drawable(series, at))
+    return Placed(series, tuple(pixel for pixel, _ in places), tuple(index for _, index in places))

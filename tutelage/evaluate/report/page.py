@@ -1,5 +1,6 @@
 """A folder becomes one HTML file that needs nothing but itself: no network, no script."""
 
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -47,6 +48,7 @@ def render(told: Round) -> str:
     )
 
 
+@cache
 def environment() -> Environment:
     """Templates that escape all they are given, except drawings, which were escaped where they were made."""
     made = Environment(

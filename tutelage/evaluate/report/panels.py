@@ -82,7 +82,7 @@ REWARD = (
         alarm="Training far above held out (over-fitting); held out above the ceiling (a leak).",
         y=Axis(percent=True),
         rules=(Rule(0.5, "guessing"),),
-        watch=watch.leaking,
+        watch=watch.doubtful_accuracy,
     ),
     Panel(
         "Margin",
@@ -172,7 +172,7 @@ MORE: Mapping[str, str] = MappingProxyType(
         "lr": "The learning rate, as it was scheduled.",
         "grad_norm": "The size of the gradient before clipping; leaps announce trouble, 0 means nothing is learnt.",
         "tokens_per_second": "Speed; a dip is the machine's, not the model's.",
-        "kl/reference_k3": "Another estimate of the same distance, never negative; far from the first: too few samples.",
+        "kl/reference_k3": "Another estimate of the same distance, never negative; far from it: too few samples.",
         "kl/old": "How far one update moves the policy; it should stay small and even.",
         "penalty/coef": "The weight of the KL penalty; it moves only under an adaptive controller.",
         "ratio/max": "The largest change of a token's probability within an update.",

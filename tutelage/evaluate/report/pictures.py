@@ -1,6 +1,7 @@
 """The pictures that a stage shows beside its curves, made from its summary, its samples or its answers."""
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ from tutelage.evaluate.report.watch import finite, smooth
 from tutelage.evaluate.report.words import percent
 from tutelage.evaluate.text import words
 
+POINTS = 400  # more of them hide each other
 Picture: TypeAlias = Callable[[Run], Figure | None]
 
 
@@ -77,6 +79,8 @@ def path_figure(run: Run) -> Figure | None:
     steps = sorted(gold.keys() & score.keys())
     if len(steps) < 3:
         return None
+    every = ceil(len(steps) / POINTS)
+    steps = steps[::every]
     x, y = [score[step] for step in steps], [gold[step] for step in steps]
     notes = [f"step {step:.0f}: score {a:.3g}, gold {b:.3g}" for step, a, b in zip(steps, x, y, strict=True)]
     points = Series(tuple(x), tuple(y), mark="points", colour=2, style="faint", notes=tuple(notes))
@@ -84,7 +88,7 @@ def path_figure(run: Run) -> Figure | None:
     return Figure(
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
-        unit="gold upwards, score to the right, one point per step",
+        unit=f"gold upwards, score to the right, one point per {f'{every} steps' if every > 1 else 'step'}",
         see="The path leads to the upper right: what is rewarded is what is wanted.",
         alarm="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
     )

@@ -5,6 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MINUS = "\N{MINUS SIGN}"
+LARGEST = (
+    1e100  # no quantity is larger, or on a logarithmic axis smaller than its inverse; beyond lies overflow
+)
+
+
+def drawable(value: float, log: bool) -> bool:
+    """Whether a value has a place on an axis: finite, and positive on a logarithmic one."""
+    return abs(value) <= LARGEST and (not log or value >= 1 / LARGEST)
 
 
 @dataclass(frozen=True)
@@ -33,8 +41,8 @@ class Scale:
         return self.low + (self.high - self.low) * share
 
     def shows(self, value: float) -> bool:
-        """Whether the value can be drawn: finite, and positive on a logarithmic scale."""
-        return math.isfinite(value) and (value > 0 or not self.log)
+        """Whether the value can be drawn."""
+        return drawable(value, self.log)
 
     def ticks(self, count: int = 5) -> tuple[float, ...]:
         """About `count` round values inside [low, high], in order."""
@@ -58,7 +66,7 @@ def linear_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
 
 def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
     """Powers of ten inside [low, high]; every second, third … of them where they are many, 1-2-5 where they are few."""
-    first, last = math.floor(math.log10(low) - 1e-9), math.ceil(math.log10(high) + 1e-9)
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     stride = max(1, math.ceil((last - first) / count))
     units = (1, 2, 5) if last - first <= 2 else (1,)
     found = (unit * 10.0**power for power in range(first, last + 1, stride) for unit in units)
@@ -71,11 +79,11 @@ def domain(
     """An interval that holds every drawable value (and the wished ends), never empty: a lone value gets room around
     it, no value at all gives (0, 1), or (1, 10) on a logarithmic axis."""
     wished = [end for end in (low, high) if end is not None]
-    drawable = [v for v in [*values, *wished] if math.isfinite(v) and (v > 0 or not log)]
-    if not drawable:
+    shown = [v for v in [*values, *wished] if drawable(v, log)]
+    if not shown:
         return (1.0, 10.0) if log else (0.0, 1.0)
-    least, most = min(drawable), max(drawable)
-    if most - least > 1e-9 * max(abs(least), abs(most)):
+    least, most = min(shown), max(shown)
+    if most - least > max(1e-9 * max(abs(least), abs(most)), 1 / LARGEST):
         return least, most
     if log:
         return least / 2, most * 2

@@ -75,6 +75,7 @@ class Section:
 def section(stage: Stage, index: int) -> Section:
     """The section of the stage that is the index-th of its round."""
     run = stage.run
+    shown, more = figures(stage.kind, run), further_figures(stage.kind, run)
     groups = answers.groups(run.answers)
     return Section(
         number=index,
@@ -85,8 +86,8 @@ def section(stage: Stage, index: int) -> Section:
         time=duration(stage.seconds) if stage.seconds is not None else "",
         story=STORIES.get(stage.kind, ""),
         facts=tuple(FACTS.get(stage.kind, steps)(run)),
-        figures=figures(stage.kind, run),
-        more=further_figures(stage.kind, run),
+        figures=shown or more,
+        more=more if shown else (),
         raters=raters(run.judgements),
         table=table(run.summary),
         balance=answers.balance(run.answers),

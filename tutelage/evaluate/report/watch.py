@@ -106,7 +106,7 @@ def overfitting(run: Run) -> str:
         return ""
     return (
         f"Held-out loss was lowest at step {steps[best]:.0f} ({number(loss[best])}) and is {number(rise)} above that"
-        " at the end: the later steps learnt the examples by heart."
+        " at the end: from there on examples were learnt by heart."
     )
 
 
@@ -167,13 +167,15 @@ def blind_critic(run: Run) -> str:
     return f"Explained variance is {number(closing(explained))} lately: the critic is worse than no critic."
 
 
-def leaking(run: Run) -> str:
-    """The reward model predicts single votes better than the votes' own noise allows."""
+def doubtful_accuracy(run: Run) -> str:
+    """The reward model foresees single votes no better than a coin, or better than the votes' own noise allows."""
     accuracy, ceiling = number_in(run.summary, "accuracy"), number_in(run.summary, "ceiling")
-    if accuracy is None or ceiling is None:
+    if accuracy is None:
         return ""
     low, _ = interval(run.summary, "accuracy_interval") or (accuracy, accuracy)
-    if low <= ceiling:
+    if low <= 0.5:
+        return f"Held-out accuracy ({percent(accuracy, 1)}) cannot be told from guessing: its interval reaches 50%."
+    if ceiling is None or low <= ceiling:
         return ""
     return (
         f"Held-out accuracy ({percent(accuracy, 1)}) lies above the ceiling ({percent(ceiling, 1)}):"
