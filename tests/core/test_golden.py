@@ -126,7 +126,7 @@ PSI = torch.tensor([[1.0] * 3, [-0.5] * 3]) * MASK
 
 
 def loss(per_token: Tensor, how: str) -> float:
-    return -float((token_weights(MASK, how, 3) * per_token).sum())  # type: ignore[arg-type]
+    return -float((token_weights(MASK, how, 3) * per_token).sum())
 
 
 def test_losses_of_groups() -> None:

@@ -75,7 +75,7 @@ def test_swapping_a_pair_and_its_label_changes_nothing(name: str) -> None:
 def test_a_soft_label_is_the_mixture_of_two_hard_ones(name: str) -> None:
     pairs, loss, p = random_pairs(), PREFERENCE_LOSSES[name], torch.tensor(0.3)
     sides = {"chosen": pairs.chosen, "rejected": pairs.rejected, "margin": pairs.margin, "drift": pairs.drift}
-    hard, flipped, soft = (loss(AnswerPairs(**sides, p_chosen=q)) for q in (1.0, 0.0, p))  # type: ignore[arg-type]
+    hard, flipped, soft = (loss(AnswerPairs(**sides, p_chosen=q)) for q in (1.0, 0.0, p))
     assert torch.allclose(soft, p * hard + (1 - p) * flipped)
 
 
@@ -102,7 +102,7 @@ def test_dpo_and_the_reward_model_share_one_function() -> None:
     expected = bradley_terry(chosen, rejected, pairs.p_chosen, pairs.margin)
     assert torch.allclose(Dpo(beta=0.3)(pairs), expected)
     policy = pairs.chosen.logp - pairs.rejected.logp
-    reference = pairs.chosen.ref_logp - pairs.rejected.ref_logp  # type: ignore[operator]
+    reference = pairs.chosen.ref_logp - pairs.rejected.ref_logp
     assert torch.allclose(dpo(policy, reference, 0.3, pairs.p_chosen, pairs.margin), expected)
     assert torch.allclose(
         SCORING_LOSSES["margin"](chosen, rejected, torch.full((6,), 0.8), pairs.margin), expected
@@ -168,7 +168,7 @@ def test_losses_that_need_something_say_so() -> None:
     side = Answers(logp=torch.tensor([-1.0]), length=torch.tensor([2]))
     bare = AnswerPairs(chosen=side, rejected=side)
     for name, loss in PREFERENCE_LOSSES.items():
-        if "reference" in loss.needs:  # type: ignore[attr-defined]
+        if "reference" in loss.needs:
             with pytest.raises(
                 ValueError, match=r"log-probabilities were not given|drift of unrelated answers"
             ):
@@ -183,7 +183,7 @@ def test_losses_that_need_something_say_so() -> None:
 )
 def test_settings_without_meaning_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match=r"above 0|below one half"):
-        bad()  # type: ignore[operator]
+        bad()
 
 
 CHOSEN, REJECTED = torch.randn(2, 6, generator=GENERATOR).double()

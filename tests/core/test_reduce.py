@@ -12,7 +12,7 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.fl
 
 
 def reduced(x: Tensor, mask: Tensor, how: str, max_length: int = 5) -> float:
-    return float((token_weights(mask, how, max_length) * x).sum())  # type: ignore[arg-type]
+    return float((token_weights(mask, how, max_length) * x).sum())
 
 
 def test_each_reduction_is_what_its_name_says() -> None:
@@ -35,7 +35,7 @@ def test_padding_row_order_and_empty_rows_change_nothing(how: str) -> None:
 
 def test_weights_cut_from_the_whole_add_up_and_means_of_micro_batches_do_not() -> None:
     for how in HOW:
-        weight = token_weights(MASK, how, 5)  # type: ignore[arg-type]
+        weight = token_weights(MASK, how, 5)
         parts = sum(float((weight[i : i + 2] * X[i : i + 2]).sum()) for i in (0, 2))
         assert parts == pytest.approx(reduced(X, MASK, how))
     naive = sum(reduced(X[i : i + 2], MASK[i : i + 2], "token_mean") for i in (0, 2)) / 2
@@ -46,15 +46,14 @@ def test_weights_cut_from_the_whole_add_up_and_means_of_micro_batches_do_not() -
 def test_processes_that_know_the_global_counts_add_up(how: str) -> None:
     counts = {"rows": 4.0, "tokens": float(MASK.sum())}
     parts = sum(
-        float((token_weights(MASK[i : i + 2], how, 5, **counts) * X[i : i + 2]).sum())  # type: ignore[arg-type]
-        for i in (0, 2)
+        float((token_weights(MASK[i : i + 2], how, 5, **counts) * X[i : i + 2]).sum()) for i in (0, 2)
     )
     assert parts == pytest.approx(reduced(X, MASK, how))
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_nothing_at_all_weighs_nothing(how: str) -> None:
-    weight = token_weights(torch.zeros(3, 4, dtype=torch.bool), how, 4)  # type: ignore[arg-type]
+    weight = token_weights(torch.zeros(3, 4, dtype=torch.bool), how, 4)
     assert torch.equal(weight, torch.zeros(3, 4))
 
 
@@ -62,7 +61,7 @@ def test_a_fixed_length_needs_the_limit_and_a_name_must_be_known() -> None:
     with pytest.raises(ValueError, match="max_length is 0"):
         token_weights(MASK, "fixed_length")
     with pytest.raises(ValueError, match="'mean' is not known; choose one of token_mean, sequence_mean"):
-        token_weights(MASK, "mean")  # type: ignore[arg-type]
+        token_weights(MASK, "mean")
 
 
 def test_moments_are_those_of_the_unmasked_entries() -> None:

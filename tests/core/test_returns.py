@@ -64,7 +64,7 @@ def test_gae_is_the_exponential_average_of_all_horizons(gamma: float, lam: float
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 def test_the_ladder_of_estimators(gamma: float) -> None:
     def psi(piece: object) -> Tensor:
-        return piece(REWARD, MASK, VALUE, 1)[0]  # type: ignore[operator]
+        return piece(REWARD, MASK, VALUE, 1)[0]
 
     td = psi(TemporalDifference(gamma))
     monte_carlo = psi(ValueBaseline(gamma))
@@ -87,7 +87,7 @@ def test_targets_are_advantages_plus_values_before_whitening() -> None:
         whitened, same = white(REWARD, MASK, VALUE, 1)
         assert target is not None
         assert torch.allclose(target, (psi + VALUE) * MASK)
-        assert torch.equal(same, target)  # type: ignore[arg-type]
+        assert torch.equal(same, target)
         assert float(whitened[MASK].mean()) == pytest.approx(0.0, abs=1e-12)
         assert float(whitened[MASK].var(correction=0)) == pytest.approx(1.0, abs=1e-6)
 
@@ -95,7 +95,7 @@ def test_targets_are_advantages_plus_values_before_whitening() -> None:
 def test_the_target_may_have_a_lambda_of_its_own() -> None:
     psi, target = Gae(0.5, value_lam=1.0, whiten=False)(REWARD, MASK, VALUE, 1)
     assert torch.allclose(psi, gae(REWARD, VALUE, MASK, gamma=1.0, lam=0.5))
-    assert torch.allclose(target, returns_to_go(REWARD, MASK))  # type: ignore[arg-type]
+    assert torch.allclose(target, returns_to_go(REWARD, MASK))
 
 
 def test_a_lambda_by_length_is_applied_response_by_response() -> None:

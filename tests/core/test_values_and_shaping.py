@@ -84,7 +84,7 @@ def test_overlong_responses_lose_score_linearly() -> None:
 )
 def test_shaping_without_meaning_is_refused(settings: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        ScoreShaping(**settings)  # type: ignore[arg-type]
+        ScoreShaping(**settings)
 
 
 def test_the_adaptive_controller_of_2019() -> None:
@@ -106,7 +106,7 @@ def test_the_doubling_controller_of_2017(kl: float, expected: float) -> None:
 )
 def test_controllers_without_a_goal_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
-        bad()  # type: ignore[operator]
+        bad()
 
 
 def test_controllers_hold_a_process_at_its_target() -> None:

@@ -26,7 +26,7 @@ def reverse_kl(table: Tensor) -> Tensor:
 
 def exact(function: object) -> Tensor:
     table = POLICY.clone().requires_grad_()
-    return gradient(function(table), table)  # type: ignore[operator]
+    return gradient(function(table), table)
 
 
 def mean_of(kind: str) -> float:
@@ -43,7 +43,7 @@ def gradient_in_the_loss(kind: str) -> Tensor:
 def gradient_in_the_reward(kind: str, piece: object = RewardToGo()) -> Tensor:
     table = POLICY.clone().requires_grad_()
     reward = kl_estimate(token_logp(POLICY, SENTENCES), token_logp(REFERENCE, SENTENCES), kind) * MASK
-    psi, _ = piece(reward, MASK, None, 1)  # type: ignore[operator]
+    psi, _ = piece(reward, MASK, None, 1)
     return gradient((probability(POLICY) * (token_logp(table, SENTENCES) * psi).sum(1)).sum(), table)
 
 

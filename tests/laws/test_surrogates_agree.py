@@ -29,7 +29,7 @@ OLD = token_logp(SAMPLER, SENTENCES)
 def slope(surrogate: Surrogate, at: Tensor, psi: Tensor = PSI, reduce: str = "token_mean") -> Tensor:
     table = at.clone().requires_grad_()
     per_token = surrogate(token_logp(table, SENTENCES), OLD, psi, MASK)
-    return gradient((token_weights(MASK, reduce) * per_token).sum(), table)  # type: ignore[arg-type]
+    return gradient((token_weights(MASK, reduce) * per_token).sum(), table)
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_the_search_refuses_what_never_rises_and_what_is_not_a_number() -> None:
     for outcome in ((-1.0, 0.0), (math.nan, 0.0), (1.0, math.nan), (1.0, 2.0)):
         tried: list[float] = []
 
-        def evaluate(share: float, outcome: tuple[float, float] = outcome, tried: list[float] = tried):  # type: ignore[no-untyped-def]
+        def evaluate(share: float, outcome: tuple[float, float] = outcome, tried: list[float] = tried):
             tried.append(share)
             return outcome
 
