@@ -51,6 +51,13 @@ def test_pairs_of_a_prompt_do_not_depend_on_other_prompts() -> None:
     assert [pair for pair in together if pair.prompt_id == "p"] == alone
 
 
+def test_prompts_draw_apart() -> None:
+    """With one draw shared by all prompts, the same two of every four answers would be asked about."""
+    world = [completion for i in range(60) for completion in four(f"p{i:02}")]
+    pairs = pair_completions(world, pairs_per_prompt=1, rng_seed=0)
+    assert len({(pair.a_id[-1], pair.b_id[-1]) for pair in pairs}) > 6
+
+
 def test_the_same_question_has_the_same_id_under_every_seed_and_side() -> None:
     asked = [pair_completions(four("p"), pairs_per_prompt=6, rng_seed=seed, origin="x") for seed in range(20)]
     ids = [{frozenset((p.a_id, p.b_id)): p.id for p in pairs} for pairs in asked]

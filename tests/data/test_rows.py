@@ -174,7 +174,8 @@ def test_a_disk_that_is_full_keeps_the_old_file(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == ["rows.jsonl"]
 
 
-def test_equal_records_make_equal_files(tmp_path: Path) -> None:
-    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+def test_equal_records_make_equal_files_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, now in (("a.jsonl.gz", 1e9), ("b.jsonl.gz", 2e9)):
+        monkeypatch.setattr("time.time", lambda now=now: now)
         write_jsonl(tmp_path / name, [{"text": "same"}])
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
