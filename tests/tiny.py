@@ -39,8 +39,8 @@ CHATML = (
 
 
 def tokenizer(*, pad: str | None = PAD, start: bool = False, chat: bool = False) -> Any:
-    """Byte-level BPE with a few merges; any text can be written."""
-    special = [END, PAD, START, "<|im_start|>", "<|im_end|>"]
+    """Byte-level BPE with a few merges; any text can be written. PAD is in it only where it is the pad token."""
+    special = [END, *([PAD] if pad == PAD else []), START, "<|im_start|>", "<|im_end|>"]
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -135,14 +135,14 @@ def save(
     """Write a random model of the family, with weights large enough for its distributions to be far from uniform."""
     made = FAMILIES[family]
     speech = tokenizer(**made.words | (words or {}))
-    settings = made.config(
-        vocab_size=len(speech),
-        bos_token_id=speech.bos_token_id,
-        eos_token_id=speech.eos_token_id,
-        pad_token_id=speech.pad_token_id,
-        initializer_range=0.25,
-        **made.shape | shape,
-    )
+    told = {
+        "vocab_size": len(speech),
+        "bos_token_id": speech.bos_token_id,
+        "eos_token_id": speech.eos_token_id,
+        "pad_token_id": speech.pad_token_id,
+        "initializer_range": 0.25,
+    }
+    settings = made.config(**told | made.shape | shape)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(settings, dtype=torch.float32)

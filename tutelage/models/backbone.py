@@ -86,21 +86,33 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, se
 
 def _load_whole(path: str) -> PreTrainedModel:
     check_folder(path)
-    try:
-        loaded: Any = AutoModelForCausalLM
-        model, report = loaded.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
-    except Exception as error:
-        raise TutelageError(
-            f"{path!r} could not be loaded as a causal language model: {_first_line(error)}"
-        ) from error
-    missing = sorted(report["missing_keys"])
+    model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
     if missing:
         raise TutelageError(
             f"{path!r} lacks {len(missing)} weights of a {type(model).__name__} ({', '.join(missing[:3])}"
             f"{', …' if len(missing) > 3 else ''}), which would be random. "
             "Is it a reward model or a model of another shape?"
         )
-    return model
+    return model  # type: ignore[no-any-return]
+
+
+def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
+    """(the model of a folder as `kind`, the names of weights that were not there and are random now).
+
+    Raises TutelageError when it cannot be loaded, or when a weight has another shape than config.json says.
+    """
+    try:
+        model, report = kind.from_pretrained(
+            path, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except Exception as error:  # transformers raises many kinds for the same fault
+        raise TutelageError(f"{path!r} could not be loaded as a {what}: {_first_line(error)}") from error
+    for name, there, wanted in sorted(report["mismatched_keys"]):
+        raise TutelageError(
+            f"{path!r} is not the {what} that its config.json describes: {name} has the shape {tuple(there)} instead "
+            f"of {tuple(wanted)}."
+        )
+    return model, sorted(report["missing_keys"])
 
 
 def check_folder(path: str) -> None:

@@ -28,7 +28,7 @@ CANNED_INPUTS, CANNED_LENGTH = 8, 12
 
 
 class ScalarModel:
-    """A transformer with a linear map to one number, read at the last token (`scores`) or before every one (`values`)."""
+    """A transformer with a linear map to one number: `scores` reads it at the last token, `values` before each."""
 
     def __init__(self, loaded: Backbone) -> None:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
@@ -155,17 +155,10 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
 
 
 def _load_scalar(path: str) -> Any:
-    try:
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            path, dtype=torch.float32, output_loading_info=True
-        )
-    except Exception as error:
+    model, missing = loading.load_exactly(AutoModelForSequenceClassification, path, "reward model")
+    if missing:
         raise TutelageError(
-            f"{path!r} could not be loaded as a reward model: {str(error).strip()[:300]}"
-        ) from error
-    if report["missing_keys"]:
-        raise TutelageError(
-            f"{path!r} is not a reward model: {', '.join(sorted(report['missing_keys'])[:3])} would be random. "
+            f"{path!r} is not a reward model: {', '.join(missing[:3])} would be random. "
             "Train one with `tutelage reward`."
         )
     if model.config.num_labels != 1:
@@ -179,7 +172,12 @@ def _load_scalar_adapter(path: str) -> Any:
     base_path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
     loading.check_folder(base_path)
     base = AutoModelForSequenceClassification.from_pretrained(base_path, num_labels=1, dtype=torch.float32)
-    model = PeftModel.from_pretrained(base, path)
+    tokenizer = loading.load_tokenizer(path)
+    make_room(base, tokenizer)
+    try:
+        model = PeftModel.from_pretrained(base, path)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise TutelageError(f"The adapter {path!r} does not fit {base_path!r}, its base: {error}") from error
     return model.merge_and_unload()
 
 
@@ -227,6 +225,11 @@ def ensure_own_pad(model: Any, tokenizer: Any) -> None:
     if tokenizer.pad_token_id is not None and tokenizer.pad_token_id != tokenizer.eos_token_id:
         return
     tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
+    make_room(model, tokenizer)
+
+
+def make_room(model: Any, tokenizer: Any) -> None:
+    """Let the embedding have a row for every token, and the model know the tokenizer's pad token."""
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -249,8 +252,8 @@ def centre(model: ScalarModel, batches: Sequence[Rows], *, ridge: float = 1e-3) 
     mean, mu = float(scores.mean()), states.mean(0)
     centred = states - mu
     sigma = centred.T @ centred / len(states)
-    sigma += ridge * sigma.diagonal().mean() * torch.eye(len(mu), dtype=torch.float64, device=mu.device)
+    sigma.diagonal().add_(ridge * sigma.diagonal().mean().clamp(min=1e-12))
     direction = torch.linalg.solve(sigma, mu)
     delta = -mean * direction / (mu @ direction)
     weight.add_(delta[None].to(weight.dtype))
-    return mean, float((centred @ delta).std() / scores.std().clamp(min=1e-12))
+    return mean, float((centred @ delta).std(correction=0) / scores.std(correction=0).clamp(min=1e-12))

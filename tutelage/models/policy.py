@@ -43,8 +43,8 @@ class Policy:
 
     @property
     def width(self) -> int:
-        """The size of a hidden state."""
-        return int(inner(self.model).config.get_text_config().hidden_size)
+        """The size of a hidden state as the head sees it: a model may project before it (OPT-350m)."""
+        return int(inner(self.model).get_output_embeddings().weight.shape[1])
 
     @property
     def context(self) -> int | None:
