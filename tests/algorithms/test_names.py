@@ -173,7 +173,7 @@ def test_combinations_without_meaning_are_refused_in_a_sentence(
         ("cispo", ["update.minibatches=1"], "the limits of the surrogate never act"),
         ("a2c", ["critic.clip=0.2"], "its clip never acts"),
         ("grpo", ["samples=2"], "mostly noise"),
-        ("grpo", ["penalty.controller=Adaptive"], "steers by the KL of whole responses"),
+        ("gspo", ["reduce=token_mean"], "long responses weigh more"),
     ],
 )
 def test_legal_but_odd_combinations_earn_a_remark(name: str, assignments: list[str], why: str) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, get_args
 
 from tutelage.algorithms.slots import GradientSteps, NaturalStep
 from tutelage.core.advantages import needs
-from tutelage.core.kl import Fixed
 from tutelage.core.reduce import Reduce
-from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
+from tutelage.core.surrogates import Clipped, Driven, ScoreFunction, SequenceClipped
 
 if TYPE_CHECKING:
     from tutelage.algorithms.recipe import Recipe
@@ -82,7 +81,7 @@ def _limited(surrogate: object) -> bool:
 
 
 def _two_bounds_in_natural_step(r: "Recipe") -> str | None:
-    if isinstance(r.update, NaturalStep) and (_limited(r.surrogate) or hasattr(r.surrogate, "controller")):
+    if isinstance(r.update, NaturalStep) and (_limited(r.surrogate) or isinstance(r.surrogate, Driven)):
         return (
             f"{_name(r.surrogate)} holds the policy near the sampler, and so does NaturalStep by max_kl: of two bounds "
             "one would do nothing. Use surrogate=ImportanceWeighted."
@@ -164,9 +163,12 @@ def _nearly_empty_group(r: "Recipe") -> str | None:
     return None
 
 
-def _unread_controller(r: "Recipe") -> str | None:
-    if r.penalty and not isinstance(r.penalty.controller, Fixed) and r.penalty.where == "loss":
-        return "the controller steers by the KL of whole responses, while the loss weighs it per token."
+def _one_ratio_many_tokens(r: "Recipe") -> str | None:
+    if getattr(r.surrogate, "per_response", False) and r.reduce != "sequence_mean":
+        return (
+            f"reduce={r.reduce} counts the one ratio of a response once for each of its tokens, so that long "
+            "responses weigh more; sequence_mean counts it once."
+        )
     return None
 
 
@@ -175,7 +177,7 @@ REMARKS: tuple[Rule, ...] = (
     _inert_limits,
     _inert_value_clip,
     _nearly_empty_group,
-    _unread_controller,
+    _one_ratio_many_tokens,
 )
 
 

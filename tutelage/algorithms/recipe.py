@@ -7,7 +7,7 @@ A `Recipe` names the choices; `prepare` does everything that looks at several ro
 loops, and what a network is, belongs to `tutelage.train`.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from tutelage.core.batch import Batch, Scored
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import Reduce, at_last_token, masked_mean, masked_var
 from tutelage.core.shaping import ScoreShaping, Shaping
-from tutelage.core.surrogates import ScoreFunction, Surrogate
+from tutelage.core.surrogates import Driven, ScoreFunction, Surrogate
 from tutelage.core.values import explained_variance, value_loss
 from tutelage.errors import TutelageError
 
@@ -61,9 +61,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """An on-policy algorithm: a name for each choice. Raises TutelageError when the choices contradict each
-    other.
-    """
+    """An on-policy algorithm: a name for each choice. Raises TutelageError when the choices contradict each other."""
 
     name: str
     paper: str = ""
@@ -89,9 +87,7 @@ class Recipe:
     critic: Critic | None = None
     update: Update = GradientSteps()  # noqa: RUF009 - frozen
     ptx: float = 0.0
-    """Weight of the language-modelling loss on pretraining text beside the objective (InstructGPT's
-    PPO-ptx).
-    """
+    """Weight of the language-modelling loss on pretraining text beside the objective (InstructGPT's PPO-ptx)."""
 
     def __post_init__(self) -> None:
         said = refusal(self)
@@ -105,9 +101,7 @@ def needs_values(recipe: Recipe) -> bool:
 
 
 def needs_reference(recipe: Recipe) -> bool:
-    """Whether the objective depends on the reference; without, its log-probabilities are for the metrics
-    only.
-    """
+    """Whether the objective depends on the reference; without, its log-probabilities are for the metrics only."""
     return recipe.penalty is not None
 
 
@@ -139,38 +133,41 @@ def prepare(
     greedy: Scored | None = None,
     max_length: int | None = None,
 ) -> tuple[Batch, RecipeState, dict[str, Tensor | float]]:
-    """Everything that looks across rows: shaped scores, rewards, Ψ, targets. Afterwards every row stands
-    alone.
+    """Everything that looks across rows: shaped scores, rewards, Ψ, targets. Afterwards every row stands alone.
 
     `scored` is the whole batch: where several processes sample, gather it first. `greedy` holds one greedy
     response per prompt (see `needs_greedy`); `max_length` is the limit on response tokens, for a shaping
     that measures against it. Returns the batch, the state with this batch in its running statistics, and the
     metrics that arise here:
 
-    score/mean, score/std       the reward's own score score/shaped                mean of what is trained on
-    kl/reference                KL(sampler‖reference), nats per sequence, k1;  kl/reference_k3 the same by k3
-    penalty/coef                price of a nat in this batch ended, length/mean          share of responses
-    that ended by themselves; tokens per response groups/dead                 share of prompts whose
-    responses all got the same shaped score (with samples > 1) advantage/mean, /std        of Ψ over tokens
-    value/explained_variance    of the critic's values against its targets, nan when the targets do not vary
+    score/mean, score/std       the reward's own score
+    score/shaped                mean of what is trained on
+    kl/reference                KL(sampler‖reference), nats per sequence, by k1; kl/reference_k3 the same by k3
+    penalty/coef                price of a nat in this batch
+    ended, length/mean          share of responses that ended by themselves; tokens per response
+    groups/dead                 share of prompts whose responses all got one shaped score (with samples > 1)
+    advantage/mean, /std        of Ψ over tokens
+    value/explained_variance    of the critic's values against its targets; nan when the targets do not vary
     """
     if getattr(recipe.shaping, "normalise", "none") == "running":
         state = state.with_scores(scored.score)
     shaped = _shaped(recipe, scored, state, max_length)
-    easy = _greedy_scores(recipe, scored, greedy, state, max_length)
+    greedy_scores = _greedy_scores(recipe, scored, greedy, state, max_length)
     metrics = _describe(scored, shaped, state)
     if scored.group > 1:
         live = _spread(shaped, scored.group)
         metrics["groups/dead"] = 1.0 - live.float().mean()
         if recipe.dynamic_sampling and live.any():
             scored, shaped = scored.rows(live), shaped[live]
-            easy = easy[live] if easy is not None else None
+            greedy_scores = greedy_scores[live] if greedy_scores is not None else None
 
     reward = at_last_token(shaped, scored.mask)
     if recipe.penalty and recipe.penalty.where == "reward":
         kl = kl_estimate(scored.logp, scored.ref_logp, recipe.penalty.kind)
         reward = torch.where(scored.mask, reward - state.penalty_coef * kl, 0.0)
-    context = Context(moving_mean=state.moving_mean, score_norm=score_norm_bound(scored.logp), greedy=easy)
+    context = Context(
+        moving_mean=state.moving_mean, score_norm=score_norm_bound(scored.logp), greedy=greedy_scores
+    )
     psi, target = recipe.advantage(reward, scored.mask, scored.value, scored.group, context)
 
     baseline = getattr(recipe.advantage, "baseline", None)
@@ -200,8 +197,8 @@ def objective(
     from `token_weights` over the whole step. The value adds up over any split of the rows.
     """
     surrogate = recipe.surrogate
-    if hasattr(surrogate, "controller"):
-        surrogate = replace(surrogate, coef=state.surrogate_coef)  # type: ignore[type-var]
+    if isinstance(surrogate, Driven):
+        surrogate = surrogate.at(state.surrogate_coef)
     per_token = surrogate(logp, rows.logp, rows.advantage, rows.mask)
     if recipe.penalty and recipe.penalty.where == "loss":
         per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, exact_kl)
@@ -232,9 +229,7 @@ def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> T
 
 
 def live_rows(recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None) -> Tensor:
-    """Rows whose prompt got different shaped scores, so that it has something to teach; for dynamic
-    sampling. Bool[B]
-    """
+    """Rows whose prompt got different shaped scores, and so has something to teach (dynamic sampling). Bool[B]"""
     return _spread(_shaped(recipe, scored, state, max_length), scored.group)
 
 

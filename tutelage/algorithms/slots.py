@@ -1,6 +1,4 @@
-"""The small values that a recipe is made of and that are not functions: the penalty, the critic, the
-update, schedules.
-"""
+"""The values that a recipe is made of beside its functions: the penalty, the critic, the update, schedules."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,9 +13,7 @@ EXACT = "exact"
 
 @dataclass(frozen=True)
 class Penalty:
-    """What the policy pays for moving away from the reference. `tutelage.core.kl` says what each
-    combination does.
-    """
+    """What the policy pays for moving away from the reference. `tutelage.core.kl` says what each combination does."""
 
     kind: str = "k1"
     """Estimator of the KL: k1, k2 (also called mse), k3, abs; or exact, over the whole vocabulary, in the loss."""

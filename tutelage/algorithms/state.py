@@ -1,12 +1,11 @@
-"""What a recipe carries from one step of the loop to the next: a handful of numbers that go into the
-checkpoint.
-"""
+"""What a recipe carries from one step of the loop to the next: a handful of numbers that go into the checkpoint."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 
+from tutelage.core.surrogates import Driven
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def initial_state(recipe: "Recipe") -> RecipeState:
     """The state before the first step."""
     return RecipeState(
         penalty_coef=recipe.penalty.coef if recipe.penalty else 0.0,
-        surrogate_coef=float(getattr(recipe.surrogate, "coef", 0.0)),
+        surrogate_coef=recipe.surrogate.coef if isinstance(recipe.surrogate, Driven) else 0.0,
     )
 
 
@@ -92,7 +91,6 @@ def after_update(
     penalty_coef, surrogate_coef = state.penalty_coef, state.surrogate_coef
     if recipe.penalty:
         penalty_coef = recipe.penalty.controller(penalty_coef, kl_reference, rows)
-    controller = getattr(recipe.surrogate, "controller", None)
-    if controller is not None:
-        surrogate_coef = controller(surrogate_coef, kl_old, rows)
+    if isinstance(recipe.surrogate, Driven):
+        surrogate_coef = recipe.surrogate.controller(surrogate_coef, kl_old, rows)
     return replace(state, step=state.step + 1, penalty_coef=penalty_coef, surrogate_coef=surrogate_coef)

@@ -58,9 +58,7 @@ class TotalReturn:
 
 @dataclass(frozen=True)
 class RewardToGo:
-    """Ψₜ = Gₜ − b: a token is credited with what comes after it. `whiten` scales over the batch
-    (REINFORCE++).
-    """
+    """Ψₜ = Gₜ − b: a token is credited with what comes after it. `whiten` scales over the batch (REINFORCE++)."""
 
     baseline: Baseline = NoBaseline()  # noqa: RUF009 - frozen
     gamma: float = 1.0
@@ -138,9 +136,7 @@ class Gae:
 
 @dataclass(frozen=True)
 class TemporalDifference:
-    """Ψₜ = δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), target rₜ + γ V(sₜ₊₁): one step of reward, then the critic's word
-    for it.
-    """
+    """Ψₜ = δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), target rₜ + γ V(sₜ₊₁): one step of reward, then the critic's word for it."""
 
     gamma: float = 1.0
     whiten: bool = False

@@ -1,8 +1,7 @@
 """What may be subtracted from a return without moving the policy gradient in expectation.
 
-E[∇ log π(a|s) b] = 0 for any b that does not depend on a. The mean over the batch depends a little on the
-row it is subtracted from, which shrinks the gradient by (B − 1)/B and leaves its direction; `LeaveOneOut`
-does not.
+E[∇ log π(a|s) b] = 0 for any b that does not depend on a. A mean over the batch owes one part in B to the row it is
+subtracted from, and shrinks the gradient by about that; `MovingAverage` and `LeaveOneOut` do not.
 """
 
 from dataclasses import dataclass
@@ -32,12 +31,10 @@ NOTHING = Context()
 
 
 def score_norm_bound(logp: Tensor) -> Tensor:
-    """(1 − p)² where p is the probability of the sampled token: ‖∇ log π‖² in the space of the logits,
-    within a factor 2.
+    """(1 − p)² with p the probability of the sampled token: ‖∇ log π‖² in the logits, up to a factor of 2. [B, R]
 
-    That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². So the
-    sampled tokens' own log-probabilities are enough to weigh them, and no gradient per sample is needed.
-    [B, R] -> [B, R]
+    That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². So the sampled
+    tokens' own log-probabilities are enough to weigh them, and no gradient per sample is needed.
     """
     return torch.expm1(logp) ** 2
 
@@ -66,11 +63,9 @@ class BatchMean:
 
 @dataclass(frozen=True)
 class MovingAverage:
-    """b = exponential average of the mean return of *earlier* batches (Williams 1992's reinforcement
-    comparison).
+    """b = exponential average of the returns of *earlier* batches (Williams 1992: reinforcement comparison).
 
-    m ← decay · m + (1 − decay) · batch mean, divided by the weight seen so far, so that it is unbiased from
-    the second batch on; 0 in the first. It owes nothing to the rows it is subtracted from.
+    m ← decay · m + (1 − decay) · mean return of a response, divided by the weight so far; 0 in the first batch.
     """
 
     decay: float = 0.9
@@ -86,8 +81,7 @@ class MovingAverage:
 
 @dataclass(frozen=True)
 class MinimumVariance:
-    """b = Σ n G / Σ n with n = ‖∇ log π(aₜ|sₜ)‖²: the constant with the smallest gradient variance (Weaver
-    & Tao 2001).
+    """b = Σ n G / Σ n, n = ‖∇ log π(aₜ|sₜ)‖²: the constant of smallest gradient variance (Weaver & Tao 2001).
 
     Minimises E‖Σₜ ∇ log πₜ (Gₜ − b)‖² when the score functions of different tokens are orthogonal, as they
     are for a policy with parameters of its own for every state.
@@ -119,9 +113,7 @@ class TimeDependent:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """bₜ of row i = mean return at token t of the *other* rows that reach it: unbiased; 0 where there are
-    none.
-    """
+    """bₜ of row i = mean return at token t of the *other* rows that reach it: unbiased; 0 where there are none."""
 
     def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
         going = torch.where(mask, returns, 0.0)

@@ -1,5 +1,4 @@
-"""Estimators of Ψ that compare the responses to one prompt with each other: no critic, one number per
-response.
+"""Estimators of Ψ that compare the responses to one prompt with each other: no critic, one number per response.
 
 Row b answers prompt b // group. What is compared is the sum of a row's rewards (KL terms included where the
 recipe puts them into the reward).
@@ -16,18 +15,16 @@ from tutelage.core.baselines import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
 
 SPREAD_FLOOR = 1e-4
-"""Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as
-equal.
-"""
+"""Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as equal."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Ψ = score − mean of the prompt's G scores.
 
-    leave_one_out   the mean is that of the other G − 1, which makes the estimate unbiased: G/(G − 1) times the plain
-    one standardise     divide by the group's standard deviation (G − 1 in the denominator), which weights prompts by
-    1/std whiten          scale over the tokens of the whole batch afterwards (REINFORCE++ with baseline)
+    leave_one_out   the mean is that of the other G − 1: unbiased, and G/(G − 1) times the plain one
+    standardise     divide by the group's standard deviation (over G − 1), which weighs prompts by 1/std
+    whiten          scale over the tokens of the whole batch afterwards (REINFORCE++ with baseline)
     """
 
     leave_one_out: bool = False
@@ -58,11 +55,10 @@ class Group:
 
 @dataclass(frozen=True)
 class BestOfGroup:
-    """Ψ = max of the G scores − max of the other G − 1: climbs E[max], the score of best-of-G (Tang et al.
-    2025).
+    """Ψ = G (max of the G scores − max of the other G − 1): climbs E[max], the score of best-of-G (Tang 2025).
 
-    Only the best response has an advantage, and it is how far it beats the second best. The gradient of
-    E[max] is G times the mean of ∇ log π · Ψ over rows; Ψ carries the factor.
+    Only the best response has an advantage, and it is how far it beats the second best. The factor
+    G makes up for the mean over rows: the gradient of E[max] is their sum.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group"})

@@ -20,12 +20,10 @@ Each cell is a test (tests/laws/test_kl_placement.py).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
-
-Kind = Literal["k1", "k2", "mse", "k3", "abs"]
 
 
 def _k1(x: Tensor) -> Tensor:

@@ -19,8 +19,7 @@ def masked_var(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
-    """(x − mean) / std over the unmasked entries, 0 elsewhere; `shift_mean=False` keeps the mean where it
-    was.
+    """(x − mean) / std over the unmasked entries, 0 elsewhere; `shift_mean=False` puts the mean back.
 
     The 1e-8 inside the root is that of OpenAI's lm-human-preferences (2019).
     """
@@ -37,8 +36,7 @@ def token_weights(
     rows: float | None = None,
     tokens: float | None = None,
 ) -> Tensor:
-    """The reduction as data: weights w such that loss = −(w · objective).sum() is exact under any split of
-    rows.
+    """The reduction as data: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
 
         token_mean      1 / tokens in the batch                   every token counts the same
         sequence_mean   1 / (length · rows)                       every response counts the same

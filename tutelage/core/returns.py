@@ -25,16 +25,12 @@ def td_errors(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float = 1.0
 
 
 def gae(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, lam: float | Tensor) -> Tensor:
-    """Aₜ = δₜ + γλ Aₜ₊₁ (Schulman et al. 2016). λ = 0 is the TD error, λ = 1 the return minus the value.
-    [B, R]
-    """
+    """Aₜ = δₜ + γλ Aₜ₊₁ (Schulman et al. 2016). λ = 0 is the TD error, λ = 1 the return minus the value. [B, R]"""
     return _discounted_sum(td_errors(reward, value, mask, gamma=gamma), mask, gamma * lam)
 
 
 def n_step(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, n: int) -> Tensor:
-    """Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γⁿ⁻¹ rₜ₊ₙ₋₁ + γⁿ V(sₜ₊ₙ), cut short by the end of the response. [B, R] ->
-    [B, R]
-    """
+    """Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γⁿ⁻¹ rₜ₊ₙ₋₁ + γⁿ V(sₜ₊ₙ), cut short by the end of the response. [B, R] -> [B, R]"""
     returns = torch.where(mask, value, 0.0)
     for _ in range(n):
         returns = torch.where(mask, reward + gamma * _shifted(returns), 0.0)

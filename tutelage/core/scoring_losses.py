@@ -43,8 +43,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Multiplies the loss by the margin: a strong preference counts as several (HelpSteer2-Preference, Wang
-    2024)."""
+    """Multiplies the loss by the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
 
     def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
         return margin * bradley_terry(chosen, rejected, p_chosen)

@@ -29,8 +29,7 @@ class Shaping(Protocol):
 
 @dataclass(frozen=True)
 class Overlong:
-    """Soft overlong punishment (DAPO, Yu et al. 2025): 0 up to limit − buffer, then linearly down to
-    −penalty at the limit.
+    """Soft overlong punishment (DAPO, Yu et al. 2025): 0 up to limit − buffer, then down to −penalty at the limit.
 
     `buffer` is the share of the limit over which it falls (4,096 of 20,480 tokens in the paper).
     """

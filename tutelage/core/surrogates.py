@@ -5,8 +5,8 @@ gradient ∇ log π · Ψ; they differ in what they do once the policy has moved
 surrogate that can stop a token's gradient tells where in `clipped(...)` (for the metric `clip_fraction`).
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,20 @@ class Surrogate(Protocol):
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor: ...
 
 
+@runtime_checkable
+class Driven(Protocol):
+    """A surrogate with a coefficient that `controller` changes from step to step."""
+
+    @property
+    def coef(self) -> float: ...
+
+    @property
+    def controller(self) -> Controller: ...
+
+    def at(self, coef: float) -> Surrogate:
+        """The same with another coefficient."""
+
+
 @dataclass(frozen=True)
 class ScoreFunction:
     """log π · Ψ: right for one gradient step on fresh samples, and only for that."""
@@ -30,11 +44,9 @@ class ScoreFunction:
 
 @dataclass(frozen=True)
 class ImportanceWeighted:
-    """ρ · Ψ, with ρ held at `cap` where it is larger: the policy's improvement over the sampler to first
-    order.
+    """ρ · Ψ, with ρ held at `cap` where it is larger: the policy's improvement over the sampler, to first order.
 
-    Corrects the probability of the token, not of the state it was written in (`TrajectoryWeighted` does
-    both).
+    Corrects the probability of the token, not that of the state it was written in; `TrajectoryWeighted` does both.
     """
 
     cap: float | None = None
@@ -53,8 +65,7 @@ class ImportanceWeighted:
 
 @dataclass(frozen=True)
 class TrajectoryWeighted:
-    """(Πₜ ρₜ) · log π · Ψ, the weight of the whole response held constant: off-policy REINFORCE (Precup et
-    al. 2000).
+    """(Πₜ ρₜ) · log π · Ψ, the response's weight held constant: off-policy REINFORCE (Precup et al. 2000).
 
     Without a cap the gradient is exact in expectation however far the sampler is, and its variance grows
     exponentially with the length; `cap` bounds the weight and biases it.
@@ -109,8 +120,7 @@ class Clipped:
 
 @dataclass(frozen=True)
 class KlPenalised:
-    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017: `controller` drives `coef` between
-    steps.
+    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017; `controller` drives `coef` between steps.
 
     KL(old‖π) is estimated by k3 on the sampler's own tokens, where both its mean and its gradient are right.
     """
@@ -126,6 +136,10 @@ class KlPenalised:
 
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
         return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")
+
+    def at(self, coef: float) -> "KlPenalised":
+        """The same with another coefficient."""
+        return replace(self, coef=coef)
 
 
 @dataclass(frozen=True)
@@ -160,9 +174,7 @@ class SequenceClipped:
 
 @dataclass(frozen=True)
 class Cispo:
-    """min(ρ, cap) · log π · Ψ with the ratio held constant: no token loses its gradient (MiniMax-M1,
-    2025).
-    """
+    """min(ρ, cap) · log π · Ψ with the ratio held constant: no token loses its gradient (MiniMax-M1, 2025)."""
 
     cap: float = 5.0
 

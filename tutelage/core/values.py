@@ -7,8 +7,7 @@ from tutelage.core.reduce import masked_var
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """½ max((V − target)², (V_clipped − target)²) with V_clipped = V_old + clip(V − V_old, ±clip). [B, R]
-    -> [B, R]
+    """½ max((V − target)², (V_clipped − target)²), V_clipped = V_old + clip(V − V_old, ±clip). [B, R] -> [B, R]
 
     Without `clip` it is ½ (V − target)². Clipping is that of OpenAI's 2017 baselines, kept by
     lm-human-preferences.
@@ -21,8 +20,7 @@ def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | N
 
 
 def explained_variance(value: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-    """1 − Var(target − V) / Var(target) over the unmasked tokens: 1 is perfect, 0 a constant, below 0
-    harmful. -> []
+    """1 − Var(target − V) / Var(target) over the unmasked tokens: 1 is perfect, 0 a constant, below 0 harmful.
 
     nan where the target does not vary: there is nothing to explain.
     """
