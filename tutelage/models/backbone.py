@@ -73,6 +73,7 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, se
     """
     device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
     tokenizer = load_tokenizer(settings.path)
+    model: Any
     if is_adapter(settings.path):
         model = _load_adapter(settings.path, lora)
     else:
@@ -93,7 +94,7 @@ def _load_whole(path: str) -> PreTrainedModel:
             f"{', …' if len(missing) > 3 else ''}), which would be random. "
             "Is it a reward model or a model of another shape?"
         )
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
