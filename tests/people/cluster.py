@@ -37,7 +37,9 @@ def unprivileged() -> dict[str, object]:
 def cluster(bin_folder: Path) -> Iterator[str]:
     """Make and start a cluster; yields the folder of its socket. Everything is gone afterwards."""
     who = unprivileged()
-    home = tempfile.mkdtemp(prefix="tutelage-pg-", dir="/tmp")
+    home = tempfile.mkdtemp(
+        prefix="tutelage-pg-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
+    )
     if who:
         os.chown(home, int(str(who["user"])), int(str(who["group"])))
     data = os.path.join(home, "data")

@@ -1,6 +1,8 @@
 """The same tests on SQLite and, where its programs are installed, on PostgreSQL."""
 
 import itertools
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,11 +27,20 @@ def postgres() -> Iterator[str]:
         yield folder
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder, in memory where that is possible: what is tested here does not depend on the disk."""
+    memory = Path("/dev/shm")
+    usable = memory.is_dir() and os.access(memory, os.W_OK)
+    with tempfile.TemporaryDirectory(prefix="tutelage-", dir=memory if usable else None) as name:
+        yield Path(name)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     """The address of a database that does not exist yet (SQLite) or is empty (PostgreSQL)."""
     if request.param == "sqlite":
-        yield str(tmp_path / "study.sqlite")
+        yield str(folder / "study.sqlite")
         return
     yield fresh_database(request.getfixturevalue("postgres"))
 
@@ -58,8 +69,8 @@ def store(url: str, clock: Clock) -> Iterator[Store]:
 
 
 @pytest.fixture
-def lite(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+def lite(folder: Path, clock: Clock) -> Iterator[Store]:
     """SQLite only, for what is peculiar to files."""
-    opened = open_store(tmp_path / "study.sqlite", clock=clock)
+    opened = open_store(folder / "study.sqlite", clock=clock)
     yield opened
     opened.close()
