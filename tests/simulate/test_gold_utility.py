@@ -6,10 +6,11 @@ from statistics import fmean, pstdev
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.simulate import Topic, explain, gold, topics
+from tutelage.simulate import Topic, explain, gold
 from tutelage.simulate.gold import WORDS_HIGH, WORDS_LOW
 from tutelage.simulate.phrases import ENCOURAGEMENTS, FILLERS, GREETINGS
 from tutelage.simulate.styles import STYLES, Style, choose_style, compose
+from tutelage.simulate.topics import topics
 
 EVERY_TOPIC = pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.slug)
 STYLE = {style.name: style for style in STYLES}

@@ -3,9 +3,10 @@
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.simulate import Topic, find_topic, topics
+from tutelage.simulate import Topic, find_topic
 from tutelage.simulate.bank import words
 from tutelage.simulate.phrases import ASK
+from tutelage.simulate.topics import topics
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.slug)

@@ -9,11 +9,12 @@ import pytest
 
 from tutelage.data.records import Split
 from tutelage.errors import TutelageError
-from tutelage.simulate import World, find_topic, topics
+from tutelage.simulate import World, find_topic
 from tutelage.simulate.bank import nearest, split_sentences, words
 from tutelage.simulate.phrases import ASK
 from tutelage.simulate.registers import REGISTERS, conversation
 from tutelage.simulate.styles import STYLES, compose
+from tutelage.simulate.topics import topics
 
 
 def documents(seed: int, tokens: int) -> list[str]:

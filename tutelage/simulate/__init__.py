@@ -2,7 +2,7 @@
 
 from tutelage.simulate.gold import explain, gold
 from tutelage.simulate.raters import SimulatedRater, Vote, calibrated_tau, ceiling, pair_agreement, panel
-from tutelage.simulate.topics import Topic, find_topic, topics
+from tutelage.simulate.topics import Topic, find_topic
 from tutelage.simulate.world import World
 
 __all__ = [
@@ -17,5 +17,4 @@ __all__ = [
     "gold",
     "pair_agreement",
     "panel",
-    "topics",
 ]

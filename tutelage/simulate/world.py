@@ -43,9 +43,12 @@ class World:
         return self._documents(tokens)
 
     def demonstrations(self, n: int) -> list[Demonstration]:
-        """Instructions on train topics with answers of mixed quality, mostly explanations for a child."""
+        """Instructions with answers of mixed quality, mostly explanations for a child.
+
+        They speak of all topics: what is held out of the prompts is what nobody judged and no policy practised.
+        """
         rng = self._rng("demonstrations")
-        known = self.topics("train")
+        known = topics()
         return [_demonstrate(rng.choice(known), known, rng) for _ in range(n)]
 
     def prompts(self, split: Split) -> list[Prompt]:
