@@ -90,3 +90,14 @@ def test_samples_of_one_prompt_stand_side_by_side() -> None:
 def test_a_very_long_answer_is_cut_and_says_how_much_is_missing() -> None:
     ((pair,),) = (group.pairs for group in groups([{"prompt": "p", "before": "x" * 7000, "after": ""}]))
     assert pair.before.text.endswith("… (1,000 more characters)")
+
+
+def test_where_no_prompt_comes_back_one_answer_per_moment_is_shown() -> None:
+    samples = tuple({"step": s, "prompt": f"p{s}", "completion": f"at {s}"} for s in range(0, 100, 10))
+    strands = changes(Run(samples=samples))
+    assert [(strand.prompt, [when for when, _ in strand.answers]) for strand in strands] == [
+        ("p0", ["step 0"]),
+        ("p40", ["step 40"]),
+        ("p90", ["step 90"]),
+    ]
+    assert changes(Run()) == ()

@@ -8,41 +8,35 @@ from fake_round import make_round
 
 from tutelage.evaluate.report import write_report
 
-pytestmark = pytest.mark.browser
+CLIPPED = """() => [...document.querySelectorAll('svg.chart')].flatMap(svg => {
+    const box = svg.closest('figure, td, .tile, .timings').getBoundingClientRect();
+    return [...svg.querySelectorAll('text')].filter(text => {
+        const place = text.getBoundingClientRect();
+        return place.left < box.left - 1 || place.right > box.right + 1;
+    }).map(text => text.textContent);
+})"""
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_report(make_round(tmp_path_factory.mktemp("round"))).as_uri()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1440])
-def test_the_page_fits_and_asks_for_nothing(address: str, width: int, scheme: str) -> None:
+@pytest.mark.browser
+def test_the_page_fits_every_width_and_asks_for_nothing(tmp_path: Path) -> None:
     api = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None and not list(Path.home().glob(".cache/ms-playwright/chromium*")):
         pytest.skip("there is no Chromium")
+    address = write_report(make_round(tmp_path)).as_uri()
     asked: list[str] = []
     complaints: list[str] = []
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: complaints.append(message.text))
         page.goto(address)
-        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        clipped = page.evaluate(
-            """() => [...document.querySelectorAll('svg.chart')].flatMap(svg => {
-                const box = svg.closest('figure, td, .tile, .timings').getBoundingClientRect();
-                return [...svg.querySelectorAll('text')].filter(t => {
-                    const r = t.getBoundingClientRect();
-                    return r.left < box.left - 1 || r.right > box.right + 1;
-                }).map(t => t.textContent);
-            })"""
-        )
+        page.evaluate("document.querySelectorAll('details').forEach(folded => folded.open = true)")
+        for width in (360, 768, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(CLIPPED) == []
         browser.close()
-    assert clipped == []
     assert asked == [address]
     assert complaints == []

@@ -381,3 +381,48 @@ def test_long_runs_make_pages_of_reasonable_size(tmp_path: Path) -> None:
     rows = [{"step": s, **{name: math.sin(s * (i + 1)) for i, name in enumerate(names)}} for s in range(6000)]
     write_rows(tmp_path / "metrics.jsonl", rows)
     assert write_report(tmp_path).stat().st_size < 1_000_000
+
+
+def test_completions_are_read_with_their_prompts(tmp_path: Path) -> None:
+    prompts = [
+        {"id": "p1", "prompt": "Why rain?"},
+        {"id": "p2", "messages": [{"role": "user", "content": "Why snow?"}]},
+    ]
+    rows = [
+        {"id": f"{p}{i}", "prompt_id": p, "text": f"{p} {i}", "finished": i > 0}
+        for p in ("p1", "p2")
+        for i in (0, 1)
+    ]
+    write_rows(tmp_path / "prompts.jsonl", prompts)
+    write_rows(tmp_path / "completions.jsonl", rows)
+    (stage,) = read(tmp_path).stages
+    assert (stage.kind, stage.status) == ("sample", "done")
+    text = page(tmp_path).text
+    assert "Why rain? sample 1 cut off p1 0 sample 2 p1 1" in text
+    assert "Why snow? sample 1 cut off p2 0" in text
+
+
+def test_the_ceiling_of_the_judgements_is_told_to_the_reward_model(tmp_path: Path) -> None:
+    write(tmp_path / "round.json", {"stages": [{"name": "judge"}, {"name": "reward"}]})
+    write(tmp_path / "judge" / "summary.json", {"ceiling": 0.77})
+    write(tmp_path / "reward" / "summary.json", {"accuracy": 0.7, "accuracy_interval": [0.66, 0.74]})
+    assert "Accuracy against its ceiling" in page(tmp_path).text
+    assert read(tmp_path).stages[1].run.summary["ceiling"] == 0.77
+
+
+def test_training_accuracy_is_not_taken_for_held_out_accuracy(tmp_path: Path) -> None:
+    write_rows(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 0.6, "accuracy": 0.99, "margin": 1.0}])
+    write(tmp_path / "summary.json", {"accuracy": 0.99})
+    assert "held-out accuracy 9" not in page(tmp_path).text
+
+
+def test_lines_without_a_step_are_named(tmp_path: Path) -> None:
+    write_rows(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}, {"loss": 1.0}])
+    assert "lines without a step" in page(tmp_path).text
+
+
+def test_answers_of_one_model_alone(tmp_path: Path) -> None:
+    write_rows(tmp_path / "answers.jsonl", [{"prompt": "Why?", "after": "Because.", "gold_after": 1.5}])
+    text = page(tmp_path).text
+    assert "Why? policy gold 1.50 Because." in text
+    assert "Before and after" not in text

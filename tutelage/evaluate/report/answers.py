@@ -1,6 +1,6 @@
 """Which answers the page shows: chosen by a rule that is told to the reader, never by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -24,10 +24,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Pair:
-    """The answers to one prompt before and after; `gain` is written with its sign, and told apart by `sign`."""
+    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is written with its
+    sign, and told apart by `sign`."""
 
     prompt: str
-    before: Answer
+    before: Answer | None
     after: Answer
     gain: str = ""
     sign: int = 0
@@ -94,7 +95,7 @@ def pair(row: Object, name: str) -> Pair:
     change = gain(row, name) if name else None
     return Pair(
         prompt=shortened(string(row, "prompt")),
-        before=answer(row, "before"),
+        before=answer(row, "before") if "before" in row else None,
         after=answer(row, "after"),
         gain="" if change is None else f"{'+' if change > 0 else ''}{fixed(change)} {name}",
         sign=0 if change is None else (change > 0) - (change < 0),
@@ -127,43 +128,51 @@ def balance(rows: Sequence[Object]) -> str:
 
 
 def changes(run: Run) -> tuple[Strand, ...]:
-    """Prompts that were answered at several steps, with the first, a middle and the last answer."""
-    told: dict[str, dict[float, Object]] = {}
+    """Prompts that were answered at several steps, with the first, a middle and the last answer. Where no prompt came
+    back, one answer each of the first, a middle and the last step."""
+    prompts: dict[str, dict[float, Object]] = {}
+    steps: dict[float, Object] = {}
     for row in run.samples:
         step = number(row, "step")
-        if step is not None and string(row, "completion"):
-            told.setdefault(string(row, "prompt"), {})[step] = row
-    often = sorted(
-        (prompt for prompt in told if len(told[prompt]) > 1), key=lambda prompt: -len(told[prompt])
-    )
-    return tuple(
-        Strand(
-            shortened(prompt),
-            tuple((f"step {step:.0f}", sampled(told[prompt][step])) for step in moments(told[prompt])),
+        if step is not None and "completion" in row:
+            prompts.setdefault(string(row, "prompt"), {}).setdefault(step, row)
+            steps.setdefault(step, row)
+    often = sorted((rows for rows in prompts.values() if len(rows) > 1), key=len, reverse=True)
+    if often:
+        return tuple(
+            strand([(at_step(step), rows[step]) for step in moments(rows)]) for rows in often[:CHANGES]
         )
-        for prompt in often[:CHANGES]
-    )
+    return tuple(strand([(at_step(step), steps[step])]) for step in moments(steps))
 
 
-def moments(steps: dict[float, Object]) -> list[float]:
+def moments(steps: Mapping[float, Object]) -> list[float]:
     """First, middle and last of the steps."""
     ordered = sorted(steps)
-    return sorted({ordered[round(k * (len(ordered) - 1) / (MOMENTS - 1))] for k in range(MOMENTS)})
+    return sorted(
+        {ordered[round(k * (len(ordered) - 1) / (MOMENTS - 1))] for k in range(MOMENTS)} if ordered else ()
+    )
+
+
+def at_step(step: float) -> str:
+    """A heading."""
+    return f"step {step:,.0f}"
 
 
 def side_by_side(run: Run) -> tuple[Strand, ...]:
     """The first prompts with several samples each, as raters would see them."""
-    told: dict[str, list[Object]] = {}
+    prompts: dict[str, list[Object]] = {}
     for row in run.samples:
-        told.setdefault(string(row, "prompt"), []).append(row)
-    several = [prompt for prompt, rows in told.items() if len(rows) > 1]
+        prompts.setdefault(string(row, "prompt"), []).append(row)
+    several = [rows[:PER_PROMPT] for rows in prompts.values() if len(rows) > 1]
     return tuple(
-        Strand(
-            shortened(prompt),
-            tuple((f"sample {n}", sampled(row)) for n, row in enumerate(told[prompt][:PER_PROMPT], 1)),
-        )
-        for prompt in several[:SAMPLED]
+        strand([(f"sample {n}", row) for n, row in enumerate(rows, 1)]) for rows in several[:SAMPLED]
     )
+
+
+def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
+    """Rows of one prompt, each with its heading."""
+    prompt = string(headed[0][1], "prompt")
+    return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
 
 
 def sampled(row: Object) -> Answer:

@@ -1,11 +1,10 @@
 """From a run and a panel to a figure: the drawing, where it began and ended, and what was noticed."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
 from tutelage.evaluate.report.drawing import draw
-from tutelage.evaluate.report.folders import Run, settings_of
+from tutelage.evaluate.report.folders import Run
 from tutelage.evaluate.report.json_values import number
 from tutelage.evaluate.report.panels import Curve, Panel
 from tutelage.evaluate.report.watch import broken, closing, column, finite, smooth
@@ -55,8 +54,8 @@ def series_of(curve: Curve, run: Run) -> tuple[Series, ...]:
     if not curve.noisy or len(steps) < AVERAGED:
         return (plain,)
     average = replace(plain, y=smooth(values))
-    spread = dict(zip(*column(run, curve.spread), strict=True)) if curve.spread else {}
-    if all(step in spread for step in steps) and curve.spread:
+    spread = dict(zip(*column(run, curve.spread), strict=True))
+    if all(step in spread for step in steps):
         half = smooth([spread[step] for step in steps])
         low = tuple(y - h for y, h in zip(average.y, half, strict=True))
         high = tuple(y + h for y, h in zip(average.y, half, strict=True))
@@ -66,20 +65,11 @@ def series_of(curve: Curve, run: Run) -> tuple[Series, ...]:
 
 
 def rules_of(panel: Panel, run: Run) -> tuple[Rule, ...]:
-    """Reference lines that the run itself supplies: the ceiling of accuracy, the KL that a controller aims at."""
-    metrics = {curve.metric for curve in panel.curves}
-    if "held_out/accuracy" in metrics:
-        ceiling = number(run.summary, "ceiling")
-        return (Rule(ceiling, "ceiling"),) if ceiling is not None else ()
-    if "kl/reference" in metrics:
-        return tuple(Rule(target, "target") for target in kl_targets(settings_of(run)))
-    return ()
-
-
-def kl_targets(settings: Mapping[str, object]) -> list[float]:
-    """The target of an adaptive KL penalty in flat settings."""
-    found = (number(settings, key) for key in settings if "penalty" in key and key.endswith(".target"))
-    return [target for target in found if target is not None]
+    """The reference line that the run itself supplies: the ceiling of accuracy."""
+    ceiling = number(run.summary, "ceiling")
+    if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
+        return ()
+    return (Rule(ceiling, "ceiling"),)
 
 
 def span(panel: Panel, run: Run) -> str:

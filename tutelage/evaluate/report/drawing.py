@@ -64,26 +64,27 @@ def axes(chart: Chart, at: Frame) -> str:
 
 
 def rule_line(rule: Rule, chart: Chart, at: Frame) -> str:
-    """A reference line; its label stands at the end where fewer points are in the way, on the side with room."""
-    if rule.axis == "x":
-        x = at.x(rule.at)
-        line = [(x, at.y.start), (x, at.y.end)]
-        near_end = x > (at.x.start + at.x.end) / 2
-        words = svg.text(
-            x + (-5 if near_end else 5), at.y.end + 11, rule.label, "rule", "end" if near_end else "start"
-        )
-    else:
-        y = at.y(rule.at)
-        line = [(at.x.start, y), (at.x.end, y)]
-        foot = y + (14 if y < at.y.end + 16 else -5)
-        width = LETTER * len(rule.label)
-        left = crowd(chart, at, at.x.start, at.x.start + width, foot) < crowd(
-            chart, at, at.x.end - width, at.x.end, foot
-        )
-        words = svg.text(
-            at.x.start if left else at.x.end, foot, rule.label, "rule", "start" if left else "end"
-        )
+    """A reference line, with its label where it is least in the way."""
+    line, words = upright_rule(rule, at) if rule.axis == "x" else level_rule(rule, chart, at)
     return svg.tag("path", d=svg.polyline(line), class_="rule") + (words if rule.label else "")
+
+
+def upright_rule(rule: Rule, at: Frame) -> tuple[marks.Pixels, str]:
+    """From bottom to top; the label beside its upper end, on the side with more room."""
+    x = at.x(rule.at)
+    shift, anchor = (-5, "end") if x > (at.x.start + at.x.end) / 2 else (5, "start")
+    return [(x, at.y.start), (x, at.y.end)], svg.text(x + shift, at.y.end + 11, rule.label, "rule", anchor)
+
+
+def level_rule(rule: Rule, chart: Chart, at: Frame) -> tuple[marks.Pixels, str]:
+    """From left to right; the label above it unless it is near the top, at the end where fewer points are."""
+    y = at.y(rule.at)
+    foot = y + (14 if y < at.y.end + 16 else -5)
+    width = LETTER * len(rule.label)
+    at_left = crowd(chart, at, at.x.start, at.x.start + width, foot)
+    at_right = crowd(chart, at, at.x.end - width, at.x.end, foot)
+    x, anchor = (at.x.start, "start") if at_left < at_right else (at.x.end, "end")
+    return [(at.x.start, y), (at.x.end, y)], svg.text(x, foot, rule.label, "rule", anchor)
 
 
 def crowd(chart: Chart, at: Frame, left: float, right: float, foot: float) -> int:

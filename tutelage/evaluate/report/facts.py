@@ -7,7 +7,7 @@ from types import MappingProxyType
 from tutelage.evaluate.report.folders import Run
 from tutelage.evaluate.report.json_values import Object, interval, number, string
 from tutelage.evaluate.report.scales import number as written
-from tutelage.evaluate.report.watch import closing, finite
+from tutelage.evaluate.report.watch import accuracy_of, closing, finite
 from tutelage.evaluate.report.words import percent
 from tutelage.evaluate.text import text_metrics
 
@@ -90,24 +90,20 @@ def judge_facts(run: Run) -> list[Fact]:
     """Of the judgements as a whole."""
     told = run.judgements
     ties, votes = number(told, "ties"), number(told, "votes")
-    tied = (
-        [Fact("ties", f"{ties:,.0f}", f"{percent(ties / votes)} of the votes")]
-        if ties is not None and votes
-        else []
-    )
+    of_votes = f"{percent(ties / votes)} of the votes" if ties is not None and votes else ""
     return [
         *plain(told, "items", "comparisons"),
         *plain(told, "votes", "votes"),
         *share(told, "agreement", "agreement", "two raters on one pair; 50% is chance"),
         *plain(told, "alpha", "Krippendorff's α", "0 is chance, 1 is unanimity"),
-        *tied,
+        *plain(told, "ties", "ties", of_votes),
     ]
 
 
 def reward_facts(run: Run) -> list[Fact]:
     """Of the reward model on comparisons it has not seen."""
     return [
-        *share(run.summary, "accuracy", "held-out accuracy"),
+        *(share(run.summary, "accuracy", "held-out accuracy") if accuracy_of(run) else []),
         *share(run.summary, "ceiling", "ceiling", "what the noise of single votes allows"),
         *share(run.summary, "ece", "calibration error", "mean distance of predicted from observed shares"),
         *steps(run),
@@ -134,6 +130,5 @@ FACTS: Mapping[str, Callable[[Run], list[Fact]]] = MappingProxyType(
         "judge": judge_facts,
         "reward": reward_facts,
         "improve": improve_facts,
-        "evaluate": lambda run: [],
     }
 )

@@ -1,8 +1,8 @@
 """Reading the two kinds of folder a report is made of: a run, and a round of several runs.
 
 A run directory may hold, each only if it is there: `config.json`, `metrics.jsonl`, `samples.jsonl`, `summary.json`,
-and for its kind `judgements.json` (judge) or `answers.jsonl` (evaluate). A run that has not written its summary is
-still running or was interrupted.
+and for its kind `completions.jsonl` with `prompts.jsonl` (sample), `judgements.json` (judge) or `answers.jsonl`
+(evaluate). A run that has written neither its summary nor its completions is still running or was interrupted.
 
 A round is a folder with `round.json`, its stages in the order in which they happen:
 
@@ -11,9 +11,9 @@ A round is a folder with `round.json`, its stages in the order in which they hap
      "created": "2026-03-01 12:00",                                                               optional
      "command": "tutelage demo --seed 0",                                                         optional
      "reference": "SFT", "policy": "policy",               optional: what the two compared models are called
-     "stages": [{"name": "sft",                            unique; the anchor of its section
+     "stages": [{"name": "sft",                            unique
                  "kind": "sft",                            optional: pretrain sft sample judge reward improve evaluate;
-                                                           without it, the name where that is one of these words
+                                                           without it, what the name or else the files say
                  "title": "Supervised fine-tuning",        optional
                  "folder": "sft",                          a run directory, relative to the round; default: the name
                  "seconds": 41.5,                          optional
@@ -28,23 +28,25 @@ missing is absent from the report, and what cannot be read is named in it.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tutelage.errors import TutelageError
+from tutelage.evaluate.report.files import read_completions, read_metrics, read_object, read_table
 from tutelage.evaluate.report.json_values import Object, flat, items, number, section, string
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 TELLTALE = {"improve": "kl/reference", "reward": "margin", "sft": "loss"}
 STATUSES = ("waiting", "running", "done", "failed")
 OBJECTS = ("config", "summary", "judgements")
-TABLES = ("metrics", "samples", "answers")
+TABLES = ("metrics", "samples", "answers", "completions")
+WRITTEN_LAST = ("summary.json", "completions.jsonl")
 
 
 @dataclass(frozen=True)
 class Run:
     """What a run directory holds. `metrics` has one object per step, in order; `troubles` names what is there but could
-    not be read; `finished` means that there is a summary, whatever it says."""
+    not be read; `finished` means that what is written last is there, whatever it says."""
 
     config: Object = field(default_factory=dict)
     summary: Object = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Round:
     reference: str = "SFT"
     policy: str = "policy"
     alone: bool = False
+    troubles: tuple[str, ...] = ()
 
 
 def read(folder: Path) -> Round:
@@ -113,23 +116,37 @@ def read_round(folder: Path) -> Round:
     index = folder / "round.json"
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TutelageError(f"{index} cannot be read as JSON: {error}.") from error
     stages = content.get("stages") if isinstance(content, dict) else None
     if not isinstance(stages, list) or not all(isinstance(s, dict) and string(s, "name") for s in stages):
         raise TutelageError(
             f'{index} must be {{"title": ..., "stages": [{{"name": ...}}, ...]}}; a stage needs a name.'
         )
-    summary, _ = read_object(folder / "summary.json")
+    summary, trouble = read_object(folder / "summary.json")
     return Round(
         title=string(content, "title", folder.resolve().name),
-        stages=tuple(read_stage(folder, stage) for stage in stages),
+        stages=with_ceiling(tuple(read_stage(folder, stage) for stage in stages)),
         summary=flat(summary),
         about=string(content, "about"),
         created=string(content, "created"),
         command=string(content, "command"),
         reference=string(content, "reference", "SFT"),
         policy=string(content, "policy", "policy"),
+        troubles=(trouble,) if trouble else (),
+    )
+
+
+def with_ceiling(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The ceiling of accuracy belongs to the judgements; tell it to the stages that are measured against it."""
+    ceilings = [stage.run.summary["ceiling"] for stage in stages if "ceiling" in stage.run.summary]
+    if not ceilings:
+        return stages
+    return tuple(
+        replace(stage, run=replace(stage.run, summary={"ceiling": ceilings[0], **stage.run.summary}))
+        if stage.kind == "reward"
+        else stage
+        for stage in stages
     )
 
 
@@ -157,64 +174,20 @@ def read_alone(folder: Path) -> Round:
 
 def read_run(folder: Path) -> Run:
     """What there is of a run directory."""
-    found = {name: read_object(folder / f"{name}.json") for name in OBJECTS}
-    tables = {name: read_table(folder / f"{name}.jsonl") for name in TABLES}
-    troubles = [trouble for _, trouble in (*found.values(), *tables.values()) if trouble]
+    config, summary, judgements = (read_object(folder / f"{name}.json") for name in OBJECTS)
+    metrics, completions = read_metrics(folder / "metrics.jsonl"), read_completions(folder)
+    samples, answers = read_table(folder / "samples.jsonl"), read_table(folder / "answers.jsonl")
+    told = (config, summary, judgements, metrics, completions, samples, answers)
     return Run(
-        config=found["config"][0],
-        summary=found["summary"][0],
-        judgements=found["judgements"][0],
-        metrics=by_step(tables["metrics"][0]),
-        samples=tuple(tables["samples"][0]),
-        answers=tuple(tables["answers"][0]),
-        troubles=tuple(troubles),
-        finished=(folder / "summary.json").exists(),
+        config=config[0],
+        summary=summary[0],
+        judgements=judgements[0],
+        metrics=tuple(metrics[0]),
+        samples=(*samples[0], *completions[0]),
+        answers=tuple(answers[0]),
+        troubles=tuple(trouble for _, trouble in told if trouble),
+        finished=any((folder / name).exists() for name in WRITTEN_LAST),
     )
-
-
-def read_object(path: Path) -> tuple[Object, str]:
-    """The JSON object in a file, and what is wrong with the file. No file is nothing wrong."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
-        return {}, ""
-    except (OSError, ValueError, RecursionError) as error:
-        return {}, f"{path.name} could not be read: {error}"
-    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a JSON object")
-
-
-def read_table(path: Path) -> tuple[list[Object], str]:
-    """The JSON objects in the lines of a file, and how many lines were none (a crash may cut the last one short)."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
-        return [], ""
-    except OSError as error:
-        return [], f"{path.name} could not be read: {error}"
-    rows = [parsed(line) for line in lines if line.strip()]
-    objects = [row for row in rows if row is not None]
-    broken = len(rows) - len(objects)
-    return objects, f"{path.name}: {broken} of {len(rows)} lines could not be read" if broken else ""
-
-
-def parsed(line: str) -> Object | None:
-    """The object in a line of JSON."""
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def by_step(rows: list[Object]) -> tuple[Object, ...]:
-    """One object per step, in order of steps. A step that was written twice (before and after a resumption) counts as
-    it was written last."""
-    steps: dict[float, dict[str, object]] = {}
-    for row in rows:
-        step = number(row, "step")
-        if step is not None:
-            steps.setdefault(step, {}).update(row)
-    return tuple(steps[step] for step in sorted(steps))
 
 
 def kind_of(run: Run, name: str) -> str:
@@ -233,7 +206,7 @@ def kind_of(run: Run, name: str) -> str:
 
 
 def status_of(run: Run) -> str:
-    """A run that has written its summary is done; one that has written nothing has not begun."""
+    """By what is there; a run that has written nothing has not begun."""
     if run.finished:
         return "done"
     return "waiting" if run.empty else "running"

@@ -11,7 +11,7 @@ from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 from tutelage.evaluate.report.folders import Round, read
 from tutelage.evaluate.report.headline import headline, timings, verdict
-from tutelage.evaluate.report.sections import section
+from tutelage.evaluate.report.sections import section_of
 from tutelage.evaluate.report.story import DICTIONARY
 from tutelage.evaluate.report.words import clean
 
@@ -32,13 +32,15 @@ def write_report(folder: Path) -> Path:
 
 def render(told: Round) -> str:
     """The page as text."""
-    sections = [section(stage, index) for index, stage in enumerate(told.stages, 1)]
+    sections = [section_of(stage, index) for index, stage in enumerate(told.stages, 1)]
     return (
         environment()
         .get_template("report.html")
         .render(
             told=told,
             sections=sections,
+            findings=[(section, finding) for section in sections for finding in section.findings],
+            judged=any(section.figures for section in sections),
             headline=headline(told),
             verdict=verdict(told),
             timings=timings(told),

@@ -11,11 +11,11 @@ from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
 from tutelage.evaluate.report.curves import Figure, figure
 from tutelage.evaluate.report.drawing import draw
 from tutelage.evaluate.report.folders import Run
-from tutelage.evaluate.report.json_values import Object, interval, number, objects, string
+from tutelage.evaluate.report.json_values import Object, number, objects, string
 from tutelage.evaluate.report.panels import IMPROVE, LANGUAGE, REWARD, Panel, further
 from tutelage.evaluate.report.plots import Bin, bin_width, fit, histogram, reliability, scatter
 from tutelage.evaluate.report.scales import number as written
-from tutelage.evaluate.report.watch import finite, smooth
+from tutelage.evaluate.report.watch import accuracy_of, finite, smooth
 from tutelage.evaluate.report.words import percent
 from tutelage.evaluate.text import words
 
@@ -25,13 +25,13 @@ Picture: TypeAlias = Callable[[Run], Figure | None]
 
 def accuracy_figure(run: Run) -> Figure | None:
     """The reward model's accuracy beside what chance and a perfect model would reach."""
-    accuracy, ceiling = number(run.summary, "accuracy"), number(run.summary, "ceiling")
+    accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
     if accuracy is None or ceiling is None:
         return None
-    low, high = interval(run.summary, "accuracy_interval") or (None, None)
+    value, low, high = accuracy
     bars = (
         Bar("perfect model", ceiling, percent(ceiling, 1), colour=2),
-        Bar("reward model", accuracy, percent(accuracy, 1), low, high),
+        Bar("reward model", value, percent(value, 1), low, high),
         Bar("coin", 0.5, "50%", colour=5),
     )
     chart = Bars(
@@ -102,7 +102,7 @@ def length_figure(run: Run) -> Figure | None:
     series = histogram(lengths, bin_width(lengths), "answers")
     return Figure(
         title="Length of the answers",
-        drawing=draw(Chart("Length of the answers", series, Axis("words"), Axis())),
+        drawing=draw(Chart("Length of the answers", series, Axis("words"))),
         unit="number of answers",
         see="One broad hump: answers of natural length, differing enough to compare.",
         alarm="A spike at the right edge: answers run into the length limit.",
@@ -127,8 +127,7 @@ def gain_figure(run: Run) -> Figure | None:
                 f"Change in {name}",
                 worse + better,
                 Axis(f"{name} after − before"),
-                Axis(),
-                (Rule(0.0, axis="x"),),
+                rules=(Rule(0.0, axis="x"),),
             )
         ),
         unit="number of prompts",

@@ -118,7 +118,10 @@ def reliability(bins: Sequence[Bin], *, start: float = 0.0) -> Chart:
         low=tuple(math.nan if s.low is None else s.low for s in spread),
         high=tuple(math.nan if s.high is None else s.high for s in spread),
         size=tuple(b.n / most for b in bins),
-        notes=tuple(f"predicted {b.predicted:.0%}, came true {b.observed:.0%} of {b.n}" for b in bins),
+        notes=tuple(
+            f"{b.n} predictions of {b.low:.0%} to {b.high:.0%}\nmean {b.predicted:.1%}, came true {b.observed:.1%}"
+            for b in bins
+        ),
     )
     honest = Series((start, 1.0), (start, 1.0), style="dashed", colour=5)
     x = Axis("predicted", percent=True, low=start, high=1.0)

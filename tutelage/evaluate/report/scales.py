@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MINUS = "\N{MINUS SIGN}"
-LARGEST = (
-    1e100  # no quantity is larger, or on a logarithmic axis smaller than its inverse; beyond lies overflow
-)
+LARGEST = 1e100
+"""No quantity is larger, or on a logarithmic axis smaller than the inverse of this; beyond lies overflow."""
 
 
 def drawable(value: float, log: bool) -> bool:

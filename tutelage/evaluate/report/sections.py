@@ -30,7 +30,7 @@ class Rater:
 
 @dataclass(frozen=True)
 class Table:
-    """Named rows of values under columns; `notes` says whether any row has a note."""
+    """Rows of a name, values under the columns, and a note."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...], str], ...]
@@ -72,7 +72,7 @@ class Section:
         return tuple(figure.finding for figure in (*self.figures, *self.more) if figure.finding)
 
 
-def section(stage: Stage, index: int) -> Section:
+def section_of(stage: Stage, index: int) -> Section:
     """The section of the stage that is the index-th of its round."""
     run = stage.run
     shown, more = figures(stage.kind, run), further_figures(stage.kind, run)

@@ -167,17 +167,26 @@ def blind_critic(run: Run) -> str:
     return f"Explained variance is {number(closing(explained))} lately: the critic is worse than no critic."
 
 
+def accuracy_of(run: Run) -> tuple[float, float, float] | None:
+    """A reward model's held-out accuracy and the ends of its interval. Without an interval, what a summary calls
+    accuracy is the one in training, which says nothing."""
+    value, ends = number_in(run.summary, "accuracy"), interval(run.summary, "accuracy_interval")
+    return (value, *ends) if value is not None and ends else None
+
+
 def doubtful_accuracy(run: Run) -> str:
     """The reward model foresees single votes no better than a coin, or better than the votes' own noise allows."""
-    accuracy, ceiling = number_in(run.summary, "accuracy"), number_in(run.summary, "ceiling")
-    if accuracy is None:
+    found, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
+    if found is None:
         return ""
-    low, _ = interval(run.summary, "accuracy_interval") or (accuracy, accuracy)
+    value, low, _ = found
     if low <= 0.5:
-        return f"Held-out accuracy ({percent(accuracy, 1)}) cannot be told from guessing: its interval reaches 50%."
+        return (
+            f"Held-out accuracy ({percent(value, 1)}) cannot be told from guessing: its interval reaches 50%."
+        )
     if ceiling is None or low <= ceiling:
         return ""
     return (
-        f"Held-out accuracy ({percent(accuracy, 1)}) lies above the ceiling ({percent(ceiling, 1)}):"
+        f"Held-out accuracy ({percent(value, 1)}) lies above the ceiling ({percent(ceiling, 1)}):"
         " held-out comparisons have probably leaked into training."
     )
