@@ -98,23 +98,33 @@ def _check_file(store: Store, path: Path) -> None:
 
 def _bring_up_to_date(store: Store, create: bool) -> None:
     version = _version(store)
-    if version is not None and version < schema.VERSION:
-        backup(store, f"v{version}")
-    if version == schema.VERSION:
-        return
+    if version is None and not create:
+        raise TutelageError(f"There is no study in {store.address}.")
+    if version is None:
+        _make_tables(store)
+    elif version < schema.VERSION:
+        _migrate(store, backup(store, f"v{version}"))
+
+
+def _make_tables(store: Store) -> None:
     with store.write(alone=True) as connection:
-        version = _version_within(store, connection)
-        if version is None:
-            if not create:
-                raise TutelageError(f"There is no study in {store.address}.")
+        if _version_within(store, connection) is None:  # another program may have been quicker
             schema.metadata.create_all(connection)
             _stamp(connection, schema.VERSION, store.now())
-            return
-        for step in MIGRATIONS:
-            if step.version > version:
+
+
+def _migrate(store: Store, saved: str) -> None:
+    try:
+        with store.write(alone=True) as connection:
+            version = _version_within(store, connection) or 0
+            for step in (step for step in MIGRATIONS if step.version > version):
                 for statement in step.statements:
                     connection.exec_driver_sql(statement)
                 _stamp(connection, step.version, store.now())
+    except sa.exc.SQLAlchemyError as error:
+        raise TutelageError(
+            f"{store.address} could not be brought up to date ({error}); nothing was changed. Its backup is {saved}."
+        ) from error
 
 
 def _version(store: Store) -> int | None:

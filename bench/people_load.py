@@ -1,0 +1,178 @@
+"""How the rating store fares under load: a large study, measured from outside, on SQLite or PostgreSQL.
+
+    python bench/people_load.py [--items 200000] [--votes-per-item 5] [--raters 200] [--db PATH_OR_URL]
+
+Prints one line per measurement: what, median and 95th percentile in milliseconds.
+"""
+
+import argparse
+import hashlib
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tutelage.data.records import Completion, Prompt, user
+from tutelage.people import (
+    Answer,
+    Item,
+    Plan,
+    Store,
+    Study,
+    add_items,
+    add_rater,
+    count_study,
+    create_study,
+    list_matches,
+    list_questions,
+    list_rounds,
+    next_assignment,
+    open_store,
+    replan,
+    submit,
+)
+from tutelage.people.store.bulk import Told, write_answers
+
+CHUNK = 20_000
+TEXT = "A sentence of some length that a model might have written about the question. " * 4
+
+
+def build(store: Store, items: int, per_item: int, raters: int) -> Study:
+    """A study with `per_item` votes on each item, given by `raters` raters in turn."""
+    study = create_study(store, "load", plan=Plan(overlap=per_item, gold_rate=0.0, repeat_rate=0.0))
+    names = [add_rater(store, study.id, f"rater {n}", kind="simulated").name for n in range(raters)]
+    for start in range(0, items, CHUNK):
+        numbers = range(start, min(items, start + CHUNK))
+        prompts = [Prompt(f"p{n}", user(f"Question {n}?")) for n in numbers]
+        completions = [Completion(f"p{n}{s}", f"p{n}", f"{s} {n} {TEXT}", s) for n in numbers for s in "ab"]
+        add_items(
+            store,
+            study.id,
+            prompts,
+            completions,
+            [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers],
+        )
+    told = [vote for n in range(items) for vote in votes_on(n, per_item, names)]
+    write_answers(store, study.id, told, source="bench")
+    return study
+
+
+def votes_on(number: int, per_item: int, names: list[str]) -> Iterator[Told]:
+    for k in range(per_item):
+        rater = (number + k * 7919) % len(names)
+        coin = hashlib.blake2b(f"{number}/{k}".encode(), digest_size=2).digest()
+        order = (0, 1) if coin[0] % 2 else (1, 0)
+        answer = Answer("left" if coin[1] % 3 else "right", 1 + coin[1] % 3, key=f"{number}/{k}")
+        yield Told(f"c{number}", names[rater], order, answer, 1_700_000_000_000 + number)
+
+
+def measure(what: str, action: Callable[[], object], times: int) -> list[float]:
+    """Time an action so many times and print the result."""
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    report(what, seconds)
+    return seconds
+
+
+def report(what: str, seconds: list[float]) -> None:
+    ordered = sorted(seconds)
+    late = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    print(
+        f"{what:58s} {statistics.median(ordered) * 1e3:9.2f} {late * 1e3:9.2f} ms   n={len(ordered)}",
+        flush=True,
+    )
+
+
+def answer_next(store: Store, rater_id: int) -> bool:
+    question = next_assignment(store, rater_id)
+    if question is None:
+        return False
+    submit(store, question.id, Answer("left", 2))
+    return True
+
+
+def crowd(store: Store, raters: list[int], seconds: float) -> None:
+    """All raters at once in threads of their own, for so long."""
+    asked: list[float] = []
+    answered: list[float] = []
+    failures: list[BaseException] = []
+    end = time.perf_counter() + seconds
+
+    def rate(rater_id: int) -> None:
+        try:
+            while time.perf_counter() < end:
+                start = time.perf_counter()
+                question = next_assignment(store, rater_id)
+                asked.append(time.perf_counter() - start)
+                if question is None:
+                    return
+                start = time.perf_counter()
+                submit(store, question.id, Answer("left", 2))
+                answered.append(time.perf_counter() - start)
+                time.sleep(0.5)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=rate, args=(rater_id,)) for rater_id in raters]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    report(f"next question, {len(raters)} raters at once", asked)
+    report(f"answer, {len(raters)} raters at once", answered)
+    print(f"failures: {len(failures)} {failures[:1]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--items", type=int, default=200_000)
+    parser.add_argument("--votes-per-item", type=int, default=5)
+    parser.add_argument("--raters", type=int, default=200)
+    parser.add_argument("--db", default="")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = args.db or str(Path(folder) / "load.sqlite")
+        store = open_store(url)
+        start = time.perf_counter()
+        study = build(store, args.items, args.votes_per_item, args.raters)
+        votes, seconds = args.items * args.votes_per_item, time.perf_counter() - start
+        print(f"built {args.items} items and {votes} votes in {seconds:.0f} s", flush=True)
+        store.close()
+        measure("open and check the database", lambda: open_store(url).close(), 1)
+        measure_study(open_store(url), study, args.raters)
+
+
+def measure_study(store: Store, study: Study, raters: int) -> None:
+    """Everything a rater or an owner waits for."""
+    if store.path is not None:
+        print(f"file {store.path.stat().st_size / 1e6:.0f} MB")
+    measure("owner: counts", lambda: count_study(store, study.id), 5)
+    measure("owner: rounds with agreement", lambda: list_rounds(store, study.id), 3)
+    measure("owner: models against models", lambda: list_matches(store, study.id), 3)
+    measure(
+        "owner: 50 most disputed items", lambda: list_questions(store, study.id, disagreed=True, limit=50), 5
+    )
+    new = [add_rater(store, study.id, f"new {n}", kind="simulated").id for n in range(50)]
+    measure("next: everything is complete", lambda: next_assignment(store, new[0]), 5)
+    overlap = study.plan.overlap + 1
+    measure(
+        "owner: one more rater per item",
+        lambda: replan(store, study.id, Plan(overlap, "finish_first", 0, 0)),
+        1,
+    )
+    for policy in ("finish_first", "random", "priority"):
+        replan(store, study.id, Plan(overlap, policy, 0.05, 0.04))  # type: ignore[arg-type]
+        measure(f"next and answer, {policy}, a new rater", lambda: answer_next(store, new[1]), 100)
+        measure(f"next and answer, {policy}, one with many answers", lambda: answer_next(store, 1), 100)
+    crowd(store, new, 20)
+
+
+if __name__ == "__main__":
+    main()
