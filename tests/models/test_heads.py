@@ -157,6 +157,7 @@ def test_a_pad_token_of_its_own_is_added_and_a_spare_row_is_used_first(tiny_mode
     model = new(tiny_model(family))
     assert model.tokenizer.pad_token_id == 300
     assert model.model.get_input_embeddings().num_embeddings == 301
+    assert not model.model.get_input_embeddings().weight[300].any(), "and not whatever the generator held"
     spare = tiny.save(family, tmp_path / "spare", vocab_size=320)
     assert new(spare).model.get_input_embeddings().num_embeddings == 320
 

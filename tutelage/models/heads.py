@@ -229,9 +229,12 @@ def ensure_own_pad(model: Any, tokenizer: Any) -> None:
 
 
 def make_room(model: Any, tokenizer: Any) -> None:
-    """Let the embedding have a row for every token, and the model know the tokenizer's pad token."""
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+    """Let the embedding have a row for every token (a new one is 0), and the model know the tokenizer's pad token."""
+    before = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > before:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        with torch.no_grad():
+            model.get_input_embeddings().weight[before:] = 0.0
     model.config.pad_token_id = tokenizer.pad_token_id
 
 
