@@ -194,11 +194,12 @@ def test_the_table_has_a_distinct_line_for_every_recipe() -> None:
     assert (grpo["penalty"], grpo["advantage"]) == ("0.04 k3 in loss", "Group(standardise=true)")
 
 
-def test_every_file_says_what_differs_and_when_it_degenerates() -> None:
+def test_every_file_says_what_differs_when_it_degenerates_and_what_to_watch() -> None:
     for name in RECIPES:
         told = about(name)
         assert "Differs from" in told or "differs from" in told, name
         assert "Degenerates:" in told, name
+        assert "Watch:" in told, name
         assert name in told or len(told) > 200
     assert about(f"{__name__}:OWN") == ""
 

@@ -9,6 +9,7 @@ Differs from vpg: one horizon n instead of an exponential average over all of th
 Differs from ppo: one gradient step per rollout, so nothing needs clipping.
 Degenerates: with a score only at the end and a critic that knows nothing, a2c teaches the last token alone;
 with n beyond the length of the response it is value_baseline.
+Watch: entropy, which runs to 0 when the bonus is too small; value/explained_variance above 0.
 """
 
 from dataclasses import replace

@@ -5,10 +5,12 @@
     vpg              Psi_t = GAE(lambda) of the TD errors                      (Schulman et al. 2016, arXiv 1506.02438)
     maximise  mean over tokens of  log pi(a_t | s_t) Psi_t;  one step on fresh samples
 
-Differs from value_baseline: does not wait for the return, so less variance and the critic's bias. q differs from td:
-no state baseline, so a good state makes all its tokens likelier; a step must be small. td differs from vpg: lambda =
-0; vpg with lambda = 1 is value_baseline. Degenerates: with a critic that knows nothing, q and td teach the last token
-alone.
+Differs from value_baseline: does not wait for the return, so less variance and the critic's bias.
+q_actor_critic differs from the others: no state baseline, so a good state makes all its tokens likelier.
+td_actor_critic differs from vpg: lambda = 0; vpg with lambda = 1 is value_baseline.
+Degenerates: with a critic that knows nothing, q_actor_critic and td_actor_critic teach the last token alone.
+Watch: value/explained_variance; while it is below 0 the critic misleads. The advantage/mean of q_actor_critic is
+not near 0 and need not be.
 """
 
 from tutelage.algorithms.recipe import Critic, Recipe

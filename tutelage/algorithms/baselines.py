@@ -2,15 +2,18 @@
 
     Psi_t = G_t - b        and  E[ grad log pi(a_t | s_t) b ] = 0  for every b that does not know a_t
 
-    batch_baseline    b = mean of G over the batch: nearly free; shrinks the gradient by (B - 1)/B
+    batch_baseline    b = mean of G over the batch: nearly free; shrinks the gradient by about 1/B
     moving_baseline   b = exponential average of earlier batches' returns (Williams 1992): unbiased, and late
     minimum_variance  b = sum n G / sum n, n = |grad log pi|^2 (Weaver & Tao 2001, arXiv 1301.2315): the best constant
     time_baseline     b_t = mean of G_t over the responses that reach token t (Peters & Schaal 2008)
     value_baseline    b(s_t) = V(s_t), learned (Sutton et al. 2000): knows the prompt and what was written so far
 
-Differs from reward_to_go: by b alone. Differs from rloo: these b are the same for all prompts (value_baseline aside).
-Differs from vpg: value_baseline waits for the whole return where GAE trusts the critic after a while. Degenerates: a
-constant b does nothing about prompts of different difficulty; a critic that knows nothing is no baseline.
+Differs from reward_to_go: by b alone.
+Differs from rloo: these b are the same for all prompts (value_baseline aside).
+Differs from vpg: value_baseline waits for the whole return where GAE trusts the critic after a while.
+Degenerates: a constant b does nothing about prompts of different difficulty, nor does a critic that knows nothing.
+Watch: advantage/mean near 0 says that the baseline is right on average; for value_baseline
+value/explained_variance above 0 says that it is better than a constant.
 """
 
 from dataclasses import replace

@@ -7,6 +7,7 @@ Differs from rloo: credits what a response adds to the group instead of how it c
 rewarded for variety as long as one of G samples is good.
 Degenerates: when the two best scores are equal the prompt teaches nothing; the mean may fall while the best rises,
 so it is for use with best-of-n at inference.
+Watch: score/std, the variety that is being paid for; score/mean may fall while the best of G rises.
 """
 
 from tutelage.algorithms.recipe import Recipe

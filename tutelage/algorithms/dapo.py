@@ -6,6 +6,8 @@ Differs from grpo in five things: the clip is wider above (rare tokens may grow)
 instead of within responses, prompts whose responses all score the same are replaced by fresh ones, responses near the
 limit lose score gradually, and there is no KL.
 Degenerates: when every prompt of a batch is dead the batch is kept, and teaches nothing.
+Watch: groups/dead, as sampled, before the others are replaced; ended and length/mean against the limit; entropy, which
+the wider clip keeps up.
 """
 
 from dataclasses import replace

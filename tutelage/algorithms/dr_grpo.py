@@ -7,6 +7,7 @@ Differs from grpo: no division by the spread (it overweights prompts that are ne
 division by a response's own length (it makes wrong answers longer), no KL.
 Differs from rloo: (G - 1)/G of its advantage, a clip, and a constant divisor.
 Degenerates: the divisor is the limit that sampling uses; with the padded width instead it would change by batch.
+Watch: length/mean, which should stay where grpo's creeps up; kl/reference, which nothing holds back.
 """
 
 from dataclasses import replace

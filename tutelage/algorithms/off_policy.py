@@ -7,6 +7,7 @@ Differs from batch_baseline: several steps on one rollout, each corrected for ho
 Differs from ppo: a ratio per response, which is exact without the cap, against a clip per token, which is not.
 Degenerates: w spreads exponentially with the length, so that few responses carry a batch; the cap bounds that
 and biases the gradient towards what the sampler would have done.
+Watch: clip_fraction, the share of tokens whose response is at the cap, and ratio/max; above a fifth take fewer epochs.
 """
 
 from tutelage.algorithms.recipe import GradientSteps, Recipe

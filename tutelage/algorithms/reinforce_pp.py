@@ -5,9 +5,10 @@
     maximise  mean over tokens of  min(rho Psi, clip(rho, 1-e, 1+e) Psi)
 
 Differs from ppo: no critic; the batch's mean is the baseline.
-Differs from grpo: one spread for the whole batch, so no prompt is weighted by its own luck, and a dead group stays 0.
+Differs from grpo: one spread for the whole batch, so no prompt is weighted by its own luck.
 Degenerates: in a batch of few prompts the spread is noise again; without the baseline, a hard prompt's responses all
 look bad.
+Watch: clip_fraction and kl/old as for ppo; score/std, which everything is divided by.
 """
 
 from dataclasses import replace

@@ -6,6 +6,7 @@ Differs from rloo: one greedy response instead of G - 1 siblings; half the sampl
 not average.
 Differs from reinforce: a baseline of the prompt's own, that depends on the policy and on no sample: unbiased.
 Degenerates: for a policy that is nearly greedy, sample and baseline are the same response and Psi is 0.
+Watch: advantage/mean; far below 0 the greedy response is much better than the samples, and the temperature too high.
 """
 
 from tutelage.algorithms.recipe import Recipe

@@ -6,6 +6,7 @@
 Differs from reinforce: rewards paid before a token was written cannot depend on it, so leaving them out removes
 variance and nothing else.
 Degenerates: with a score on the last token only and no KL in the reward, both are the same.
+Watch: advantage/mean far from 0 asks for a baseline; grad_norm, which should be below that of reinforce.
 """
 
 from tutelage.algorithms.recipe import Recipe

@@ -7,6 +7,7 @@
 Differs from reinforce: a baseline of the prompt's own, from siblings that the response had no part in: unbiased.
 Differs from grpo: no division by the spread, no length normalisation; the KL is in the reward.
 Degenerates: with G = 2, Psi is the difference of the pair; when all returns agree the prompt teaches nothing.
+Watch: groups/dead, the share of prompts that taught nothing, and advantage/std, which shrinks as responses agree.
 """
 
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Trust Region Policy Optimization (Schulman et al. 2015, arXiv 1502.05477) and the natural policy gradient
-(Kakade 2001; Amari 1998).
+"""Trust Region Policy Optimization (Schulman et al. 2015, arXiv 1502.05477) and the natural gradient (Kakade 2001).
 
     maximise  mean over tokens of  rho Psi   subject to  mean over tokens of  KL(pi_old || pi) <= delta
     step d = sqrt(2 delta / x'Fx) x  with  F x = g  by conjugate gradient, F the Fisher matrix, known by its products
@@ -9,6 +8,8 @@ Differs from ppo: the bound is on the whole policy and holds after every step, a
 Differs from vpg: F^-1 measures a step by what it does to the distribution, not to the parameters.
 Degenerates: with damping much larger than F it is the plain gradient, scaled; on few parameters (LoRA) the products
 are cheap and the conjugate gradient converges soon.
+Watch: kl/old at or below the bound. Steps that the search refuses (kl/old of 0) mean a gradient that is mostly noise,
+or too little damping for the curvature that so few samples show.
 """
 
 from dataclasses import replace

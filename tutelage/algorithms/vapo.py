@@ -8,6 +8,7 @@
 Differs from ppo: the critic's target never contains its own bias, and a fresh critic cannot mislead the policy.
 Left out: vapo's language-modelling loss on correct responses, which needs scores that say "correct".
 Degenerates: for responses shorter than 1/alpha = 20 tokens, vapo's lambda is 0.
+Watch: value/explained_variance at the end of the warm-up: it should be above 0 before the policy moves.
 """
 
 from dataclasses import replace
