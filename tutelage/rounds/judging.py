@@ -1,28 +1,44 @@
 """Simulated raters at work: they are asked and they answer through the same assignment and submit path as people."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from tutelage.data.records import Preference
+from tutelage.config.files import write_atomically
+from tutelage.data.pairing import split_by_prompt
+from tutelage.data.records import Comparison, Completion, Preference, Prompt
+from tutelage.data.rows import to_row, write_jsonl
 from tutelage.people import (
     Answer,
     Assignment,
+    Plan,
     Question,
     Store,
     Vote,
+    add_items,
     add_rater,
+    create_study,
     find_rater,
+    list_questions,
+    list_studies,
     list_votes,
     next_assignment,
+    open_store,
+    open_study,
+    preferences,
     submit,
 )
-from tutelage.people.aggregate import Labels
+from tutelage.people.aggregate import Labels, aggregate
 from tutelage.simulate import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
 from tutelage.stats.votes import Votes
+from tutelage.train.progress import progress
 
 SIDES = ("a", "b")
+STUDY = "demo"
 
 Utility = Callable[[list[str], list[str]], list[float]]
 
@@ -122,3 +138,91 @@ def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[P
             better = SIDES.index(vote.verdict)
             found.append(Preference(question.messages, question.texts[better], question.texts[1 - better]))
     return found
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is to be judged: prompts, the answers to them, and the pairs of answers."""
+
+    prompts: Sequence[Prompt]
+    completions: Sequence[Completion]
+    comparisons: Sequence[Comparison]
+
+    def differences(self, utility: Utility) -> dict[str, float]:
+        """utility(a) − utility(b) of every comparison, by its id."""
+        asked = {prompt.id: prompt.messages[-1].content for prompt in self.prompts}
+        values = utility([asked[c.prompt_id] for c in self.completions], [c.text for c in self.completions])
+        value = {c.id: v for c, v in zip(self.completions, values, strict=True)}
+        return {c.id: value[c.a_id] - value[c.b_id] for c in self.comparisons}
+
+
+def hold_study(
+    out: Path,
+    questions: Questions,
+    raters: Sequence[SimulatedRater],
+    utility: Utility,
+    *,
+    overlap: int,
+    seed: int,
+    held_out: float,
+    quiet: bool,
+) -> None:
+    """Let simulated raters judge all questions, and write what became of it.
+
+    study.sqlite        the study itself
+    judgements.json     raters and agreement, for the report
+    preferences.jsonl   labels to train on
+    test_votes.jsonl    single votes, on other prompts, of raters without a flag
+    summary.json        `ceiling`: the share of these that somebody who knows the utility would foretell
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    store = open_store(str(out / "study.sqlite"))
+    plan = Plan(overlap=overlap, gold_rate=0.0, repeat_rate=0.0)
+    study = (
+        open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)
+    )
+    add_items(store, study.id, questions.prompts, questions.completions, questions.comparisons)
+    expected = len(questions.comparisons) * overlap
+    with progress("judgements", expected, quiet=quiet) as advance:
+        judge(
+            store, study.id, raters, utility, seed=seed, done=lambda count: advance(min(count, expected), {})
+        )
+    votes = list_votes(store, study.id)
+    summary = describe_votes(votes, aggregate(votes, {}))
+    write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
+    kept, aside = split_by_prompt(preferences(store, study.id), held_out, seed)
+    write_jsonl(out / "preferences.jsonl", map(to_row, kept))
+    tested = {preference.messages for preference in aside}
+    known = {question.key: question for question in list_questions(store, study.id)}
+    good = {rater["name"] for rater in summary["raters"] if not rater["flags"]}
+    test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
+    write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, known)))
+    best = vote_ceiling(test, known, {rater.name: rater for rater in raters}, utility)
+    write_atomically(
+        out / "summary.json", json.dumps({"ceiling": best, "test_votes": len(test)}, indent=2) + "\n"
+    )
+    store.close()
+
+
+def vote_ceiling(
+    votes: Sequence[Vote],
+    questions: Mapping[str, Question],
+    raters: Mapping[str, SimulatedRater],
+    utility: Utility,
+) -> float:
+    """The mean probability that a vote for a side goes to the answer of higher utility, in closed form.
+
+    Nobody who does not see the side and the rater can foretell more of these votes than that.
+    """
+    total = 0.0
+    for vote in votes:
+        question = questions[vote.item]
+        prompt = question.messages[-1].content
+        first, second = utility([prompt, prompt], list(question.texts[:2]))
+        one, other = (len(text.split()) for text in question.texts[:2])
+        rater = raters[vote.rater]
+        left, _, right = rater.probabilities(first, second, one, other)
+        turned_left, _, turned_right = rater.probabilities(second, first, other, one)
+        p_first = (left / (left + right) + turned_right / (turned_left + turned_right)) / 2
+        total += p_first if first >= second else 1 - p_first
+    return total / max(1, len(votes))

@@ -3,22 +3,20 @@
 pretrain → SFT → sample → judge → reward model → PPO → evaluate. Nothing in here trains or samples by itself.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tutelage import config
-from tutelage.config.files import write_atomically
-from tutelage.data.records import Comparison, Completion, Prompt
-from tutelage.data.rows import from_row, to_row, write_jsonl
+from tutelage.data.formats import load_comparisons, load_completions, load_prompts
+from tutelage.data.records import Prompt
+from tutelage.data.rows import to_row, write_jsonl
 from tutelage.rounds.stages import Stage
-from tutelage.simulate import World, calibrated_tau, ceiling, gold, panel
+from tutelage.simulate import World, calibrated_tau, gold, panel
 from tutelage.verbs import evaluate, improve, pretrain, reward, sample, sft
 
 GOLD = "tutelage.simulate:gold"
-STUDY = "demo"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +31,17 @@ class Scale:
     )
     demonstrations: int = 3000
     sft_epochs: float = 1.0
-    train_prompts: int = 800
+    train_prompts: int = 1300
     """Prompts of the train topics that are sampled for judging."""
-    overlap: int = 2
-    """Raters per pair."""
+    answers: int = 4
+    """Answers to each of them."""
+    pairs: int = 3
+    """Pairs of these that are judged."""
+    overlap: int = 1
+    """Raters per pair; some pairs always get a second one, so that reliability can be told."""
     raters: int = 8
-    reward_epochs: float = 3.0
-    ppo_steps: int = 60
+    reward_epochs: float = 1.0
+    ppo_steps: int = 40
     ppo_batch: int = 64
     answer_tokens: int = 96
     """Length limit of an answer."""
@@ -52,6 +54,9 @@ QUICK = Scale(
     shape=config.Shape(vocabulary=1600, hidden=64, layers=2, heads=2, context=192),
     demonstrations=600,
     train_prompts=120,
+    answers=2,
+    pairs=1,
+    overlap=2,
     raters=6,
     reward_epochs=2.0,
     ppo_steps=10,
@@ -68,6 +73,8 @@ class Judging:
     raters: int
     overlap: int
     seed: int
+    held_out: float = 0.15
+    """Share of the prompts whose votes only test the reward model."""
 
 
 class Tutoring:
@@ -111,7 +118,7 @@ class Tutoring:
 
     @property
     def _sampling(self) -> config.Sampling:
-        return config.Sampling(temperature=1.0, max_new_tokens=self.scale.answer_tokens)
+        return config.Sampling(temperature=0.7, max_new_tokens=self.scale.answer_tokens)
 
     def _pretrain(self) -> pretrain.Settings:
         return pretrain.Settings(
@@ -131,8 +138,9 @@ class Tutoring:
             model=self._model("pretrain"),
             data=self._data("demonstrations.jsonl"),
             epochs=self.scale.sft_epochs,
-            batch_size=32,
+            batch_size=8,
             optimiser=config.Optimiser(lr=1e-3, warmup=0.05, schedule="cosine"),
+            evaluate_every=100,
             max_new_tokens=self.scale.answer_tokens,
         )
 
@@ -141,8 +149,8 @@ class Tutoring:
             model=self._model("sft"),
             prompts=self._data("prompts_to_judge.jsonl"),
             out=self.folder / "sample",
-            n=2,
-            pairs=1,
+            n=self.scale.answers,
+            pairs=self.scale.pairs,
             sampling=self._sampling,
             seed=self.seed,
             quiet=self.quiet,
@@ -159,8 +167,10 @@ class Tutoring:
             test=str(self.folder / "judge" / "test_votes.jsonl"),
             centre=self._data("demonstrations.jsonl"),
             epochs=self.scale.reward_epochs,
-            batch_size=32,
-            optimiser=config.Optimiser(lr=5e-4, warmup=0.1, weight_decay=0.01),
+            batch_size=16,
+            held_out=0.05,
+            optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
+            evaluate_every=50,
         )
 
     def _improve(self) -> improve.Settings:
@@ -170,11 +180,11 @@ class Tutoring:
             prompts=self._data("prompts_train.jsonl"),
             reward=(str(self.folder / "reward" / "model"),),
             recipe="ppo",
-            set=("penalty.coef=0.05", "update.epochs=2", "update.minibatches=2"),
+            set=("penalty.coef=0.1", "update.epochs=2", "update.minibatches=2"),
             steps=self.scale.ppo_steps,
             batch_size=self.scale.ppo_batch,
             sampling=self._sampling,
-            optimiser=config.Optimiser(lr=4e-4, warmup=0.05),
+            optimiser=config.Optimiser(lr=2e-4, warmup=0.05),
             watch=(f"gold/mean={GOLD}",),
         )
 
@@ -212,83 +222,29 @@ class Tutoring:
         verb.main(settings)
 
     def _judge(self, settings: Judging) -> None:
-        """Ask the simulated raters about every pair, through the store that people use."""
-        from tutelage.data.pairing import split_by_prompt
-        from tutelage.people import (
-            add_items,
-            create_study,
-            list_questions,
-            list_studies,
-            list_votes,
-            open_store,
-            open_study,
-            preferences,
-        )
-        from tutelage.people.aggregate import aggregate
-        from tutelage.people.store.studies import Plan
-        from tutelage.rounds.judging import describe_votes, judge, single_votes
+        """Ask the simulated raters about every pair, and write what they said as training reads it."""
+        from tutelage.rounds.judging import Questions, hold_study
 
         asked = self.folder / "sample"
-        out = self.folder / "judge"
-        out.mkdir(parents=True, exist_ok=True)
-        prompts = _records(Prompt, asked / "prompts.jsonl")
-        completions = _records(Completion, asked / "completions.jsonl")
-        comparisons = _records(Comparison, asked / "comparisons.jsonl")
-        deltas = _gold_differences(prompts, completions, comparisons)
-        tau = calibrated_tau(list(deltas.values()))
-        store = open_store(str(out / "study.sqlite"))
-        plan = Plan(overlap=settings.overlap, gold_rate=0.0, repeat_rate=0.0)
-        study = open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)
-        add_items(store, study.id, prompts, completions, comparisons)
-        judge(
-            store,
-            study.id,
+        questions = Questions(
+            load_prompts(asked / "prompts.jsonl").records,
+            load_completions(asked / "completions.jsonl").records,
+            load_comparisons(asked / "comparisons.jsonl").records,
+        )
+        tau = calibrated_tau(list(questions.differences(gold).values()))
+        hold_study(
+            self.folder / "judge",
+            questions,
             panel(self.seed, settings.raters, tau),
             gold,
+            overlap=settings.overlap,
             seed=self.seed,
-            done=self._count(len(comparisons) * settings.overlap),
+            held_out=settings.held_out,
+            quiet=self.quiet,
         )
-        votes = list_votes(store, study.id)
-        labels = aggregate(votes, {})
-        summary = describe_votes(votes, labels)
-        write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
-        records = preferences(store, study.id)
-        kept, aside = split_by_prompt(records, 0.2, self.seed)
-        write_jsonl(out / "preferences.jsonl", map(to_row, kept))
-        tested = {preference.messages for preference in aside}
-        questions = {question.item.key: question for question in list_questions(store, study.id)}
-        good = {rater["name"] for rater in summary["raters"] if not rater["flags"]}
-        test = [v for v in votes if v.rater in good and questions[v.item].messages in tested]
-        write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, questions)))
-        best = ceiling([deltas[v.item] for v in test if v.verdict in ("a", "b")], tau)
-        write_atomically(out / "summary.json", json.dumps({"ceiling": best, "tau": tau}, indent=2) + "\n")
-        store.close()
-
-    def _count(self, total: int) -> Callable[[int], None]:
-        def done(count: int) -> None:
-            if count % 500 == 0:
-                self.say(f"  {count} of {total} judgements")
-
-        return done
 
 
 def _spread(prompts: list[Prompt], count: int) -> list[Prompt]:
     """`count` of the prompts, with as many topics and phrasings among them as there can be."""
     order = sorted(range(len(prompts)), key=lambda i: (i * 0.6180339887) % 1.0)
     return [prompts[i] for i in order[:count]]
-
-
-def _records(kind: type[Any], path: Path) -> list[Any]:
-    return [from_row(kind, json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _gold_differences(
-    prompts: list[Prompt], completions: list[Completion], comparisons: list[Comparison]
-) -> dict[str, float]:
-    """gold(a) − gold(b) of every comparison, by its id: known to raters and evaluation, and to nobody else."""
-    questions = {prompt.id: prompt.messages[-1].content for prompt in prompts}
-    texts = {completion.id: completion for completion in completions}
-    ids = list(texts)
-    values = gold([questions[texts[i].prompt_id] for i in ids], [texts[i].text for i in ids])
-    utility = dict(zip(ids, values, strict=True))
-    return {c.id: utility[c.a_id] - utility[c.b_id] for c in comparisons}
