@@ -96,7 +96,7 @@ def test_length_is_best_inside_and_falls_on_both_sides() -> None:
     assert set(fall[low : high + 1]) == {0.0}
     assert fall[high:] == sorted(fall[high:], reverse=True)
     assert fall[0] == pytest.approx(-1.0)
-    assert fall[-1] == pytest.approx(-0.06 * 60)
+    assert fall[-1] == pytest.approx(-0.1 * 60)
 
 
 def test_three_analogies_are_worse_than_none_and_nonsense_never_wins() -> None:
