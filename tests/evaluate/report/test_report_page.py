@@ -262,6 +262,22 @@ def test_a_round_that_has_only_begun(tmp_path: Path) -> None:
     assert text.count("not begun") == 4
 
 
+def test_a_round_that_was_stopped_by_an_error(tmp_path: Path) -> None:
+    stages = [{"name": "sft", "status": "done"}, {"name": "reward", "status": "failed"}, {"name": "improve"}]
+    write(tmp_path / "round.json", {"stages": stages})
+    assert "1 of 3 stages finished; stopped by an error in reward." in page(tmp_path).text
+
+
+def test_a_single_measurement_makes_no_chart(tmp_path: Path) -> None:
+    write_rows(
+        tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "held_out/loss": 1.1}]
+    )
+    write(tmp_path / "summary.json", {})
+    found = page(tmp_path)
+    assert "Loss 2 → 1" in found.text
+    assert "Perplexity" not in found.text
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

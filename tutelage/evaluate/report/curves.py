@@ -26,9 +26,9 @@ class Figure:
 
 
 def figure(panel: Panel, run: Run) -> Figure | None:
-    """The panel filled with the run's curves, or nothing when the run has logged none of them."""
+    """The panel filled with the run's curves, or nothing when the run has logged none of them more than once."""
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
-    if not series:
+    if all(len(one.x) < 2 for one in series):
         return None
     chart = Chart(
         panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)

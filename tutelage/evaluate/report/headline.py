@@ -88,10 +88,9 @@ def verdict(told: Round) -> str:
         return ""
     done = sum(stage.status == "done" for stage in told.stages)
     if done < len(told.stages):
-        current = next((s for s in told.stages if s.status in ("running", "failed")), None)
-        return f"{done} of {counted(len(told.stages), 'stage')} finished" + (
-            f"; now at {current.name}." if current else "."
-        )
+        places = {"running": "now at", "failed": "stopped by an error in"}
+        now = next((f"; {places[s.status]} {s.name}" for s in told.stages if s.status in places), "")
+        return f"{done} of {counted(len(told.stages), 'stage')} finished{now}."
     value, ends = number(told.summary, "policy.win_rate"), interval(told.summary, "policy.win_rate_ci")
     if value is None or ends is None:
         return ""
