@@ -11,7 +11,8 @@ import inspect
 import os
 import select
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, get_type_hints
 
 from tutelage import __version__
@@ -27,7 +28,8 @@ class Verb(NamedTuple):
 
 
 class VerbModule(Protocol):
-    """What a module in `tutelage.verbs` provides."""
+    """What a module in `tutelage.verbs` provides. One whose work falls into commands also has `COMMANDS`: their names,
+    each with settings of its own, all of which `main` takes."""
 
     Settings: type[Any]
 
@@ -119,7 +121,31 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in names:
         raise TutelageError(_unknown_verb(words[0], names))
     module: VerbModule = importlib.import_module(f"tutelage.verbs.{words[0]}")
-    return module.main(parse(module.Settings, words[1:], prog=f"tutelage {words[0]}"))
+    commands: Mapping[str, type[Any]] | None = getattr(module, "COMMANDS", None)
+    if commands is None:
+        return module.main(parse(module.Settings, words[1:], prog=f"tutelage {words[0]}"))
+    if len(words) == 1 or words[1] in ("-h", "--help", "help"):
+        print(_overview_of_commands(words[0], commands))
+        return 0
+    if words[1] not in commands:
+        raise TutelageError(_unknown_command(words[0], words[1], list(commands)))
+    return module.main(parse(commands[words[1]], words[2:], prog=" ".join(["tutelage", *words[:2]])))
+
+
+def _overview_of_commands(verb: str, commands: Mapping[str, type[Any]]) -> str:
+    lines = [f"usage: tutelage {verb} COMMAND [options]", ""]
+    for name, settings in commands.items():
+        about = " ".join((inspect.getdoc(settings) or "").split())
+        lines += textwrap.wrap(about, 110, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
+    return "\n".join(
+        [*lines, "", f"tutelage {verb} COMMAND --help       the command's settings, with their defaults"]
+    )
+
+
+def _unknown_command(verb: str, word: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"{verb} has no command {word!r}{guess} The commands are {', '.join(names)}; see tutelage {verb} --help."
 
 
 def _reader_is_gone() -> bool:

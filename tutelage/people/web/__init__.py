@@ -1,0 +1,14 @@
+"""The application in the browser: what raters and owners see. `create_app(store)` makes it; it never imports torch.
+
+app.py       the application: pages, files, headers
+routes.py    every address, with who may use it
+call.py      one request: who asks, what was sent, and the refusals
+auth.py      cookies, where requests may come from, invitations tried too often
+render.py    text of models as HTML that can do nothing (maths.py: formulae)
+pages/       what each address does
+client.py    a rater over HTTP, for simulations and load tests
+"""
+
+from tutelage.people.web.app import create_app
+
+__all__ = ["create_app"]

@@ -1,0 +1,209 @@
+"""One request: who asks, what was sent, and how a refusal is told."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from tutelage.errors import TutelageError
+from tutelage.people import Rater, Store, Study, Unavailable, rater_of_session
+from tutelage.people.store.studies import study_of
+from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
+from tutelage.people.web.site import Site
+
+LONGEST_BODY = 512 * 1024
+
+Who: TypeAlias = Literal["anyone", "rater", "owner"]
+Form: TypeAlias = Literal["page", "form", "json"]
+Fields: TypeAlias = Mapping[str, tuple[str, ...]]
+
+
+class Refusal(Exception):
+    """A request that is not answered as asked: the status, and a sentence for whoever asked."""
+
+    def __init__(self, status: int, sentence: str, *, retry_after: int = 0) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.retry_after = status, sentence, retry_after
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that may be answered. `rater` and `study` are those of the session; `fields` is a form that was sent,
+    `data` the JSON."""
+
+    site: Site
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    address: str
+    session: str
+    rater: Rater | None = None
+    study: Study | None = None
+    fields: Fields = field(default_factory=dict)
+    data: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        return self.site.store
+
+    @property
+    def me(self) -> Rater:
+        assert self.rater is not None, "the route lets anyone in"
+        return self.rater
+
+    @property
+    def here(self) -> Study:
+        assert self.study is not None, "the route lets anyone in"
+        return self.study
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field of the form, without outer spaces."""
+        values = self.fields.get(name, ())
+        return values[-1].strip() if values else default
+
+    def page(self, template: str, status: int = 200, **values: object) -> Response:
+        """A page from a template, which also gets the rater, the study and the token for its forms."""
+        known = {
+            "rater": self.rater,
+            "study": self.study,
+            "csrf": csrf_token(self.session) if self.rater else "",
+            "now": self.store.now(),
+        }
+        return self.site.page(template, known | values, status)
+
+
+class Route(NamedTuple):
+    """An address: who may use it (an owner may do what a rater may), and what is sent to it."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    who: Who
+    form: Form
+    answer: Callable[[Call], Response]
+
+
+def see(address: str) -> Response:
+    """Go on there."""
+    return RedirectResponse(address, 303)
+
+
+def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of a route: read what was sent here, do everything else in a thread."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = await _read(request) if route.method == "POST" else b""
+        except Refusal as refusal:
+            return refused(site, refusal, route.form == "json")
+        return await run_in_threadpool(_respond, site, route, request, body)
+
+    return endpoint
+
+
+def refused(site: Site, refusal: Refusal, as_json: bool) -> Response:
+    """The refusal as whoever asked can read it."""
+    if as_json:
+        response: Response = JSONResponse({"error": refusal.sentence}, refusal.status)
+    else:
+        values = {"status": refusal.status, "sentence": refusal.sentence}
+        response = site.page("refusal.html", values, refusal.status)
+    if refusal.retry_after:
+        response.headers["retry-after"] = str(refusal.retry_after)
+    return response
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LONGEST_BODY:
+            raise Refusal(413, f"That is too much at once: at most {LONGEST_BODY // 1024} KiB can be sent.")
+    return bytes(body)
+
+
+def _respond(site: Site, route: Route, request: Request, body: bytes) -> Response:
+    try:
+        call = _admit(site, route, request, body)
+        return route.answer(call)
+    except Refusal as refusal:
+        return refused(site, refusal, route.form == "json")
+    except Unavailable as error:
+        return refused(site, Refusal(503, str(error), retry_after=2), route.form == "json")
+    except TutelageError as error:
+        return refused(site, Refusal(400, str(error)), route.form == "json")
+
+
+def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
+    if route.method == "POST" and not is_own_origin(request.headers, site.origin):
+        raise Refusal(403, _wrong_origin(site, request))
+    session = request.cookies.get(site.cookie, "")
+    rater = rater_of_session(site.store, session) if session else None
+    fields = _fields(body) if route.form == "form" else {}
+    if route.who != "anyone":
+        if rater is None:
+            raise Refusal(
+                401, "You are not signed in, or your session is over. Open your invitation link again."
+            )
+        if route.method == "POST":
+            sent = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
+            if not csrf_matches(session, sent):
+                raise Refusal(
+                    403, "This page is too old to be answered: load it again, and send it once more."
+                )
+        if route.who == "owner" and rater.role != "owner":
+            raise Refusal(403, "Only an owner of the study may do that.")
+    return Call(
+        site=site,
+        path=dict(request.path_params),
+        query=dict(request.query_params),
+        address=_address(site, request),
+        session=session if rater else "",
+        rater=rater,
+        study=study_of(site.store, rater.study_id) if rater else None,
+        fields=fields,
+        data=_json(request, body) if route.form == "json" and route.method == "POST" else {},
+    )
+
+
+def _address(site: Site, request: Request) -> str:
+    """Where the request comes from; behind a proxy the proxy says so, in the last entry of its header."""
+    forwarded = request.headers.get("x-forwarded-for", "") if site.origin else ""
+    return forwarded.rpartition(",")[2].strip() or (request.client.host if request.client else "")
+
+
+def _wrong_origin(site: Site, request: Request) -> str:
+    seen = request.headers.get("origin") or "a page that does not say where it is"
+    own = site.origin or f"http://{request.headers.get('host', '')}"
+    address = seen if seen.startswith("http") else "followed by the address that browsers use"
+    return (
+        f"This was sent from {seen}, but this site is {own}, so it was refused. If the site stands behind a proxy, "
+        f"start `tutelage collect serve` with --public-url {address}."
+    )
+
+
+def _fields(body: bytes) -> Fields:
+    try:
+        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=500)
+    except ValueError as error:
+        raise Refusal(400, f"The form that was sent cannot be read: {error}.") from error
+    fields: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        fields[name] = (*fields.get(name, ()), value)
+    return fields
+
+
+def _json(request: Request, body: bytes) -> Mapping[str, object]:
+    kind = request.headers.get("content-type", "").split(";")[0].strip()
+    if kind != "application/json":
+        raise Refusal(415, f"This address takes application/json, not '{kind}'.")
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"What was sent is no JSON: {error}.") from error
+    if not isinstance(data, dict):
+        raise Refusal(400, "What was sent is no JSON object.")
+    return data

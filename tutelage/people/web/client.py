@@ -1,0 +1,72 @@
+"""A rater over HTTP: what the page in the browser does, for simulations and load tests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import httpx
+
+from tutelage.errors import TutelageError
+from tutelage.people.answers import Answer
+from tutelage.people.web.auth import csrf_token
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as it is sent to a page: the conversation, and the texts in the order of display."""
+
+    id: int
+    training: bool
+    messages: tuple[tuple[str, str], ...]
+    texts: tuple[str, ...]
+
+    @property
+    def prompt(self) -> str:
+        """The text of the last turn."""
+        return self.messages[-1][1]
+
+
+class RaterClient:
+    """One signed-in rater. `session` is the token of a session, `cookie` the name under which the site knows it."""
+
+    def __init__(self, url: str, session: str, cookie: str, *, timeout: float = 60.0) -> None:
+        self._http = httpx.Client(
+            base_url=url,
+            cookies={cookie: session},
+            headers={"origin": url, "x-csrf-token": csrf_token(session), "accept": "application/json"},
+            timeout=timeout,
+        )
+
+    def next(self, besides: Sequence[int] = ()) -> tuple[Asked | None, str]:
+        """The next question, and, where there is none, why."""
+        reply = self._post("/rate/next", {"besides": list(besides)})
+        question = reply["question"]
+        if question is None:
+            return None, str(reply["why"])
+        return (
+            Asked(
+                question["id"],
+                question["training"],
+                tuple((message["role"], message["text"]) for message in question["messages"]),
+                tuple(response["text"] for response in question["responses"]),
+            ),
+            "",
+        )
+
+    def answer(self, assignment: int, answer: Answer) -> Mapping[str, Any]:
+        """Send an answer; sending the same one again changes nothing."""
+        said = asdict(answer) | {"ranking": list(answer.ranking), "flags": list(answer.flags)}
+        return self._post("/rate/answers", said | {"assignment": assignment})
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, path: str, data: Mapping[str, object]) -> Mapping[str, Any]:
+        try:
+            response = self._http.post(path, json=data)
+            reply: Mapping[str, Any] = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise TutelageError(f"{self._http.base_url} cannot be used: {error}.") from error
+        if response.is_error:
+            raise TutelageError(str(reply.get("error", f"{path} answered {response.status_code}.")))
+        return reply

@@ -1,0 +1,141 @@
+"""All votes of a study as columns of numbers. A million of them fit into some hundred megabytes and are read once;
+afterwards only the new ones are."""
+
+import threading
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tutelage.people import Store, list_votes
+from tutelage.people.aggregate import pair_votes
+from tutelage.people.store.ballots import POOLS, VERDICTS, excluded_numbers, read_ballots, read_items
+from tutelage.people.store.votes import list_exclusions
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+A, B, TIE, BOTH_BAD, SKIP, RANKED = range(len(VERDICTS))
+PRODUCTION, GOLD, TRAINING = range(len(POOLS))
+OVERLAP = 1_000
+"""Judgements that are read again: a server such as PostgreSQL numbers them before others can see them."""
+_PAIRS_OF_RANKING = 36
+
+
+@dataclass(frozen=True)
+class Ballots:
+    """The answers in force, N of them, and what the items I that they speak of are. All columns are integers.
+
+    `item` [N] indexes the item columns `item_id`, `prompt`, `pool`, `gold` (0 a, 1 b, 2 tie, -1 unknown), `round` [I].
+    `left` is the canonical index of what stood on the left; `out` marks what is excluded.
+    """
+
+    id: Ints
+    item: Ints
+    rater: Ints
+    verdict: Ints
+    strength: Ints
+    left: Ints
+    repeat: Bools
+    adjudicated: Bools
+    version: Ints
+    active_ms: Ints
+    created: Ints
+    out: Bools
+    item_id: Ints
+    prompt: Ints
+    pool: Ints
+    gold: Ints
+    round: Ints
+    excluded_raters: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def keep(self, mask: Bools | Ints) -> "Ballots":
+        """Some of the answers, by a mask or by their places; the items stay."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        answers = ("id", "item", "rater", "verdict", "strength", "left", "repeat", "adjudicated", "version")
+        for name in (*answers, "active_ms", "created", "out"):
+            known[name] = known[name][mask]
+        return Ballots(**known)
+
+
+class BallotBox:
+    """Reads the votes of one study, and remembers them. Threads may share it."""
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._store, self._study = store, study_id
+        self._answers: Ints = np.empty((0, 13), dtype=np.int64)
+        self._items: Ints = np.empty((0, 5), dtype=np.int64)
+        self._lock = threading.Lock()
+
+    def open(self) -> Ballots:
+        """All votes as they stand."""
+        with self._lock:
+            self._read()
+            answers, items = self._in_force(), self._items
+        out_items, out_raters = excluded_numbers(self._store, self._study)
+        out_answers = [int(number) for number in list_exclusions(self._store, self._study).judgement]
+        id, _, item, rater, verdict, strength, left, repeat, adjudicated, version, active, created, _ = (
+            answers.T
+        )
+        out = np.isin(item, list(out_items)) | np.isin(rater, list(out_raters)) | np.isin(id, out_answers)
+        return Ballots(
+            id=id,
+            item=np.searchsorted(items[:, 0], item),
+            rater=rater,
+            verdict=verdict,
+            strength=strength,
+            left=left,
+            repeat=repeat == 1,
+            adjudicated=adjudicated == 1,
+            version=version,
+            active_ms=active,
+            created=created,
+            out=out,
+            item_id=items[:, 0],
+            prompt=items[:, 1],
+            pool=items[:, 2],
+            gold=items[:, 3],
+            round=items[:, 4],
+            excluded_raters=out_raters,
+        )
+
+    def _read(self) -> None:
+        last = int(self._answers[-1, 0]) if len(self._answers) else 0
+        rows = np.array(read_ballots(self._store, self._study, max(0, last - OVERLAP)), dtype=np.int64)
+        if rows.size:
+            before = self._answers[: np.searchsorted(self._answers[:, 0], rows[0, 0])]
+            self._answers = np.concatenate([before, rows])
+        last_item = int(self._items[-1, 0]) if len(self._items) else 0
+        items = np.array(read_items(self._store, self._study, last_item), dtype=np.int64)
+        if items.size:
+            self._items = np.concatenate([self._items, items])
+
+    def _in_force(self) -> Ints:
+        """Of every assignment the last answer."""
+        backwards = self._answers[::-1]
+        _, last = np.unique(backwards[:, 1], return_index=True)
+        return backwards[np.sort(last)][::-1]
+
+
+def ranked_pairs(store: Store, study_id: int, ballots: Ballots) -> Ballots:
+    """The answers of a ranking study as answers about pairs: each pair of a ranking is an item of its own."""
+    votes = {vote.id: vote for vote in list_votes(store, study_id)}
+    rows: list[tuple[int, int, int, int]] = []
+    for place, number in enumerate(ballots.id.tolist()):
+        vote = votes.get(number)
+        for pair in pair_votes([vote]) if vote is not None and vote.ranking else ():
+            within = 6 * pair.first + pair.second
+            item = int(ballots.item[place]) * _PAIRS_OF_RANKING + within
+            rows.append((place, item, VERDICTS.index(pair.verdict), pair.strength))
+    if not rows:
+        return ballots.keep(np.zeros(len(ballots), dtype=bool))
+    place, item, verdict, strength = np.array(rows, dtype=np.int64).T
+    of = ballots.keep(place)
+    codes, coded = np.unique(item, return_inverse=True)
+    parent = codes // _PAIRS_OF_RANKING
+    known = {field.name: getattr(of, field.name) for field in fields(of)}
+    known |= {"item": coded, "verdict": verdict, "strength": strength, "gold": np.full(len(codes), -1)}
+    known |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}
+    return Ballots(**known)

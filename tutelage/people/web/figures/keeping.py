@@ -1,0 +1,102 @@
+"""When figures are computed. A page never waits long: where the study is small they are computed for it, where it is
+large a thread does it and the page shows the last ones with their age, or that they are on their way."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tutelage.people import Match, Snapshot, Store, Study, count_study, list_matches, list_raters, list_rounds
+from tutelage.people.store.overview import Counts, Round
+from tutelage.people.store.votes import last_moment
+from tutelage.people.web.figures.ballots import BallotBox, Ballots, ranked_pairs
+from tutelage.people.web.figures.computing import Figures, compute
+
+T = TypeVar("T")
+PROMPT_SECONDS = 0.25
+REST = 10.0
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Everything that takes time, as of one moment of the study."""
+
+    counts: Counts
+    figures: Figures
+    matches: tuple[Match, ...]
+    rounds: tuple[Round, ...]
+
+
+@dataclass
+class Kept(Generic[T]):
+    """A value that is expensive: the last one, the moment it is of, when and in how many seconds it was computed."""
+
+    value: T | None = None
+    moment: Snapshot | None = None
+    at: int = 0
+    seconds: float = 0.0
+    finished: float = 0.0
+    running: bool = False
+    error: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Keeper:
+    """The figures of the studies of one database."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._boxes: dict[int, BallotBox] = {}
+        self._kept: dict[int, Kept[Whole]] = {}
+        self._lock = threading.Lock()
+
+    def ballots(self, study: Study) -> Ballots:
+        """The votes as they stand; of a ranking study, its pairs."""
+        with self._lock:
+            box = self._boxes.setdefault(study.id, BallotBox(self._store, study.id))
+        ballots = box.open()
+        return ranked_pairs(self._store, study.id, ballots) if study.kind == "ranking" else ballots
+
+    def whole(self, study: Study) -> Kept[Whole]:
+        """The last figures, brought up to date first where that is quick, and else soon."""
+        with self._lock:
+            kept = self._kept.setdefault(study.id, Kept())
+        with self._store.read() as connection:
+            moment = last_moment(connection, study.id)
+        with kept.lock:
+            if kept.running or moment == kept.moment:
+                return kept
+            quick = kept.seconds < PROMPT_SECONDS and moment.last_judgement < 2_000
+            if not quick and time.monotonic() - kept.finished < REST * kept.seconds:
+                return kept
+            kept.running = True
+        if quick:
+            self._renew(study, moment, kept)
+        else:
+            threading.Thread(target=self._renew, args=(study, moment, kept), daemon=True).start()
+        return kept
+
+    def _renew(self, study: Study, moment: Snapshot, kept: Kept[Whole]) -> None:
+        began = time.monotonic()
+        try:
+            whole = self.compute(study)
+        except Exception as error:
+            kept.error = str(error)
+            raise
+        else:
+            kept.value, kept.moment, kept.at, kept.error = whole, moment, self._store.now(), ""
+        finally:
+            kept.finished = time.monotonic()
+            kept.seconds = kept.finished - began
+            kept.running = False
+
+    def compute(self, study: Study) -> Whole:
+        """The figures as they are now, however long that takes."""
+        raters = list_raters(self._store, study.id)
+        figures = compute(self.ballots(study), raters, self._store.now())
+        return Whole(
+            count_study(self._store, study.id),
+            figures,
+            list_matches(self._store, study.id),
+            list_rounds(self._store, study.id),
+        )

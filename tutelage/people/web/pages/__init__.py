@@ -1,0 +1,1 @@
+"""What each address does: functions from a `Call` to a response."""

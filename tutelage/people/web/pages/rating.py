@@ -1,0 +1,203 @@
+"""The rater's screen, and the questions and answers that go over the wire.
+
+What is sent to a rater is built here, field by field: the texts, and nothing about where they come from.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+from starlette.responses import JSONResponse, Response
+
+from tutelage.people import (
+    Answer,
+    Assignment,
+    feedback,
+    get_rater,
+    next_assignment,
+    recent_answers,
+    release,
+    renew,
+    reserve_item,
+    submit,
+    why_nothing,
+)
+from tutelage.people.answers import Choice, Side
+from tutelage.people.web import values
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.pages.joining import must_agree
+from tutelage.people.web.render import render
+
+FLAGS = {
+    "harmful": "Harmful or dangerous",
+    "personal_data": "Personal data",
+    "identity": "Says which model it is",
+    "refusal": "Refuses without need",
+    "cut_off": "Cut off",
+    "wrong_language": "Wrong language",
+    "broken": "Broken or garbled",
+}
+SKIP_REASONS = (
+    "I do not know enough about this",
+    "The prompt makes no sense to me",
+    "I cannot read these responses",
+    "I would rather not judge this",
+)
+WORDS = {
+    1: {1: "better"},
+    2: {1: "better", 2: "much better"},
+    3: {1: "slightly better", 2: "better", 3: "much better"},
+}
+"""What the strengths are called, by the greatest there is."""
+LOOK_BACK = 20
+
+
+def screen(call: Call) -> Response:
+    """The page itself; its questions are fetched."""
+    if must_agree(call.me):
+        return see("/welcome")
+    item = call.query.get("item", "")
+    if item and call.me.role != "owner":
+        raise Refusal(403, "Only an owner of the study chooses what to judge.")
+    return call.page("rate.html", flags=FLAGS, skip_reasons=SKIP_REASONS, points=_points(call), item=item)
+
+
+def following(call: Call) -> Response:
+    """The next question, reserved; or why there is none."""
+    _refuse_strangers(call)
+    item = values.text(call.data, "item", "")
+    if item:
+        question: Assignment | None = reserve_item(call.store, call.me.id, item)
+    else:
+        question = _next(call, values.integers(call.data, "besides"))
+    return _json(
+        call,
+        question=None if question is None else question_data(question),
+        why="" if question is not None else why_nothing(call.store, call.me.id),
+    )
+
+
+def receive(call: Call) -> Response:
+    """Write an answer down, and tell what became of it."""
+    _refuse_strangers(call)
+    assignment = values.integer(call.data, "assignment")
+    receipt = submit(call.store, assignment, answer_from(call.data), rater_id=call.me.id)
+    taught = feedback(call.store, assignment)
+    return _json(
+        call,
+        revision=receipt.revision,
+        extra=receipt.extra,
+        known=receipt.known,
+        feedback=None
+        if taught is None
+        else {
+            "expected": taught.expected,
+            "right": taught.right,
+            "html": render(taught.explanation),
+        },
+    )
+
+
+def keep(call: Call) -> Response:
+    """Keep what is on the screen reserved."""
+    return JSONResponse({"lease_ends": renew(call.store, call.me.id)})
+
+
+def recent(call: Call) -> Response:
+    """The rater's last answers with their questions, newest first: what can still be changed."""
+    given = recent_answers(call.store, call.me.id, LOOK_BACK)
+    return JSONResponse(
+        {
+            "answers": [
+                {"question": question_data(each.assignment), "answer": answer_data(each.answer)}
+                for each in given
+                if each.assignment.version == call.here.version and not each.assignment.training
+            ]
+        }
+    )
+
+
+def question_data(question: Assignment) -> dict[str, object]:
+    """Everything about a question that a rater may know: not its item, nor models, nor a known answer."""
+    return {
+        "id": question.id,
+        "training": question.training,
+        "messages": [
+            {"role": message.role, "html": render(message.content), "text": message.content}
+            for message in question.messages
+        ],
+        "responses": [{"html": render(text), "text": text} for text in question.texts],
+    }
+
+
+def answer_data(answer: Answer) -> dict[str, object]:
+    """An answer in the form in which it is sent."""
+    return {
+        "choice": answer.choice,
+        "strength": answer.strength,
+        "ranking": list(answer.ranking),
+        "criteria": dict(answer.criteria),
+        "flags": list(answer.flags),
+        "reason": answer.reason,
+    }
+
+
+def answer_from(data: Mapping[str, object]) -> Answer:
+    """The answer that was sent. Whether it makes sense as an answer is decided where it is submitted."""
+    return Answer(
+        cast(Choice, values.text(data, "choice")),
+        values.integer(data, "strength", 0),
+        values.integers(data, "ranking"),
+        cast(Mapping[str, Side], values.pairs_of_text(data, "criteria")),
+        _flags(data),
+        values.text(data, "reason", ""),
+        values.optional_integer(data, "active_ms"),
+        values.optional_integer(data, "wall_ms"),
+        values.integer(data, "changes", 0),
+        values.text(data, "client", "")[:100],
+        values.text(data, "key"),
+    )
+
+
+def _flags(data: Mapping[str, object]) -> tuple[str, ...]:
+    flags = values.texts(data, "flags")
+    unknown = [flag[:50] for flag in flags if flag not in FLAGS]
+    if unknown:
+        raise Refusal(400, f"There is no flag '{unknown[0]}'; the flags are {', '.join(FLAGS)}.")
+    return flags
+
+
+def _next(call: Call, besides: tuple[int, ...]) -> Assignment | None:
+    """The next question as it is asked now: one that was reserved before the owner changed the question and has not
+    been shown since is exchanged for a new one."""
+    question = next_assignment(call.store, call.me.id, besides=besides)
+    if question is not None and question.version != call.here.version and not besides:
+        release(call.store, call.me.id)
+        question = next_assignment(call.store, call.me.id)
+    return question
+
+
+def _refuse_strangers(call: Call) -> None:
+    if must_agree(call.me):
+        raise Refusal(403, "Agree to take part first, on the page /welcome.")
+
+
+def _json(call: Call, **more: object) -> Response:
+    """What every answer to the screen carries: how far the rater is, and which version of the question is asked."""
+    rater = get_rater(call.store, call.me.id)
+    progress = {"answered": rater.tallies.answered + rater.tallies.skipped, "quota": rater.quota}
+    return JSONResponse(
+        {"progress": progress, "state": rater.state, "version": call.here.version, **more},
+    )
+
+
+def _points(call: Call) -> list[dict[str, object]]:
+    """The verdict bar from left to right: the key, the choice, its strength, and its words."""
+    scale = call.here.presentation.scale
+    words = WORDS[scale]
+    left = [("left", strength, "A", words[strength]) for strength in range(scale, 0, -1)]
+    right = [("right", strength, "B", words[strength]) for strength in range(1, scale + 1)]
+    points = [*left, ("tie", 0, "", "about equal"), *right]
+    return [
+        {"key": key, "choice": choice, "strength": strength, "side": side, "words": said}
+        for key, (choice, strength, side, said) in enumerate(points, 1)
+    ]

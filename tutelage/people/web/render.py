@@ -1,0 +1,132 @@
+"""Text that a model wrote, as HTML that can do nothing.
+
+Markdown (raw HTML is shown, not obeyed), then formulae, then the colours of code, and the sanitiser last: whatever the
+steps before it let through, only harmless elements and attributes leave this module. Nothing is loaded from elsewhere:
+an image becomes a note that it was not shown.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES
+from pygments.util import ClassNotFound
+
+from tutelage.people.web.maths import maths
+
+LONGEST = 60_000
+MOST_MARKS = 3_000
+"""Characters, and characters with a meaning in Markdown, up to which a text is formatted: the time it takes can grow
+with their square, and a text that is all brackets would hold up everybody. Beyond them it is shown as it is."""
+MARKS = "[]*_$`\\~<&!|"
+LONGEST_CODE = 20_000
+CODE_PREFIX = "t-"
+
+_BLOCKS = {"p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "hr", "br", "div"}
+_TABLES = {"table", "thead", "tbody", "tr", "th", "td"}
+_INLINE = {"em", "strong", "s", "code", "a", "span", "sup", "sub"}
+_MATHS = {
+    "math", "mrow", "mi", "mn", "mo", "mtext", "ms", "mspace", "msup", "msub", "msubsup", "mfrac", "msqrt", "mroot",
+    "mover", "munder", "munderover", "mmultiscripts", "mtable", "mtr", "mtd", "mstyle", "mpadded", "mphantom",
+    "menclose",
+}  # fmt: skip
+_ATTRIBUTES = {
+    "a": {"href", "title"},
+    "ol": {"start"},
+    "math": {"display"},
+    "mo": {"stretchy", "fence", "form", "accent"},
+    "mi": {"mathvariant"},
+    "mover": {"accent"},
+    "munder": {"accentunder"},
+    "mfrac": {"linethickness"},
+    "mstyle": {"displaystyle", "scriptlevel"},
+    "mtable": {"columnalign"},
+}
+_CLASSES = {
+    "span": {CODE_PREFIX + name for name in STANDARD_TYPES.values() if name} | {"not-shown"},
+    "pre": {"code", "plain"},
+    "p": {"not-shown"},
+}
+_formatter = HtmlFormatter(nowrap=True, classprefix=CODE_PREFIX)
+
+
+@lru_cache(maxsize=2048)
+def render(text: str) -> str:
+    """Safe HTML for a text in Markdown. Pure; the last texts are remembered."""
+    if len(text) > LONGEST or sum(map(text.count, MARKS)) > MOST_MARKS:
+        return f'<p class="not-shown">Shown as plain text, because it is very long.</p>{plain(text)}'
+    return sanitise(_markdown.render(text))
+
+
+def plain(text: str) -> str:
+    """Safe HTML for a text as it is, character by character."""
+    return f'<pre class="plain">{escapeHtml(text)}</pre>'
+
+
+def sanitise(html: str) -> str:
+    """Only the elements and attributes that `render` means to use; links open elsewhere and carry nothing along."""
+    return nh3.clean(
+        html,
+        tags=_BLOCKS | _TABLES | _INLINE | _MATHS,
+        attributes=_ATTRIBUTES,
+        allowed_classes=_CLASSES,
+        url_schemes={"http", "https", "mailto"},
+        url_relative="deny",
+        link_rel="noopener noreferrer nofollow",
+        set_tag_attribute_values={"a": {"target": "_blank"}, "pre": {"tabindex": "0"}},
+    )
+
+
+def _fence(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
+) -> str:
+    token = tokens[index]
+    language = token.info.strip().split(maxsplit=1)[0] if token.info.strip() else ""
+    return f'<pre class="code"><code>{_coloured(token.content, language)}</code></pre>\n'
+
+
+def _coloured(code: str, language: str) -> str:
+    if language and len(code) <= LONGEST_CODE:
+        try:
+            return highlight(code, get_lexer_by_name(language, stripnl=False), _formatter)
+        except ClassNotFound:
+            pass
+    return escapeHtml(code)
+
+
+def _image(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
+) -> str:
+    token = tokens[index]
+    words = renderer.renderInlineAsText(token.children or [], options, env).strip()
+    address = str(token.attrs.get("src", ""))
+    return f'<span class="not-shown">[image, not loaded: {escapeHtml(words or address)}]</span>'
+
+
+def _lower_headings(state: StateCore) -> None:
+    """A response's headings stand below the page's own: # becomes h3."""
+    for token in state.tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1:]) + 2)}"
+
+
+def _build() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+    markdown.use(maths)
+    markdown.core.ruler.push("lower_headings", _lower_headings)
+    markdown.add_render_rule("fence", _fence)
+    markdown.add_render_rule("code_block", _fence)
+    markdown.add_render_rule("image", _image)
+    return markdown
+
+
+_markdown = _build()

@@ -1,0 +1,77 @@
+"""What all requests share: the database, the templates, where the site is reached, and what it remembers."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import jinja2
+from starlette.responses import HTMLResponse
+
+from tutelage import __version__
+from tutelage.errors import TutelageError
+from tutelage.people import Store
+from tutelage.people.web.auth import Attempts
+from tutelage.people.web.words import FILTERS
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def cookie_name(store: Store, *, secure: bool) -> str:
+    """Different for every database, because cookies do not tell the ports of a machine apart."""
+    name = f"tutelage_{hashlib.sha256(store.address.encode()).hexdigest()[:8]}"
+    return f"__Host-{name}" if secure else name
+
+
+@dataclass(frozen=True)
+class Site:
+    """One running application. `public_url` is where browsers reach it, if a proxy stands in between."""
+
+    store: Store
+    public_url: str
+    attempts: Attempts
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.public_url)
+        if self.public_url and (parts.scheme not in ("http", "https") or not parts.netloc):
+            raise TutelageError(
+                f"The public URL '{self.public_url}' is no address; write it as https://rate.example.org."
+            )
+        if parts.path.strip("/"):
+            raise TutelageError(
+                f"The public URL '{self.public_url}' has a path; the application needs a host name of its own."
+            )
+
+    @property
+    def origin(self) -> str:
+        """`public_url` as browsers write it into the header Origin; empty where there is no proxy."""
+        parts = urlsplit(self.public_url)
+        return f"{parts.scheme}://{parts.netloc}" if self.public_url else ""
+
+    @property
+    def secure(self) -> bool:
+        """Whether the session cookie may travel over https only."""
+        return self.public_url.startswith("https://")
+
+    @cached_property
+    def cookie(self) -> str:
+        """The name of the session cookie."""
+        return cookie_name(self.store, secure=self.secure)
+
+    @cached_property
+    def templates(self) -> jinja2.Environment:
+        found = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        found.filters.update(FILTERS)
+        found.globals["version"] = __version__
+        return found
+
+    def page(self, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
+        return HTMLResponse(self.templates.get_template(template).render(values), status)

@@ -1,0 +1,219 @@
+"""`tutelage collect`: a study of people comparing answers, from the questions to the preferences."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from tutelage import config
+from tutelage.errors import TutelageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The web application in which people compare answers."""
+
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
+    """The study: its database file, the folder that holds it as study.sqlite, or with --db its name."""
+    db: str = ""
+    """Database to use instead of a file: a postgresql:// URL."""
+    name: str = ""
+    """The study's name, where a file holds several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Init(Settings):
+    """Make a study, or add questions to one: from ready pairs, from what `tutelage sample` wrote, or by sampling."""
+
+    from_pairs: str = ""
+    """Ready pairs: a file or hub data set of preferences, whose labels are left aside."""
+    from_sample: Path | None = None
+    """Folder that `tutelage sample --pairs` wrote."""
+    prompts: str = ""
+    """Prompts to sample answers to: a file or hub data set."""
+    model: str = ""
+    """Model to sample from: a folder or hub name."""
+    against: str = ""
+    """A second model; every pair then has one answer of each."""
+    pairs: int = 1
+    """Pairs of answers to ask about per prompt, when sampling."""
+    sampling: config.Sampling = field(default_factory=config.Sampling)
+    seed: int = 0
+    """Seed of the sampling."""
+    limit: int | None = None
+    """Prompts or ready pairs at most."""
+    round: int = 1
+    """The round that the questions belong to."""
+    golds: str = ""
+    """Questions with a known answer, mixed in to see who pays attention: preferences that are beyond doubt."""
+    training: str = ""
+    """Questions to practise on before the real ones: preferences, with a column `explanation` if there is one."""
+    question: str = ""
+    """What raters are asked. [default: Which response is better?]"""
+    criteria: tuple[str, ...] = ()
+    """Rows below the overall verdict, for example: accurate clear engaging."""
+    scale: Literal[1, 2, 3] = 3
+    """Steps to each side of the bar: 3 for seven points, 1 for plain better or worse."""
+    guidelines: Path | None = None
+    """File in Markdown that raters read first and may open at any time."""
+    overlap: int = 2
+    """Raters per question."""
+
+    def __post_init__(self) -> None:
+        sources = [bool(self.from_pairs), self.from_sample is not None, bool(self.prompts)]
+        if sum(sources) > 1:
+            raise TutelageError(
+                "Questions come from one place: give --from-pairs, --from-sample or --prompts."
+            )
+        if bool(self.prompts) != bool(self.model):
+            raise TutelageError("Sampling takes both --prompts and --model.")
+        if self.against and not self.model:
+            raise TutelageError("--against needs --model to be compared with.")
+        if self.pairs < 1:
+            raise TutelageError(f"--pairs is {self.pairs}; ask about at least one pair per prompt.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Settings):
+    """Serve the study to browsers until ctrl-C."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 lets other machines in."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one."""
+    public_url: str = ""
+    """Where browsers reach the site, if a proxy stands in between: https://rate.example.org."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invite(Settings):
+    """Print a link that lets somebody in."""
+
+    role: Literal["rater", "owner"] = "rater"
+    """What whoever follows the link may do."""
+    rater: str = ""
+    """Bring back this rater, who is known already, instead of inviting somebody new."""
+    uses: int = 1
+    """How many people may use the link."""
+    days: float = 14.0
+    """How long the link is good for."""
+    note: str = ""
+    """For your own memory: whom it is for."""
+    url: str = "http://127.0.0.1:8000"
+    """Where the site is reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status(Settings):
+    """Print how far the study is, how well its raters agree, and who stands out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Settings):
+    """Write preferences, votes and a manifest that accounts for every vote into a new folder."""
+
+    out: Path
+    """Folder to write; it must not exist."""
+    kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human", "simulated")
+    """Kinds of rater whose votes count."""
+    versions: tuple[int, ...] = ()
+    """Versions of the question whose votes count; all, if there is only one."""
+    ties: Literal["drop", "keep"] = "drop"
+    """What becomes of pairs that most found equal."""
+    min_votes: int = 1
+    """Votes for a side that a pair needs."""
+    use_strength: bool = True
+    """Let a vote count by what its strength proved worth."""
+    weights: bool = False
+    """Weight rows by strength."""
+    margins: bool = False
+    """Ask for a margin by strength."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import(Settings):
+    """Take in what exists elsewhere: a folder that `collect export` wrote (as a new study), or a table of votes."""
+
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
+    """The folder, or a table of votes: csv, tsv, json, jsonl or parquet."""
+    prompt: str = "prompt"
+    """Column with the prompt."""
+    a: str = "completion_a"
+    """Column with the first response."""
+    b: str = "completion_b"
+    """Column with the second response."""
+    choice: str = "preference"
+    """Column with the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
+    rater: str = "evaluator"
+    """Column with the rater."""
+    model_a: str = ""
+    """Column with the model of the first response, if there is one."""
+    model_b: str = ""
+    """Column with the model of the second response, if there is one."""
+    time: str = ""
+    """Column with the time of the vote, if there is one."""
+    reason: str = ""
+    """Column with the rater's reason, if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulate(Settings):
+    """Let simulated raters answer over HTTP, as browsers would."""
+
+    url: str = ""
+    """Server to use; without one it is started for the time."""
+    raters: int = 6
+    """How many raters: one careless, one adversarial, the others ordinary."""
+    answers: int | None = None
+    """Answers of each rater at most."""
+    gold: str = "tutelage.simulate:gold"
+    """What the raters value, as module:function of prompts and completions."""
+    seed: int = 0
+    """Seed of the raters."""
+
+
+COMMANDS: Mapping[str, type[Settings]] = {
+    "init": Init,
+    "serve": Serve,
+    "invite": Invite,
+    "status": Status,
+    "export": Export,
+    "import": Import,
+    "simulate": Simulate,
+}
+
+
+def main(settings: Settings) -> int:
+    """Run the command that these settings belong to."""
+    match settings:
+        case Init():
+            from tutelage.verbs.collecting.making import make
+
+            return make(settings)
+        case Serve():
+            from tutelage.verbs.collecting.serving import serve
+
+            return serve(settings)
+        case Invite():
+            from tutelage.verbs.collecting.serving import invite
+
+            return invite(settings)
+        case Status():
+            from tutelage.verbs.collecting.telling import tell
+
+            return tell(settings)
+        case Export():
+            from tutelage.verbs.collecting.moving import write
+
+            return write(settings)
+        case Import():
+            from tutelage.verbs.collecting.moving import read
+
+            return read(settings)
+        case Simulate():
+            from tutelage.verbs.collecting.simulating import simulate
+
+            return simulate(settings)
+    raise TypeError(f"{type(settings).__name__} belongs to no command of collect")
