@@ -94,13 +94,10 @@ def verdict(told: Round) -> str:
     value, ends = number(told.summary, "policy.win_rate"), interval(told.summary, "policy.win_rate_ci")
     if value is None or ends is None:
         return ""
-    how = (
-        "better"
-        if ends[0] > 0.5
-        else "worse"
-        if ends[1] < 0.5
-        else "neither clearly better nor clearly worse"
-    )
+    if ends[0] <= 0.5 <= ends[1]:
+        how = "neither clearly better nor clearly worse"
+    else:
+        how = "better" if ends[0] > 0.5 else "worse"
     return (
         f"On prompts it has never seen, the {told.policy} answers {how} than {told.reference}: it wins"
         f" {percent(value)} of the comparisons (95% interval {between(*ends)})."
