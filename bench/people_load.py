@@ -23,15 +23,13 @@ from tutelage.people import (
     Study,
     add_items,
     add_rater,
-    count_study,
     create_study,
-    list_matches,
     list_questions,
-    list_rounds,
     next_assignment,
     open_store,
     replan,
     submit,
+    survey,
 )
 from tutelage.people.store.bulk import Told, write_answers
 
@@ -145,7 +143,7 @@ def main() -> None:
         votes, seconds = args.items * args.votes_per_item, time.perf_counter() - start
         print(f"built {args.items} items and {votes} votes in {seconds:.0f} s", flush=True)
         store.close()
-        measure("open and check the database", lambda: open_store(url).close(), 1)
+        measure("open the database", lambda: open_store(url).close(), 3)
         measure_study(open_store(url), study, args.raters)
 
 
@@ -153,9 +151,7 @@ def measure_study(store: Store, study: Study, raters: int) -> None:
     """Everything a rater or an owner waits for."""
     if store.path is not None:
         print(f"file {store.path.stat().st_size / 1e6:.0f} MB")
-    measure("owner: counts", lambda: count_study(store, study.id), 5)
-    measure("owner: rounds with agreement", lambda: list_rounds(store, study.id), 3)
-    measure("owner: models against models", lambda: list_matches(store, study.id), 3)
+    measure("owner: counts, rounds, models", lambda: survey(store, study.id), 5)
     measure(
         "owner: 50 most disputed items", lambda: list_questions(store, study.id, disagreed=True, limit=50), 5
     )

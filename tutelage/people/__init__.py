@@ -37,17 +37,19 @@ from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store, Unavailable
 from tutelage.people.store.exclusions import exclude, include
 from tutelage.people.store.items import Added, Item, add_items, set_overlap
-from tutelage.people.store.opening import open_store
+from tutelage.people.store.opening import check, open_store
 from tutelage.people.store.overview import (
     Counts,
     Event,
     Match,
     Round,
+    Survey,
     count_study,
     list_events,
     list_matches,
     list_rounds,
     open_round,
+    survey,
 )
 from tutelage.people.store.questions import Assignment
 from tutelage.people.store.raters import (
@@ -96,6 +98,7 @@ __all__ = [
     "Snapshot",
     "Store",
     "Study",
+    "Survey",
     "Tallies",
     "Unavailable",
     "Vote",
@@ -104,6 +107,7 @@ __all__ = [
     "add_rater",
     "backup",
     "change_rater",
+    "check",
     "consent",
     "count_study",
     "create_invite",
@@ -144,5 +148,6 @@ __all__ = [
     "set_state",
     "start_session",
     "submit",
+    "survey",
     "why_nothing",
 ]

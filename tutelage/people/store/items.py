@@ -196,12 +196,13 @@ def _add_new_items(
                 f"Item '{item.key}' asks about the prompt '{item.prompt}', which is not in the study."
             )
         for key in item.responses:
-            if responses.get(key, (0, 0))[1] != prompt_id:
+            if responses.get(key, (0, 0, ""))[1] != prompt_id:
                 raise TutelageError(
                     f"Item '{item.key}' names '{key}', which is no response to its prompt '{item.prompt}'."
                 )
         parts[item.key] = tuple(responses[key][0] for key in item.responses)
-        rows[item.key] = _item_row(item, study_id, prompt_id, overlap, now)
+        samplers = [responses[key][2] for key in item.responses]
+        rows[item.key] = _item_row(item, study_id, prompt_id, samplers, overlap, now)
     new = _add_rows(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
     if new:
         _link_responses(connection, study_id, parts)
@@ -209,19 +210,24 @@ def _add_new_items(
     return new
 
 
-def _responses_by_key(connection: sa.Connection, study_id: int) -> dict[str, tuple[int, int]]:
+def _responses_by_key(connection: sa.Connection, study_id: int) -> dict[str, tuple[int, int, str]]:
+    """Key -> number, number of the prompt, sampler."""
     table = schema.response
-    query = sa.select(table.c.key, table.c.id, table.c.prompt_id).where(table.c.study_id == study_id)
-    return {key: (row_id, prompt_id) for key, row_id, prompt_id in connection.execute(query)}
+    query = sa.select(table.c.key, table.c.id, table.c.prompt_id, table.c.sampler)
+    rows = connection.execute(query.where(table.c.study_id == study_id))
+    return {row.key: (row.id, row.prompt_id, row.sampler) for row in rows}
 
 
-def _item_row(item: Item, study_id: int, prompt_id: int, overlap: int, now: int) -> dict[str, object]:
+def _item_row(
+    item: Item, study_id: int, prompt_id: int, samplers: Sequence[str], overlap: int, now: int
+) -> dict[str, object]:
     target = UNLIMITED if item.pool != "production" else item.overlap or overlap
     return {
         "study_id": study_id,
         "key": item.key,
         "prompt_id": prompt_id,
         "places": len(item.responses),
+        "samplers": json.dumps(samplers, ensure_ascii=False),
         "origin": item.origin,
         "round": item.round,
         "pool": item.pool,

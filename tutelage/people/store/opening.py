@@ -19,6 +19,7 @@ from tutelage.people.store.engine import Clock, Connection, Store, connect, expl
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
 _OLDEST_SQLITE = (3, 35)
+CHECKED_BYTES = 50_000_000
 
 
 def open_store(url: str | Path, *, create: bool = True, clock: Clock = time.time) -> Store:
@@ -85,15 +86,29 @@ def _check_file(store: Store, path: Path) -> None:
         header = file.read(len(_HEADER))
     if header != _HEADER:
         raise TutelageError(f"{path} is not a SQLite database. {newest_backup_sentence(path)}")
+    if path.stat().st_size <= CHECKED_BYTES:
+        check(store)
+
+
+def check(store: Store) -> None:
+    """Read the whole database and look whether it holds together (SQLite; PostgreSQL looks after itself). Done on
+    opening where it takes less than about a second.
+
+    Raises:
+        TutelageError: it is damaged; the message names the newest backup.
+    """
+    if store.path is None:
+        return
     try:
         with store.engine.connect() as connection:
-            found = connection.exec_driver_sql("PRAGMA quick_check(3)").scalars().all()
+            found = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
     except sa.exc.DatabaseError as error:
         if "locked" in str(error.orig):
             raise explained(error, store.address) from error
         found = [str(error.orig)]
     if found != ["ok"]:
-        raise TutelageError(f"{path} is damaged ({'; '.join(found)}). {newest_backup_sentence(path)}")
+        damage = "; ".join(found)
+        raise TutelageError(f"{store.path} is damaged ({damage}). {newest_backup_sentence(store.path)}")
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:

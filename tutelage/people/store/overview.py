@@ -1,7 +1,7 @@
 """A study in numbers, from the counters that every transaction keeps: no text is touched, so that it stays quick."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
 
-_items, _raters, _links, _responses = schema.item, schema.rater, schema.item_response, schema.response
-_PRODUCTION = sa.and_(_items.c.pool == "production", _items.c.excluded.is_(None))
+_items, _raters = schema.item, schema.rater
 
 
 @dataclass(frozen=True)
@@ -74,23 +73,111 @@ class Event:
     detail: Mapping[str, object]
 
 
-def count_study(store: Store, study_id: int) -> Counts:
-    """How far the study is."""
-    complete = sa.case((_items.c.answered >= _items.c.target, 1), else_=0)
-    of_items = sa.select(
-        sa.func.count(),
-        _sum(_items.c.started),
-        _sum(complete),
-        _sum(_items.c.target),
-        _sum(_items.c.answered),
-    ).add_columns(_sum(_items.c.ties), _sum(_items.c.both_bad))
-    of_raters = sa.select(
-        _sum(_raters.c.answered + _raters.c.skipped), _sum(_raters.c.skipped), _sum(_raters.c.flagged)
-    )
+@dataclass(frozen=True)
+class Survey:
+    """A study at one look."""
+
+    counts: Counts
+    rounds: tuple[Round, ...]
+    matches: tuple[Match, ...]
+
+
+def survey(store: Store, study_id: int) -> Survey:
+    """How far the study is, round by round and model against model."""
     with store.read() as connection:
-        items = connection.execute(of_items.where(_items.c.study_id == study_id, _PRODUCTION)).one()
+        groups = _groups(connection, study_id)
+        of_raters = sa.select(
+            _sum(_raters.c.answered + _raters.c.skipped), _sum(_raters.c.skipped), _sum(_raters.c.flagged)
+        )
         raters = connection.execute(of_raters.where(_raters.c.study_id == study_id)).one()
-    return Counts(*map(int, (*items, *raters)))
+        opened = _events(connection, study_id, "round_opened", 10_000)
+    lineage = {event.subject: event.detail for event in reversed(opened)}
+    numbers = sorted({group["round"] for group in groups})
+    return Survey(
+        _counts(groups, raters),
+        tuple(_round(number, [g for g in groups if g["round"] == number], lineage) for number in numbers),
+        _matches(groups),
+    )
+
+
+def count_study(store: Store, study_id: int) -> Counts:
+    """How far the study is: `survey(…).counts`."""
+    return survey(store, study_id).counts
+
+
+def list_rounds(store: Store, study_id: int) -> tuple[Round, ...]:
+    """The rounds of a study in order: `survey(…).rounds`."""
+    return survey(store, study_id).rounds
+
+
+def list_matches(store: Store, study_id: int) -> tuple[Match, ...]:
+    """How the models fared against each other: `survey(…).matches`."""
+    return survey(store, study_id).matches
+
+
+def _groups(connection: Connection, study_id: int) -> Sequence[sa.RowMapping]:
+    """Sums over the production items by round and models, in a single pass over the items."""
+    a, b = _items.c.a_votes, _items.c.b_votes
+    complete = sa.case((_items.c.answered >= _items.c.target, 1), else_=0)
+    sums = {
+        "started": _items.c.started,
+        "complete": complete,
+        "wanted": _items.c.target,
+        "answered": _items.c.answered,
+        "a_votes": a,
+        "b_votes": b,
+        "ties": _items.c.ties,
+        "both_bad": _items.c.both_bad,
+        "pairs": (a + b) * (a + b - 1),
+        "equal": a * (a - 1) + b * (b - 1),
+    }
+    query = (
+        sa.select(_items.c.round, _items.c.samplers, sa.func.count().label("items"))
+        .add_columns(*(_sum(column).label(name) for name, column in sums.items()))
+        .where(_items.c.study_id == study_id, _items.c.pool == "production", _items.c.excluded.is_(None))
+        .group_by(_items.c.round, _items.c.samplers)
+        .order_by(_items.c.round, _items.c.samplers)
+    )
+    return connection.execute(query).mappings().all()
+
+
+def _total(groups: Sequence[sa.RowMapping], name: str) -> int:
+    return sum(int(group[name]) for group in groups)
+
+
+def _counts(groups: Sequence[sa.RowMapping], raters: sa.Row) -> Counts:
+    names = ("items", "started", "complete", "wanted", "answered", "ties", "both_bad")
+    return Counts(*(_total(groups, name) for name in names), *map(int, raters))
+
+
+def _round(
+    number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, Mapping[str, object]]
+) -> Round:
+    samplers = sorted({sampler for group in groups for sampler in json.loads(group["samplers"])})
+    return Round(
+        number=number,
+        items=_total(groups, "items"),
+        complete=_total(groups, "complete"),
+        a_votes=_total(groups, "a_votes"),
+        b_votes=_total(groups, "b_votes"),
+        ties=_total(groups, "ties"),
+        both_bad=_total(groups, "both_bad"),
+        pairs=_total(groups, "pairs") // 2,
+        equal=_total(groups, "equal") // 2,
+        samplers=tuple(samplers),
+        lineage=lineage.get(str(number), {}),
+    )
+
+
+def _matches(groups: Sequence[sa.RowMapping]) -> tuple[Match, ...]:
+    names = ("items", "a_votes", "b_votes", "ties", "both_bad")
+    models = sorted({group["samplers"] for group in groups if len(json.loads(group["samplers"])) == 2})
+    return tuple(
+        Match(
+            *json.loads(pair), *(_total([g for g in groups if g["samplers"] == pair], name) for name in names)
+        )
+        for pair in models
+    )
 
 
 def open_round(
@@ -99,53 +186,6 @@ def open_round(
     """Say where round `number` comes from: the policy that is asked about, what it was trained from, and so on."""
     with store.write() as connection:
         record_event(connection, study_id, store.now(), actor, "round_opened", str(number), **lineage)
-
-
-def list_rounds(store: Store, study_id: int) -> tuple[Round, ...]:
-    """The rounds of a study in order."""
-    a, b = _items.c.a_votes, _items.c.b_votes
-    complete = sa.case((_items.c.answered >= _items.c.target, 1), else_=0)
-    pairs, equal = (a + b) * (a + b - 1) / 2, (a * (a - 1) + b * (b - 1)) / 2
-    mine = sa.and_(_items.c.study_id == study_id, _PRODUCTION)
-    query = (
-        sa.select(_items.c.round, sa.func.count(), _sum(complete), _sum(a), _sum(b), _sum(_items.c.ties))
-        .add_columns(_sum(_items.c.both_bad), _sum(pairs), _sum(equal))
-        .where(mine)
-        .group_by(_items.c.round)
-        .order_by(_items.c.round)
-    )
-    with store.read() as connection:
-        lineage = {
-            event.subject: event.detail
-            for event in _events(connection, study_id, "round_opened", 10_000)[::-1]
-        }
-        samplers = _samplers(connection, mine)
-        return tuple(
-            Round(row[0], *map(int, row[1:]), samplers.get(row[0], ()), lineage.get(str(row[0]), {}))  # type: ignore[call-arg,arg-type]
-            for row in connection.execute(query)
-        )
-
-
-def list_matches(store: Store, study_id: int) -> tuple[Match, ...]:
-    """How the models fared against each other, over all production pairs."""
-    first, second = _links.alias(), _links.alias()
-    left, right = _responses.alias(), _responses.alias()
-    query = (
-        sa.select(
-            left.c.sampler, right.c.sampler, sa.func.count(), _sum(_items.c.a_votes), _sum(_items.c.b_votes)
-        )
-        .add_columns(_sum(_items.c.ties), _sum(_items.c.both_bad))
-        .select_from(_items)
-        .join(first, sa.and_(first.c.item_id == _items.c.id, first.c.position == 0))
-        .join(second, sa.and_(second.c.item_id == _items.c.id, second.c.position == 1))
-        .join(left, left.c.id == first.c.response_id)
-        .join(right, right.c.id == second.c.response_id)
-        .where(_items.c.study_id == study_id, _PRODUCTION, _items.c.places == 2)
-        .group_by(left.c.sampler, right.c.sampler)
-        .order_by(left.c.sampler, right.c.sampler)
-    )
-    with store.read() as connection:
-        return tuple(Match(row[0], row[1], *map(int, row[2:])) for row in connection.execute(query))
 
 
 def list_events(
@@ -165,21 +205,6 @@ def _events(connection: Connection, study_id: int, action: str | None, limit: in
         Event(row["id"], row["at"], row["actor"], row["action"], row["subject"], json.loads(row["detail"]))
         for row in connection.execute(query).mappings()
     ]
-
-
-def _samplers(connection: Connection, mine: sa.ColumnElement[bool]) -> dict[int, tuple[str, ...]]:
-    query = (
-        sa.select(_items.c.round, _responses.c.sampler)
-        .join(_links, _links.c.item_id == _items.c.id)
-        .join(_responses, _responses.c.id == _links.c.response_id)
-        .where(mine)
-        .distinct()
-        .order_by(_items.c.round, _responses.c.sampler)
-    )
-    found: dict[int, tuple[str, ...]] = {}
-    for number, sampler in connection.execute(query):
-        found[number] = (*found.get(number, ()), sampler)
-    return found
 
 
 def _sum(column: sa.ColumnElement) -> sa.ColumnElement[int]:

@@ -133,6 +133,7 @@ item = Table(
     Column("key", Text, nullable=False),
     Column("prompt_id", _Key, ForeignKey("prompt.id"), nullable=False),
     Column("places", Integer, nullable=False),
+    Column("samplers", Text, nullable=False),
     Column("origin", Text, nullable=False),
     Column("round", Integer, nullable=False),
     Column("pool", Text, nullable=False),
