@@ -13,7 +13,7 @@ import numpy as np
 from tutelage.errors import TutelageError
 from tutelage.people.answers import LETTERS
 from tutelage.people.store.votes import Vote
-from tutelage.stats.reliability import Reliability, one_coin
+from tutelage.stats.reliability import one_coin, posterior
 from tutelage.stats.strength import strength_scale
 from tutelage.stats.votes import Floats, Votes
 
@@ -97,9 +97,10 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
         [_SIDES.index(gold[name]) if gold.get(name) in _SIDES else -1 for name in coded.items], dtype=int
     )
     weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
-    fitted = one_coin(coded, known, weight=weight)
+    fitted = one_coin(coded, known)
+    first = posterior(coded, fitted.accuracy, known, weight=weight)[:, 0]
     return Labels(
-        tuple(_labels(pairs, coded, fitted, gold)),
+        tuple(_labels(pairs, dict(zip(coded.items, first.tolist(), strict=True)), gold)),
         dict(zip(coded.raters, fitted.accuracy.tolist(), strict=True)),
         dict(zip(coded.raters, zip(fitted.low.tolist(), fitted.high.tolist(), strict=True), strict=True)),
         agreement,
@@ -120,10 +121,7 @@ def _strength_weights(votes: Votes, decided: Sequence[PairVote]) -> tuple[Floats
     return scale.weights(strength), tuple(scale.agreement.tolist())
 
 
-def _labels(
-    pairs: Sequence[PairVote], votes: Votes, fitted: Reliability, gold: Mapping[str, str]
-) -> Iterator[Label]:
-    p_first = dict(zip(votes.items, fitted.posterior[:, 0].tolist(), strict=True))
+def _labels(pairs: Sequence[PairVote], p_first: dict[str, float], gold: Mapping[str, str]) -> Iterator[Label]:
     p_first |= {item: float(answer == "a") for item, answer in gold.items() if answer in _SIDES}
     grouped: dict[str, list[PairVote]] = {}
     for pair in pairs:
