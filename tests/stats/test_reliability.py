@@ -223,3 +223,18 @@ def test_nonsense_is_refused():
         dawid_skene(votes, np.array([0]))
     with pytest.raises(TutelageError, match="below 2"):
         dawid_skene(votes, np.array([0, 2]))
+
+
+def test_weights_on_lonely_votes_make_nobody_infallible() -> None:
+    """Nine items in ten have one vote, strong votes weigh double: the raters' accuracy still comes from the rest."""
+    rng = np.random.default_rng(5)
+    truth = rng.integers(2, size=8000)
+    accuracy = np.array([0.82, 0.82, 0.82, 0.82, 0.5, 0.2])
+    item = np.concatenate([np.arange(8000), np.arange(800)])
+    first = rng.integers(6, size=8000)
+    rater = np.concatenate([first, (first[:800] + rng.integers(1, 6, size=800)) % 6])
+    right = rng.random(len(item)) < accuracy[rater]
+    choice = np.where(right, truth[item], 1 - truth[item])
+    votes = Votes.of([str(i) for i in item], [str(r) for r in rater], ["ab"[c] for c in choice])
+    found = one_coin(votes, weight=rng.choice([0.5, 1.0, 1.5], size=len(item)))
+    assert found.accuracy == pytest.approx(accuracy[[int(name) for name in votes.raters]], abs=0.1)

@@ -1,6 +1,7 @@
 """Simulated raters at work: they are asked and they answer through the same assignment and submit path as people."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,29 +53,26 @@ def judge(
     seed: int,
     done: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Let the raters take turns until nothing is left to ask. Returns how many judgements this call added.
+    """Let the raters come in random order until nothing is left to ask. Returns how many judgements this call added.
 
-    What a rater answers to a question depends on the seed, the rater and the question alone, so an interrupted study
-    that goes on ends with the same votes.
+    Order matters: raters who always came one after the other would share their items with each other alone, and
+    nobody could tell whose votes are the odd ones.
     """
     ids = {rater.name: _known_rater(store, study_id, rater) for rater in raters}
-    answered = {
-        rater.name: sum(v.rater == rater.name for v in list_votes(store, study_id)) for rater in raters
-    }
+    given = Counter(vote.rater for vote in list_votes(store, study_id))
+    order = Random(f"{seed}/order/{given.total()}")
     waiting, count = list(raters), 0
     while waiting:
-        still = []
-        for rater in waiting:
-            question = next_assignment(store, ids[rater.name])
-            if question is None:
-                continue
-            rng = Random(f"{seed}/{rater.name}/{question.item}")
-            submit(store, question.id, _answer(question, rater, utility, rng, answered[rater.name]))
-            answered[rater.name] += 1
-            count += 1
-            done(count)
-            still.append(rater)
-        waiting = still
+        rater = order.choice(waiting)
+        question = next_assignment(store, ids[rater.name])
+        if question is None:
+            waiting.remove(rater)
+            continue
+        rng = Random(f"{seed}/{rater.name}/{question.item}")
+        submit(store, question.id, _answer(question, rater, utility, rng, given[rater.name]))
+        given[rater.name] += 1
+        count += 1
+        done(count)
     return count
 
 

@@ -31,6 +31,10 @@ class Model(Generic[Parameters]):
     prior: tuple[float, float]
     weight: Floats
 
+    def telling(self) -> Floats:
+        """1 for every item that says something about the raters, 0 for the others [I]."""
+        return np.ones(len(self.votes.items))
+
     def maximise(self, posterior: Floats) -> Parameters:
         """Best parameters for class weights [I, K]; rows of zeros are items that do not count."""
         raise NotImplementedError
@@ -71,6 +75,12 @@ class Model(Generic[Parameters]):
 
 class OneCoin(Model[Floats]):
     """Parameters: accuracy [R]."""
+
+    def telling(self) -> Floats:
+        """An item that one rater alone has judged tells nothing: its likelihood is 1/K whatever the accuracy. With
+        weights it would seem to tell something, a^w + (1 - a)^w, and make everybody infallible."""
+        together = np.bincount(self.votes.item, minlength=len(self.votes.items)) > 1
+        return (together | (self.gold >= 0)).astype(float)
 
     def maximise(self, posterior: Floats) -> Floats:
         counts = self.soft_counts(posterior)
@@ -141,21 +151,22 @@ class Fit(Generic[Parameters]):
 def fit(model: Model[Parameters]) -> Fit[Parameters]:
     """Expectation-maximisation from the golds alone, until no class probability moves by more than 1e-5."""
     known = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
+    telling = model.telling()
     parameters = model.maximise(known)
-    posterior, objective = _posterior(model, parameters)
+    posterior, objective = _posterior(model, parameters, telling)
     course, converged = [objective], False
     while not converged and len(course) <= _ROUNDS:
-        parameters = model.maximise(posterior)
-        previous, (posterior, objective) = posterior, _posterior(model, parameters)
+        parameters = model.maximise(posterior * telling[:, None])
+        previous, (posterior, objective) = posterior, _posterior(model, parameters, telling)
         converged = bool(np.abs(posterior - previous).max(initial=0.0) < _TOLERANCE)
         course.append(objective)
     return Fit(parameters, posterior, np.array(course), converged)
 
 
-def _posterior(model: Model[Parameters], parameters: Parameters) -> tuple[Floats, float]:
-    """q [I, K], and the objective at the parameters that gave it."""
+def _posterior(model: Model[Parameters], parameters: Parameters, telling: Floats) -> tuple[Floats, float]:
+    """q [I, K], and the objective (over the telling items) at the parameters that gave it."""
     joint = model.joint(parameters)
     top = joint.max(axis=1, keepdims=True)
     mass = np.exp(joint - top)
     total = mass.sum(axis=1, keepdims=True)
-    return mass / total, float((np.log(total) + top).sum()) + model.log_prior(parameters)
+    return mass / total, float((telling[:, None] * (np.log(total) + top)).sum()) + model.log_prior(parameters)

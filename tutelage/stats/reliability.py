@@ -105,6 +105,23 @@ def dawid_skene(
     return _reliability(model, level)
 
 
+def posterior(
+    votes: Votes, accuracy: Floats, gold: Ints | None = None, *, weight: Floats | None = None
+) -> Floats:
+    """Class probabilities [I, K] of items judged by raters of these accuracies [R], `one_coin`'s E-step:
+
+        q_i(k) ∝ Π_votes P(choice | k, r)^weight
+
+    With `weight` relative to an average vote (`StrengthScale.weights`) and accuracies fitted without, a vote of given
+    strength by an average rater is right as often as the scale found. Fitting with such weights would count the
+    strength twice: the accuracies would be those of strong votes.
+    """
+    model = OneCoin(votes, _gold_codes(votes, gold, (4.0, 2.0)), (4.0, 2.0), _weights(votes, weight))
+    joint = model.joint(accuracy)
+    mass = np.exp(joint - joint.max(axis=1, keepdims=True))
+    return mass / mass.sum(axis=1, keepdims=True)
+
+
 def _gold_codes(votes: Votes, gold: Ints | None, prior: tuple[float, float]) -> Ints:
     if len(votes.choices) < 2:
         raise TutelageError("Reliability needs at least two different choices; these votes have fewer.")

@@ -58,7 +58,7 @@ def main(settings: Settings) -> int:
 
 def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
     """The decisive figures of the round, from the summaries of its stages."""
-    from tutelage.verbs.output import peak_memory_mb
+    from tutelage.verbs.runs import peak_memory_mb
 
     evaluation, judged, fitted = (
         json.loads((out / name / "summary.json").read_text()) for name in ("evaluate", "judge", "reward")

@@ -76,7 +76,7 @@ def main(settings: Settings) -> int:
     from tutelage.data.formats import load_prompts
     from tutelage.data.rows import write_jsonl
     from tutelage.evaluate.win_rate import scored_win_rate
-    from tutelage.verbs.output import say
+    from tutelage.verbs.runs import say
 
     loaded = load_prompts(settings.prompts)
     say(settings, loaded.describe())

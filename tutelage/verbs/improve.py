@@ -89,18 +89,13 @@ def main(settings: Settings) -> int:
     from tutelage.train.drive import Watch, drive, load_state
     from tutelage.train.improve import Progress, Rules, improve
     from tutelage.train.learner import Step
-    from tutelage.train.run import Run
-    from tutelage.train.trackers import trackers
-    from tutelage.verbs.output import finish, say
+    from tutelage.verbs.runs import begin, finish, say
 
     recipe = _recipe(settings)
     loaded = load_prompts(settings.prompts)
     say(settings, loaded.describe())
-    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
-    keep = settings.checkpoints.keep
-    with Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks) as run:
-        if run.finished:
-            say(settings, f"{settings.out} is finished already.")
+    with begin(settings) as run:
+        if run is None:
             return 0
         policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         policy.freeze_reference()
@@ -199,7 +194,7 @@ def _questions(prompts: Sequence[Prompt], policy: "Policy", settings: Settings) 
     """The prompts that leave room for an answer, as tokens."""
     from tutelage.data.chat import encode
     from tutelage.train.improve import Question
-    from tutelage.verbs.output import say
+    from tutelage.verbs.runs import say
 
     room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
     questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]

@@ -51,18 +51,12 @@ def main(settings: Settings) -> int:
     from tutelage.data.formats import load_texts
     from tutelage.models.policy import Policy
     from tutelage.train.language import LanguageJob, train_language
-    from tutelage.train.run import Run
-    from tutelage.train.trackers import trackers
-    from tutelage.verbs.output import finish, say
+    from tutelage.verbs.runs import begin, finish, say
 
     loaded = load_texts(settings.data)
     say(settings, loaded.describe())
-    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
-    with Run.open(
-        settings.out, settings, resume=settings.resume, keep=settings.checkpoints.keep, trackers=sinks
-    ) as run:
-        if run.finished:
-            say(settings, f"{settings.out} is finished already.")
+    with begin(settings) as run:
+        if run is None:
             return 0
         policy = Policy(_backbone(settings, list(loaded.records)))
         train, held_out = _rows(settings, policy, loaded.records)

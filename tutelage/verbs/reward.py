@@ -43,17 +43,12 @@ def main(settings: Settings) -> int:
     from tutelage.models.heads import new_reward_model
     from tutelage.train.batches import encode_preferences
     from tutelage.train.reward_model import RewardJob, train_reward_model
-    from tutelage.train.run import Run
-    from tutelage.train.trackers import trackers
-    from tutelage.verbs.output import finish, say
+    from tutelage.verbs.runs import begin, finish, say
 
     loaded = load_preferences(settings.data)
     say(settings, loaded.describe())
-    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
-    keep = settings.checkpoints.keep
-    with Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks) as run:
-        if run.finished:
-            say(settings, f"{settings.out} is finished already.")
+    with begin(settings) as run:
+        if run is None:
             return 0
         model = new_reward_model(settings.model, settings.lora, seed=settings.seed)
         max_length = min(settings.max_length, model.context or settings.max_length)

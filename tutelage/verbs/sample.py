@@ -46,7 +46,7 @@ def main(settings: Settings) -> int:
     from tutelage.infer.answering import answer, completions
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
-    from tutelage.verbs.output import say
+    from tutelage.verbs.runs import say
 
     loaded = load_prompts(settings.prompts)
     say(settings, loaded.describe())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.data.records import Demonstration
+from tutelage.data.records import Demonstration, Prompt
 
 if TYPE_CHECKING:
     from tutelage.models.policy import Policy
@@ -45,18 +45,12 @@ def main(settings: Settings) -> int:
     from tutelage.models.policy import Policy
     from tutelage.train.batches import encode_demonstrations
     from tutelage.train.language import LanguageJob, divide, held_out_metrics, train_language
-    from tutelage.train.run import Run
-    from tutelage.train.trackers import trackers
-    from tutelage.verbs.output import finish, say
+    from tutelage.verbs.runs import begin, finish, say
 
     loaded = load_demonstrations(settings.data)
     say(settings, loaded.describe())
-    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
-    with Run.open(
-        settings.out, settings, resume=settings.resume, keep=settings.checkpoints.keep, trackers=sinks
-    ) as run:
-        if run.finished:
-            say(settings, f"{settings.out} is finished already.")
+    with begin(settings) as run:
+        if run is None:
             return 0
         policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         max_length = min(settings.max_length, policy.context or settings.max_length)
@@ -90,15 +84,16 @@ def _last_step(run: "Run") -> int:
 
 def _answers(policy: "Policy", records: Sequence[Demonstration], settings: Settings) -> list[str]:
     """Greedy answers to the prompts of the records."""
-    from tutelage.data.chat import encode
-    from tutelage.models.sampling import PromptTokens, answers, sample
+    from tutelage.infer.answering import answer
 
-    tokens = tuple(tuple(encode(record.messages, None, policy.tokenizer)[0]) for record in records)
-    room = (policy.context or 1 << 30) - max(map(len, tokens))
-    sampling = config.Sampling(temperature=0.0, max_new_tokens=max(1, min(settings.max_new_tokens, room)))
-    ids = tuple(str(i) for i in range(len(records)))
-    rollout = sample(policy, PromptTokens(tokens, ids), 1, sampling, seed=settings.seed)
-    return list(answers(policy, rollout))
+    prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
+    room = (
+        settings.max_new_tokens
+        if policy.context is None
+        else min(settings.max_new_tokens, policy.context // 2)
+    )
+    sampling = config.Sampling(temperature=0.0, max_new_tokens=max(1, room))
+    return list(answer(policy, prompts, 1, sampling, seed=settings.seed).texts)
 
 
 def _write_samples(

@@ -25,7 +25,7 @@ def tell(settings: Status) -> int:
     store, study = open_existing(settings)
     with closing(store):
         whole = Keeper(store).compute(study)
-        counts, figures = whole.counts, whole.figures
+        counts, figures = whole.survey.counts, whole.figures
         console = Console(highlight=False)
         console.print(f"{study.name} ({study.state}): {describe(store, study)}", markup=False)
         console.print(f"database      {store.address}", markup=False)

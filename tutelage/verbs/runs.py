@@ -1,11 +1,14 @@
-"""What the verbs have in common at their end: the final model, the summary, a few words on the terminal."""
+"""What the verbs that train have in common: the open run, a few words on the terminal, the final model and summary."""
 
-import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from tutelage import config
+from tutelage.config.run import RunSettings
 
 if TYPE_CHECKING:
     from tutelage.train.run import Run
@@ -26,6 +29,20 @@ def say(settings: Talkative, text: str) -> None:
         print(text, file=sys.stderr)
 
 
+@contextmanager
+def begin(settings: RunSettings) -> Iterator["Run | None"]:
+    """The run of these settings, begun or gone on with; None when it is finished already, which is said."""
+    from tutelage.train.run import Run
+    from tutelage.train.trackers import trackers
+
+    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
+    keep = settings.checkpoints.keep
+    with Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks) as run:
+        if run.finished:
+            say(settings, f"{settings.out} is finished already.")
+        yield None if run.finished else run
+
+
 def finish(
     run: "Run", save: Callable[[Path], object], summary: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -42,10 +59,11 @@ def finish(
 
 def last_metrics(out: Path) -> dict[str, Any]:
     """The newest value of every metric in metrics.jsonl."""
+    from tutelage.train.lines import read_lines
+
     newest: dict[str, Any] = {}
-    file = out / "metrics.jsonl"
-    for line in file.read_text().splitlines() if file.is_file() else ():
-        newest |= json.loads(line)
+    for row in read_lines(out / "metrics.jsonl"):
+        newest |= row
     return newest
 
 
