@@ -76,7 +76,13 @@ def test_the_clipped_objective_is_a_lower_bound_that_touches_at_the_sampler() ->
 
 @pytest.mark.parametrize(
     "surrogate",
-    [Clipped(), Clipped(dual=1.3), SequenceClipped(low=0.1, high=0.1), ImportanceWeighted(cap=1.2)],
+    [
+        Clipped(),
+        Clipped(low=0.05, high=0.6),
+        Clipped(dual=1.3),
+        SequenceClipped(low=0.02, high=0.3),
+        ImportanceWeighted(cap=1.2),
+    ],
     ids=repr,
 )
 def test_clipped_tells_exactly_where_the_gradient_is_cut(surrogate: Clipped) -> None:
@@ -89,6 +95,23 @@ def test_clipped_tells_exactly_where_the_gradient_is_cut(surrogate: Clipped) -> 
     ).reshape(7, 2)
     assert torch.equal(said, (found == 0) & MASK)
     assert 0 < int(said.sum()) < int(MASK.sum())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "psi", "value"),
+    [
+        (1.5, 2.0, 2.6),  # a good token that has grown enough: held at 1 + high
+        (1.5, -2.0, -3.0),  # a bad token that has grown: pulled back
+        (0.5, 2.0, 1.0),  # a good token that has shrunk: pulled back
+        (0.5, -2.0, -1.8),  # a bad token that has shrunk enough: held at 1 - low
+        (1.2, 2.0, 2.4),
+        (0.95, -2.0, -1.9),
+    ],
+)
+def test_the_clip_in_each_of_its_cases(ratio: float, psi: float, value: float) -> None:
+    logp, old, one = torch.tensor([[ratio]]).log(), torch.zeros(1, 1), torch.ones(1, 1).bool()
+    for surrogate in (Clipped(low=0.1, high=0.3), SequenceClipped(low=0.1, high=0.3)):
+        assert float(surrogate(logp, old, torch.tensor([[psi]]), one)) == pytest.approx(value)
 
 
 def test_weights_held_constant_do_not_lose_a_gradient() -> None:
