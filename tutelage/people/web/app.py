@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tutelage.people import Store
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
+from tutelage.people.web.figures.keeping import Keeper
 from tutelage.people.web.routes import ROUTES
 from tutelage.people.web.site import Site
 
@@ -40,7 +41,7 @@ def create_app(store: Store, *, public_url: str = "") -> Starlette:
     Raises:
         TutelageError: the public URL is no address.
     """
-    site = Site(store, public_url, Attempts())
+    site = Site(store, public_url, Attempts(), Keeper(store))
     endpoints = [
         Endpoint(
             route.path, answering(site, route), methods=[route.method], name=f"{route.method} {route.path}"

@@ -1,7 +1,7 @@
 """One request: who asks, what was sent, and how a refusal is told."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
@@ -38,7 +38,7 @@ class Call:
 
     site: Site
     path: Mapping[str, str]
-    query: Mapping[str, str]
+    query: Fields
     address: str
     session: str
     rater: Rater | None = None
@@ -61,11 +61,11 @@ class Call:
         return self.study
 
     def text(self, name: str, default: str = "") -> str:
-        """A field of the form, without outer spaces."""
-        values = self.fields.get(name, ())
-        return values[-1].strip() if values else default
+        """A field of the form, or of the address, without outer spaces."""
+        values = self.fields.get(name) or self.query.get(name) or (default,)
+        return values[-1].strip()
 
-    def page(self, template: str, status: int = 200, **values: object) -> Response:
+    def page(self, template: str, /, **values: object) -> Response:
         """A page from a template, which also gets the rater, the study and the token for its forms."""
         known = {
             "rater": self.rater,
@@ -73,7 +73,7 @@ class Call:
             "csrf": csrf_token(self.session) if self.rater else "",
             "now": self.store.now(),
         }
-        return self.site.page(template, known | values, status)
+        return self.site.page(template, known | values)
 
 
 class Route(NamedTuple):
@@ -159,7 +159,7 @@ def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
     return Call(
         site=site,
         path=dict(request.path_params),
-        query=dict(request.query_params),
+        query=_collected(request.query_params.multi_items()),
         address=_address(site, request),
         session=session if rater else "",
         rater=rater,
@@ -190,6 +190,10 @@ def _fields(body: bytes) -> Fields:
         pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=500)
     except ValueError as error:
         raise Refusal(400, f"The form that was sent cannot be read: {error}.") from error
+    return _collected(pairs)
+
+
+def _collected(pairs: Iterable[tuple[str, str]]) -> Fields:
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         fields[name] = (*fields.get(name, ()), value)

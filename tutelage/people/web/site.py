@@ -14,6 +14,7 @@ from tutelage import __version__
 from tutelage.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.web.auth import Attempts
+from tutelage.people.web.figures.keeping import Keeper
 from tutelage.people.web.words import FILTERS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -32,6 +33,7 @@ class Site:
     store: Store
     public_url: str
     attempts: Attempts
+    keeper: Keeper
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.public_url)

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tutelage.people import Match, Snapshot, Store, Study, count_study, list_matches, list_raters, list_rounds
-from tutelage.people.store.overview import Counts, Round
+from tutelage.people import Snapshot, Store, Study, list_raters
+from tutelage.people.store.overview import Survey, survey
 from tutelage.people.store.votes import last_moment
 from tutelage.people.web.figures.ballots import BallotBox, Ballots, ranked_pairs
 from tutelage.people.web.figures.computing import Figures, compute
@@ -21,10 +21,8 @@ REST = 10.0
 class Whole:
     """Everything that takes time, as of one moment of the study."""
 
-    counts: Counts
+    survey: Survey
     figures: Figures
-    matches: tuple[Match, ...]
-    rounds: tuple[Round, ...]
 
 
 @dataclass
@@ -94,9 +92,4 @@ class Keeper:
         """The figures as they are now, however long that takes."""
         raters = list_raters(self._store, study.id)
         figures = compute(self.ballots(study), raters, self._store.now())
-        return Whole(
-            count_study(self._store, study.id),
-            figures,
-            list_matches(self._store, study.id),
-            list_rounds(self._store, study.id),
-        )
+        return Whole(survey(self._store, study.id), figures)

@@ -40,8 +40,10 @@ def join(call: Call) -> Response:
     try:
         rater, session = accept_invite(call.store, call.path["token"], name, session_days=SESSION_DAYS)
     except TutelageError as error:
-        known = {"invite": invite, "name": name, "problem": str(error), "host": _host(call, invite)}
-        return call.page("join.html", 400, **known)
+        host = _host(call, invite)
+        refusal = call.page("join.html", invite=invite, name=name, problem=str(error), host=host)
+        refusal.status_code = 400
+        return refusal
     return _signed_in(call, rater, session)
 
 

@@ -55,7 +55,7 @@ def screen(call: Call) -> Response:
     """The page itself; its questions are fetched."""
     if must_agree(call.me):
         return see("/welcome")
-    item = call.query.get("item", "")
+    item = call.text("item")
     if item and call.me.role != "owner":
         raise Refusal(403, "Only an owner of the study chooses what to judge.")
     return call.page("rate.html", flags=FLAGS, skip_reasons=SKIP_REASONS, points=_points(call), item=item)

@@ -1,0 +1,117 @@
+"""From votes to files: a preview with the fate of every vote, the command that does the same, and the download."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response
+
+from tutelage.errors import TutelageError
+from tutelage.people import Selection, label_study
+from tutelage.people.export import describe, export_study, preference_row
+from tutelage.people.store.exports import list_exports, list_versions
+from tutelage.people.web.call import Call, Fields
+
+FEW_ENOUGH = 20_000
+"""Judgements up to which the preview comes without being asked for."""
+TOO_MANY = 200_000
+"""Judgements from which exporting is the command line's business."""
+ROWS = 5
+
+
+def form(call: Call) -> Response:
+    """The choices, and what they come to."""
+    selection = selection_from(call.query)
+    kept = call.site.keeper.whole(call.here)
+    judgements = kept.value.survey.counts.judgements if kept.value is not None else TOO_MANY
+    wanted = judgements < FEW_ENOUGH or ("preview" in call.query and judgements < TOO_MANY)
+    problem, preview = "", None
+    try:
+        preview = _preview(call, selection) if wanted else None
+    except TutelageError as error:
+        problem = str(error)
+    return call.page(
+        "owner/export.html",
+        selection=selection,
+        versions=range(1, len(list_versions(call.store, call.here.id)) + 1),
+        preview=preview,
+        problem=problem,
+        command=command_line(call, selection),
+        exports=list_exports(call.store, call.here.id)[:10],
+        too_many=judgements >= TOO_MANY,
+        place="export",
+    )
+
+
+def download(call: Call) -> Response:
+    """The export as one archive."""
+    folder = Path(tempfile.mkdtemp(prefix="tutelage-export-"))
+    try:
+        export_study(
+            call.store, call.here.id, folder / "export", selection_from(call.fields), actor=call.me.name
+        )
+        archive = shutil.make_archive(str(folder / "archive"), "zip", folder / "export")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    name = "".join(letter if letter.isalnum() else "-" for letter in call.here.name).strip("-") or "study"
+    tidy = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    return FileResponse(archive, media_type="application/zip", filename=f"{name}.zip", background=tidy)
+
+
+def selection_from(asked: Fields) -> Selection:
+    """The choices of the form."""
+
+    def last(name: str, default: str) -> str:
+        return asked[name][-1] if asked.get(name) else default
+
+    votes, versions = last("min_votes", "1"), [each for each in asked.get("versions", ()) if each]
+    if not votes.isdecimal() or len(votes) > 4:
+        raise TutelageError(f"The least number of votes is '{votes}'; give a whole number.")
+    if not all(each.isdecimal() for each in versions):
+        raise TutelageError(f"'{versions}' are no versions of the question; they are numbers.")
+    return Selection(
+        kinds=asked.get("kinds", ()) or Selection().kinds,
+        versions=tuple(map(int, versions)) or None,
+        ties=cast(object, last("ties", "drop")),  # type: ignore[arg-type]  # it checks
+        min_votes=int(votes),
+        weights=last("weights", "") == "yes",
+        margins=last("margins", "") == "yes",
+    )
+
+
+def command_line(call: Call, selection: Selection) -> str:
+    """The same export in a terminal."""
+    default = Selection()
+    where = str(call.store.path) if call.store.path else f"{call.here.name} --db {call.store.address}"
+    words = ["tutelage collect export", where, "--out NEW_FOLDER"]
+    if selection.kinds != default.kinds:
+        words.append(f"--kinds {' '.join(selection.kinds)}")
+    if selection.versions:
+        words.append(f"--versions {' '.join(map(str, selection.versions))}")
+    if selection.ties != default.ties:
+        words.append(f"--ties {selection.ties}")
+    if selection.min_votes != default.min_votes:
+        words.append(f"--min-votes {selection.min_votes}")
+    words += [f"--{name}" for name in ("weights", "margins") if getattr(selection, name)]
+    return " ".join(words)
+
+
+def _preview(call: Call, selection: Selection) -> Mapping[str, object]:
+    labelled = label_study(call.store, call.here.id, selection)
+    manifest = describe(call.store, call.here, selection, labelled)
+    fates = dict(cast(Mapping[str, int], manifest["judgements"]))
+    total = fates.pop("total")
+    rows = [preference_row(row, call.here.name) for row in labelled.rows[:ROWS]]
+    return {
+        "total": total,
+        "fates": {name: count for name, count in fates.items() if count},
+        "rows": rows,
+        "counts": manifest["rows"],
+        "notes": manifest["notes"],
+        "selection": asdict(selection),
+    }

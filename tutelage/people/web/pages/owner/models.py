@@ -1,0 +1,32 @@
+"""The models against each other."""
+
+from starlette.responses import Response
+
+from tutelage.people.web.call import Call
+from tutelage.people.web.charts import strengths
+from tutelage.people.web.figures.models import FEW, leaderboard
+
+
+def standings(call: Call) -> Response:
+    """The leaderboard, with its intervals and what it cannot say."""
+    kept = call.site.keeper.whole(call.here)
+    matches = () if kept.value is None else kept.value.survey.matches
+    board = leaderboard(matches)
+    ends = [
+        abs(end)
+        for group in board.groups
+        for s in group
+        for end in (s.strength, s.low, s.high)
+        if end is not None
+    ]
+    reach = min(max(ends, default=1.0), 6.0) or 1.0
+    return call.page(
+        "owner/models.html",
+        board=board,
+        matches=[match for match in matches if match.sampler_a != match.sampler_b],
+        few=FEW,
+        reach=reach,
+        strengths=strengths,
+        kept=kept,
+        place="models",
+    )

@@ -1,0 +1,99 @@
+"""The first page: how far the study is, how well raters agree, what is biased."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from tutelage.people import Rater, list_events, list_raters
+from tutelage.people.store.overview import Counts
+from tutelage.people.web.call import Call
+from tutelage.people.web.charts import agreement_scale, bars, whisker
+from tutelage.people.web.figures.computing import Figures
+from tutelage.stats.intervals import Interval, wilson
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """A line of the panel on bias: what it is, the share with its interval, and what to think of it."""
+
+    name: str
+    found: Interval
+    neutral: float | None
+    note: str
+
+
+def overview(call: Call) -> Response:
+    """Everything at one look. What takes long is as old as it says."""
+    kept = call.site.keeper.whole(call.here)
+    raters = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater"]
+    values: dict[str, object] = {"kept": kept, "raters": raters, "place": "overview"}
+    if kept.value is not None:
+        survey, figures = kept.value.survey, kept.value.figures
+        values |= {
+            "counts": survey.counts,
+            "figures": figures,
+            "rounds": survey.rounds,
+            "finish": projected_finish(survey.counts, figures.per_day, call.store.now()),
+            "active": sum(
+                rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters
+            ),
+            "scale": agreement_scale(figures.agreement.value, figures.agreement.low, figures.agreement.high),
+            "days": bars(figures.by_day, "Answers a day over the last two weeks"),
+            "shares": shares(raters, figures, survey.counts),
+            "whisker": whisker,
+            "remarkable": [
+                rater for rater in raters if figures_of(figures, rater) and rater.excluded is None
+            ],
+        }
+    return call.page("owner/overview.html", **values)
+
+
+def figures_of(figures: Figures, rater: Rater) -> tuple[str, ...]:
+    """What stands out about a rater; nothing about one who came after the figures were made."""
+    found = figures.raters.get(rater.id)
+    return found.flags if found is not None else ()
+
+
+def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
+    """When the study would be complete (milliseconds) at the pace of the last day; None without a pace."""
+    missing = counts.wanted - counts.answered
+    if missing <= 0 or per_day <= 0:
+        return None
+    return round(now + missing / per_day * DAY_MS)
+
+
+def shares(raters: list[Rater], figures: Figures, counts: Counts) -> list[Share]:
+    """The panel on bias."""
+
+    def total(name: str) -> int:
+        return sum(getattr(rater.tallies, name) for rater in raters if rater.excluded is None)
+
+    longer, shorter = total("longer_chosen"), total("shorter_chosen")
+    return [
+        Share("Left side chosen", figures.left, 0.5, "sides are drawn at random: one half is fair"),
+        Share(
+            "Longer response chosen", wilson(longer, longer + shorter), 0.5, "people in general: about 64 %"
+        ),
+        Share("About equal", figures.ties, None, "of all answers, both bad included"),
+        Share("Both bad", wilson(counts.both_bad, counts.answered), None, "of all answers"),
+        Share(
+            "Same answer when asked again",
+            wilson(total("repeat_same"), total("repeat_seen")),
+            None,
+            "with the sides swapped",
+        ),
+    ]
+
+
+def history(call: Call) -> Response:
+    """Everything that was done to the study."""
+    events = list_events(call.store, call.here.id, limit=300)
+    told = [(event, _detail(event.detail)) for event in events]
+    return call.page("owner/history.html", events=told, place="history")
+
+
+def _detail(detail: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in detail.items() if value not in (None, ""))

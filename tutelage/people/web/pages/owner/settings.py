@@ -1,0 +1,73 @@
+"""What is asked, and how the work is shared out. What raters see is versioned; the rest may change at any time."""
+
+from dataclasses import fields, replace
+
+from starlette.responses import Response
+
+from tutelage.errors import TutelageError
+from tutelage.people import Plan, Presentation, list_events, present, replan, set_state
+from tutelage.people.store.exports import list_versions
+from tutelage.people.web.call import Call, see
+
+NUMBERS = {
+    "overlap": int,
+    "gold_rate": float,
+    "repeat_rate": float,
+    "training_pass": float,
+    "lease_seconds": int,
+}
+
+
+def form(call: Call) -> Response:
+    """The settings as they are."""
+    told = {
+        event.detail.get("version"): event
+        for event in list_events(call.store, call.here.id, action="study_version")
+    }
+    versions = list(enumerate(list_versions(call.store, call.here.id), 1))[::-1]
+    return call.page("owner/settings.html", versions=versions, told=told, place="settings")
+
+
+def ask(call: Call) -> Response:
+    """Change what raters see: a new version."""
+    scale = call.text("scale")
+    if scale not in ("1", "2", "3"):
+        raise TutelageError(f"The steps to each side are '{scale}'; choose 1, 2 or 3.")
+    criteria = tuple(
+        dict.fromkeys(line.strip() for line in call.text("criteria").splitlines() if line.strip())
+    )
+    guidelines = call.text("guidelines").replace("\r\n", "\n")
+    if not call.text("question"):
+        raise TutelageError("The question is empty; raters need to be asked something.")
+    present(
+        call.store,
+        call.here.id,
+        Presentation(call.text("question"), int(scale), criteria, guidelines),
+        actor=call.me.name,
+    )
+    return see("/owner/settings")
+
+
+def plan(call: Call) -> Response:
+    """Change how the work is shared out, from now on."""
+    changed: dict[str, object] = {"policy": call.text("policy")}
+    for name, kind in NUMBERS.items():
+        given = call.text(name)
+        try:
+            changed[name] = kind(given)
+        except ValueError as error:
+            raise TutelageError(f"{name.replace('_', ' ')} is '{given}'; give a number.") from error
+    known = {field.name for field in fields(Plan)} & set(changed)
+    replan(
+        call.store,
+        call.here.id,
+        replace(call.here.plan, **{name: changed[name] for name in known}),  # type: ignore[arg-type]
+        actor=call.me.name,
+    )
+    return see("/owner/settings")
+
+
+def state(call: Call) -> Response:
+    """Open, pause or close the study."""
+    set_state(call.store, call.here.id, call.text("state"), actor=call.me.name)  # type: ignore[arg-type]  # it checks
+    return see("/owner/settings")
