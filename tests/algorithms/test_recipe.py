@@ -289,6 +289,20 @@ def test_dead_groups_are_counted_and_dropped_on_request() -> None:
     assert len(prepare(replace(recipe, dynamic_sampling=1), dead, state)[0]) == 32  # nothing else to train on
 
 
+def test_greedy_scores_stay_with_their_prompts() -> None:
+    remax = replace(
+        RECIPES["remax"], samples=2, dynamic_sampling=1, penalty=None, shaping=ScoreShaping(missing_end=None)
+    )
+    scored = scored_for(remax)
+    score = scored.score.clone()
+    score[2:4] = 0.3  # a prompt to be dropped
+    scored = replace(scored, score=score)
+    greedy = replace(greedy_for(scored), score=torch.tensor([10.0, 20.0, 30.0, 40.0]))
+    batch, _, _ = prepare(remax, scored, initial_state(remax), greedy=greedy)
+    expected = score[[0, 1, 4, 5, 6, 7]] - torch.tensor([10.0, 10.0, 30.0, 30.0, 40.0, 40.0])
+    assert torch.allclose(batch.advantage[:, 0], expected)
+
+
 def test_metrics_tell_the_reward_from_what_is_trained_on() -> None:
     recipe = replace(RECIPES["ppo"], shaping=ScoreShaping(missing_end=-5.0))
     scored = scored_for(recipe)
