@@ -204,6 +204,8 @@ def test_controllers_are_driven_by_the_divergence_that_is_theirs() -> None:
     assert (state.penalty_coef, state.surrogate_coef, state.step) == (0.15, 1.0, 0)
     after = after_update(recipe, state, kl_reference=6.6, kl_old=0.1, rows=100)
     assert after.penalty_coef == pytest.approx(0.15 * 1.01)
+    calm = after_update(recipe, state, kl_reference=6.6, kl_old=0.001, rows=100)
+    assert (calm.penalty_coef, calm.surrogate_coef) == (after.penalty_coef, 0.5)
     assert (after.surrogate_coef, after.step) == (2.0, 1)
     batch = prepared(recipe, scored_for(recipe), after)
     cheap = prepared(recipe, scored_for(recipe), state)
