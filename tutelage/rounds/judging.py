@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -195,7 +195,7 @@ def hold_study(
     good = {rater["name"] for rater in summary["raters"] if not rater["flags"]}
     test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
     write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, known)))
-    best = vote_ceiling(test, known, {rater.name: rater for rater in raters}, utility)
+    best = vote_ceiling(votes, {v.id for v in test}, known, {rater.name: rater for rater in raters}, utility)
     write_atomically(
         out / "summary.json", json.dumps({"ceiling": best, "test_votes": len(test)}, indent=2) + "\n"
     )
@@ -204,23 +204,29 @@ def hold_study(
 
 def vote_ceiling(
     votes: Sequence[Vote],
+    counted: Set[int],
     questions: Mapping[str, Question],
     raters: Mapping[str, SimulatedRater],
     utility: Utility,
 ) -> float:
     """The mean probability that a vote for a side goes to the answer of higher utility, in closed form.
 
-    Nobody who does not see the side and the rater can foretell more of these votes than that.
+    Nobody who does not see the side and the rater can foretell more of the votes `counted` (by id) than that. All
+    votes are needed, in their order, because raters tire.
     """
-    total = 0.0
+    total, given = 0.0, Counter[str]()
     for vote in votes:
+        before = given[vote.rater]
+        given[vote.rater] += 1
+        if vote.id not in counted:
+            continue
         question = questions[vote.item]
         prompt = question.messages[-1].content
         first, second = utility([prompt, prompt], list(question.texts[:2]))
         one, other = (len(text.split()) for text in question.texts[:2])
         rater = raters[vote.rater]
-        left, _, right = rater.probabilities(first, second, one, other)
-        turned_left, _, turned_right = rater.probabilities(second, first, other, one)
+        left, _, right = rater.probabilities(first, second, one, other, before)
+        turned_left, _, turned_right = rater.probabilities(second, first, other, one, before)
         p_first = (left / (left + right) + turned_right / (turned_left + turned_right)) / 2
         total += p_first if first >= second else 1 - p_first
-    return total / max(1, len(votes))
+    return total / max(1, len(counted))
