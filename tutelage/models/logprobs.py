@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tutelage.core.kl import exact_kl
+
 CHUNK_ELEMENTS = 1 << 24  # logits held at once, 64 MiB of float32: larger chunks were no faster
 
 
@@ -54,6 +56,7 @@ class TokenScores:
     logp: Tensor
     entropy: Tensor | None = None
     value: Tensor | None = None
+    exact_kl: Tensor | None = None
 
 
 def token_scores(
@@ -70,6 +73,32 @@ def token_scores(
         states, head.weight, head.bias, tokens, head.scale, head.softcap, temperature, entropy
     )
     return logp, spread if entropy else None
+
+
+def exact_divergence(
+    states: Tensor,
+    head: Head,
+    ref_states: Tensor,
+    ref_logits: Callable[[Tensor], Tensor],
+    *,
+    temperature: float = 1.0,
+) -> Tensor:
+    """KL(π‖ref) of the next-token distributions at each of N states. Float[N, d], Float[N, d] -> Float[N]
+
+    `ref_logits` is the reference's head. The gradient goes to `states` and `head`, chunk by chunk as in `token_scores`.
+    """
+
+    def divergence(states: Tensor, ref_states: Tensor) -> Tensor:
+        with torch.no_grad():
+            there = ref_logits(ref_states) / temperature
+        return exact_kl(head.logits(states) / temperature, there)
+
+    width = states.shape[-1] if head.weight is None else head.weight.shape[0]
+    parts = [
+        checkpoint(divergence, states[part], ref_states[part], use_reentrant=False)
+        for part in _chunks(states.shape[0], width)
+    ]
+    return torch.cat(parts) if parts else states.new_zeros(0, dtype=torch.float32)
 
 
 def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:

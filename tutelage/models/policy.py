@@ -2,18 +2,19 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tutelage.core.batch import Rows
 from tutelage.data.chat import end_token_ids
 from tutelage.models.backbone import Backbone, head_of, inner, save_model, trunk
-from tutelage.models.logprobs import Head, TokenScores, token_scores
+from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -45,6 +46,11 @@ class Policy:
     def width(self) -> int:
         """The size of a hidden state as the head sees it: a model may project before it (OPT-350m)."""
         return int(inner(self.model).get_output_embeddings().weight.shape[1])
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model can say."""
+        return int(inner(self.model).get_output_embeddings().weight.shape[0])
 
     @property
     def context(self) -> int | None:
@@ -117,25 +123,47 @@ class Policy:
         temperature: float = 1.0,
         entropy: bool = False,
         value_head: Callable[[Tensor], Tensor] | None = None,
+        exact_kl: bool = False,
     ) -> TokenScores:
         """Log-probability, and where asked entropy and value, of every response token. Each Float[B, R]
 
-        Only response positions reach the head, and no logits outlive their chunk (see `logprobs`).
+        Only response positions reach the head, and no logits outlive their chunk (see `logprobs`). `exact_kl` asks
+        for KL(policy‖reference) of every token's whole distribution, for another forward pass of the reference.
         """
         states = self.states(rows)
+        here = states[rows.mask]
         with self.precision():
             logp, entropies = token_scores(
-                states[rows.mask],
-                self.head,
-                rows.response[rows.mask],
-                temperature=temperature,
-                entropy=entropy,
+                here, self.head, rows.response[rows.mask], temperature=temperature, entropy=entropy
             )
+        kl = self._divergence(rows, here, temperature) if exact_kl else None
         return TokenScores(
             logp=_spread(logp, rows.mask),
             entropy=None if entropies is None else _spread(entropies, rows.mask),
             value=None if value_head is None else value_head(states.float()).squeeze(-1) * rows.mask,
+            exact_kl=None if kl is None else _spread(kl, rows.mask),
         )
+
+    def _divergence(self, rows: Rows, here: Tensor, temperature: float) -> Tensor:
+        """KL(policy‖reference) at the states `here` of the response tokens. Float[N]"""
+
+        def ref_logits(states: Tensor) -> Tensor:
+            with self.reference():
+                return self.head.logits(states)
+
+        with self.reference():
+            there = self.states(rows)[rows.mask]
+        with self.precision():
+            return exact_divergence(here, self.head, there, ref_logits, temperature=temperature)
+
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
+        """The logits before each of the N response tokens, over the temperature, in plain autograd. Float[N, V]
+
+        Derivatives of any order can be taken of them (see `twice_differentiable`). Nothing larger exists in
+        training, so keep the rows few; `scores` is the way to the tokens' own log-probabilities.
+        """
+        with self.precision():
+            return self.head.logits(self.states(rows)[rows.mask]) / temperature
 
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
@@ -171,6 +199,11 @@ class Policy:
         return got.shape == expected[0].shape and torch.allclose(
             got, expected[0].float(), rtol=1e-3, atol=1e-3
         )
+
+
+def twice_differentiable() -> AbstractContextManager[None]:
+    """Inside, attention runs on kernels whose gradient has a gradient; the fused ones have none."""
+    return sdpa_kernel(SDPBackend.MATH)
 
 
 def positions(mask: Tensor) -> Tensor:

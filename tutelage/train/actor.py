@@ -1,6 +1,7 @@
 """The policy with its critic: what the update asks for tokens, probabilities and values in one forward pass."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,9 +12,10 @@ from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import Backbone
-from tutelage.models.heads import ScalarModel, load_reward_model, new_reward_model
+from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
 from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
+from tutelage.models.rewards import same_vocabulary
 from tutelage.models.rows import by_tokens
 
 CRITIC = "critic"
@@ -51,19 +53,37 @@ class Actor:
         return [] if self.critic is None else [p for p in self.critic.parameters() if p.requires_grad]
 
     def scores(
-        self, rows: Rows, *, temperature: float, entropy: bool = False, critic_only: bool = False
+        self,
+        rows: Rows,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        exact_kl: bool = False,
+        critic_only: bool = False,
     ) -> TokenScores:
-        """Log-probabilities, values and, where asked, entropies of every response token.
+        """Log-probabilities, values and, where asked, entropies and KL to the reference of every response token.
 
         With `critic_only` the values carry no gradient into the policy's trunk.
         """
         if isinstance(self.critic, ScalarModel):
-            of_policy = self.policy.scores(rows, temperature=temperature, entropy=entropy)
-            return TokenScores(of_policy.logp, of_policy.entropy, self.critic.values(rows))
+            scores = self.policy.scores(rows, temperature=temperature, entropy=entropy, exact_kl=exact_kl)
+            return replace(scores, value=self.critic.values(rows))
         head: Callable[[Tensor], Tensor] | None = self.critic
         if critic_only and self.critic is not None:
             head = _behind_a_wall(self.critic)
-        return self.policy.scores(rows, temperature=temperature, entropy=entropy, value_head=head)
+        return self.policy.scores(
+            rows, temperature=temperature, entropy=entropy, value_head=head, exact_kl=exact_kl
+        )
+
+    def values(self, rows: Rows) -> Tensor:
+        """The critic's values alone, with no gradient into the policy's trunk. Float[B, R]"""
+        if self.critic is None:
+            raise ValueError("there is no critic to ask")
+        if isinstance(self.critic, ScalarModel):
+            return self.critic.values(rows)
+        with torch.no_grad():
+            states = self.policy.states(rows).float()
+        return self.critic(states).squeeze(-1) * rows.mask
 
     @torch.no_grad()
     def scores_of_all(self, rows: Rows, *, temperature: float, budget: int) -> tuple[Tensor, Tensor | None]:
@@ -91,10 +111,15 @@ def _behind_a_wall(head: nn.Linear) -> Callable[[Tensor], Tensor]:
 
 
 def _network(start: config.Model, policy: Policy, seed: int) -> ScalarModel:
-    try:
+    if is_reward_model(start.path):
         critic = load_reward_model(start)
-    except TutelageError:
+    else:
         critic = new_reward_model(start, config.Lora(rank=0), seed=seed)
         nn.init.zeros_(critic.head.weight)
+    if not same_vocabulary(policy.tokenizer, critic.tokenizer):
+        raise TutelageError(
+            f"The critic would begin as {start.path!r}, whose vocabulary is not the policy's, so it could not read "
+            "what the policy says. Name another model with --critic-from, or use --critic trunk."
+        )
     critic.model.requires_grad_(True)
     return ScalarModel(Backbone(critic.model, critic.tokenizer, policy.device, policy.dtype))

@@ -23,13 +23,14 @@ class PretrainingMix:
         self.order = Order(rows, batch, seed)
 
     def __call__(self, step: int) -> Tensor:
-        """Accumulate the gradient of one batch of text; returns its mean loss per token."""
+        """The mean loss per token of one batch of text; its gradient is accumulated where gradients are recorded."""
         rows = collate(self.order(step), pad_token_id(self.policy.tokenizer), self.policy.device)
         batch = WeightedRows.of(rows)
         total = torch.zeros((), device=self.policy.device)
         for index in by_tokens(batch.lengths(), self.budget):
             loss, _ = imitate(self.policy, batch.rows(index))
             refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
-            (self.coef * loss).backward()
+            if torch.is_grad_enabled():
+                (self.coef * loss).backward()
             total = total + loss.detach()
         return total

@@ -1,0 +1,113 @@
+"""The curvature of the policy's distributions as a product with a vector, and its parameters as one vector."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.core.batch import Rows
+from tutelage.core.kl import exact_kl
+from tutelage.models.logprobs import CHUNK_ELEMENTS
+from tutelage.models.policy import Policy, twice_differentiable
+from tutelage.models.rows import by_tokens
+
+LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS
+"""Elements of the logits of one micro-batch: here they live in a graph, and cannot be cut into chunks."""
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """Tensors of any shape as one vector. Float[N]"""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+@torch.no_grad()
+def put(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
+    """Give the parameters the values of one vector, in order. Float[N]"""
+    for parameter, values in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
+        parameter.copy_(values.view_as(parameter))
+
+
+def micro_batches(rows: Rows, vocabulary: int, budget: int) -> list[Rows]:
+    """Rows in parts of at most `budget` padded tokens whose logits also stay within `LOGITS_AT_ONCE`."""
+    budget = max(1, min(budget, LOGITS_AT_ONCE // vocabulary))
+    return [rows.rows(index).trimmed() for index in by_tokens(rows.lengths(), budget)]
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """The logits [n, V] of some tokens, and Jᵀu as a function of u, where J is their Jacobian."""
+
+    logits: Tensor
+    u: Tensor
+    pulled: Sequence[Tensor]
+
+
+class Fisher:
+    """v ↦ F v, with F = mean over tokens of Jᵀ (diag p − p pᵀ) J, the Hessian of the mean KL(π_old‖π) at π = π_old.
+
+    J is the Jacobian of a token's logits in the parameters and p its distribution. F is never formed: J v is the
+    derivative of uᵀJv in u, whose value is 0 everywhere and costs one more backward pass (Pearlmutter 1994). So a
+    product costs about two gradients, and half of that where one micro-batch holds all rows: its graph is then kept.
+    """
+
+    def __init__(self, policy: Policy, rows: Rows, *, temperature: float, budget: int) -> None:
+        self.policy, self.temperature = policy, temperature
+        self.parameters = policy.parameters()
+        self.parts = micro_batches(rows, policy.vocabulary, budget)
+        self.tokens = max(1, int(rows.mask.sum()))
+        self._kept = self._linear(self.parts[0]) if len(self.parts) == 1 else None
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """F v. Float[N] -> Float[N]"""
+        direction = [
+            piece.view_as(p)
+            for piece, p in zip(v.split([p.numel() for p in self.parameters]), self.parameters, strict=True)
+        ]
+        total = torch.zeros_like(v)
+        for part in self.parts:
+            total += self._product(self._kept or self._linear(part), direction)
+        return total / self.tokens
+
+    def _linear(self, part: Rows) -> _Linear:
+        with twice_differentiable():
+            logits = self.policy.logits(part, temperature=self.temperature)
+            u = torch.zeros_like(logits, requires_grad=True)
+            pulled = torch.autograd.grad(
+                logits, self.parameters, u, create_graph=True, materialize_grads=True
+            )
+        return _Linear(logits, u, pulled)
+
+    def _product(self, at: _Linear, direction: Sequence[Tensor]) -> Tensor:
+        along = torch.stack([(a * b).sum() for a, b in zip(at.pulled, direction, strict=True)]).sum()
+        (moved,) = torch.autograd.grad(along, at.u, retain_graph=True)
+        p = at.logits.detach().softmax(-1)
+        curved = p * (moved - (p * moved).sum(-1, keepdim=True))
+        keep = self._kept is not None
+        return flat(
+            torch.autograd.grad(at.logits, self.parameters, curved, retain_graph=keep, materialize_grads=True)
+        )
+
+
+@torch.no_grad()
+def mean_kl(
+    policy: Policy,
+    rows: Rows,
+    to_old: Callable[[], None],
+    to_new: Callable[[], None],
+    *,
+    temperature: float,
+    budget: int,
+) -> float:
+    """KL(old‖new) of the next-token distributions, exactly, averaged over the response tokens. Nats per token.
+
+    The policy is old after `to_old()` and new after `to_new()`, and is left new.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    for part in micro_batches(rows, policy.vocabulary, budget):
+        to_old()
+        old = policy.logits(part, temperature=temperature)
+        to_new()
+        new = policy.logits(part, temperature=temperature)
+        total += exact_kl(old, new).sum().double().cpu()
+    return float(total) / max(1, int(rows.mask.sum()))
