@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
-from tutelage.people.store.studies import room_left
+from tutelage.people.store.studies import room_for, touched_from
 
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
@@ -85,7 +85,9 @@ def _set(store: Store, study_id: int, scope: Scope, name: str, reason: str | Non
         count_again(connection, concerned, now)
         if scope == "item":
             connection.execute(
-                _items.update().where(_items.c.id == target).values(room=room_left(), touched=now)
+                _items.update()
+                .where(_items.c.id == target)
+                .values(room=room_for(_items.c.target), touched=touched_from(now))
             )
         action = "include" if reason is None else "exclude"
         record_event(connection, study_id, now, actor, action, name, scope=scope, reason=reason)
@@ -127,7 +129,9 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
         (sa.exists().where(_given.c.item_id == _items.c.id, _given.c.repeat == 0), 1), else_=0
     )
     connection.execute(_items.update().where(items).values(**values))
-    connection.execute(_items.update().where(items).values(room=room_left(), touched=now))
+    connection.execute(
+        _items.update().where(items).values(room=room_for(_items.c.target), touched=touched_from(now))
+    )
 
 
 def _assignments_in(state: str) -> sa.ScalarSelect[int]:

@@ -13,7 +13,7 @@ from tutelage.data.records import Comparison, Completion, Message, Messages, Pro
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, lock, record_event
-from tutelage.people.store.studies import load_study, room_left
+from tutelage.people.store.studies import load_study, room_for, touched_from
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
 SECOND_SHARE = 0.1
@@ -269,8 +269,8 @@ def _promise_seconds(connection: sa.Connection, study_id: int) -> None:
     chosen = list(connection.scalars(query.order_by(items.c.shuffle).limit(missing)))
     for ids in _chunks(chosen):
         raised = sa.case((sa.and_(items.c.overlap.is_(None), items.c.target < 2), 2), else_=items.c.target)
-        connection.execute(items.update().where(items.c.id.in_(ids)).values(second=1, target=raised))
-        connection.execute(items.update().where(items.c.id.in_(ids)).values(room=room_left()))
+        values = {"second": 1, "target": raised, "room": room_for(raised)}
+        connection.execute(items.update().where(items.c.id.in_(ids)).values(**values))
 
 
 def set_overlap(
@@ -283,8 +283,9 @@ def set_overlap(
     with store.write() as connection:
         for chunk in _chunks(keys):
             chosen = sa.and_(items.c.study_id == study_id, items.c.key.in_(chunk))
-            connection.execute(items.update().where(chosen).values(overlap=overlap, target=overlap))
-            connection.execute(items.update().where(chosen).values(room=room_left(), touched=now))
+            room = room_for(sa.literal(overlap))
+            values = {"overlap": overlap, "target": overlap, "room": room, "touched": touched_from(now)}
+            connection.execute(items.update().where(chosen).values(**values))
         record_event(connection, study_id, now, actor, "overlap_set", f"{len(keys)} items", overlap=overlap)
 
 

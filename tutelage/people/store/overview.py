@@ -105,16 +105,6 @@ def count_study(store: Store, study_id: int) -> Counts:
     return survey(store, study_id).counts
 
 
-def list_rounds(store: Store, study_id: int) -> tuple[Round, ...]:
-    """The rounds of a study in order: `survey(…).rounds`."""
-    return survey(store, study_id).rounds
-
-
-def list_matches(store: Store, study_id: int) -> tuple[Match, ...]:
-    """How the models fared against each other: `survey(…).matches`."""
-    return survey(store, study_id).matches
-
-
 def _groups(connection: Connection, study_id: int) -> Sequence[sa.RowMapping]:
     """Sums over the production items by round and models, in a single pass over the items."""
     a, b = _items.c.a_votes, _items.c.b_votes

@@ -38,20 +38,19 @@ def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
 _PRODUCTION = sa.and_(_items.c.study_id == _study, _items.c.pool == "production")
 _MOST_ROOM = sa.select(sa.func.max(_items.c.room)).where(_PRODUCTION, schema.STARTED)
 
-_started = (
-    sa.select(_items.c.id, _items.c.touched)
-    .where(_PRODUCTION, schema.STARTED, _items.c.room == _room, _items.c.touched > _since)
-    .order_by(_items.c.touched, _items.c.id)
-    .limit(WINDOW)
-    .subquery()
-)
+_END: sa.ColumnElement[int] = sa.literal_column(str(2**62))
+
+_queue = sa.and_(_PRODUCTION, schema.STARTED, _items.c.room == _room, _items.c.touched > _since)
+_touched = sa.select(_items.c.touched).where(_queue).order_by(_items.c.touched)
+_looked_at = sa.func.coalesce(_touched.offset(WINDOW).limit(1).scalar_subquery(), _END)
 _NEXT_STARTED = (
-    sa.select(_started.c.id, _started.c.touched)
-    .where(_unseen(_started.c.id))
-    .order_by(_started.c.touched, _started.c.id)
+    sa.select(_items.c.id, _items.c.touched)
+    .where(_queue, _items.c.touched <= _looked_at, _unseen(_items.c.id))
+    .order_by(_items.c.touched, _items.c.id)
     .limit(1)
+    .with_for_update(skip_locked=True, of=_items)
 )
-_END_OF_WINDOW = sa.select(sa.func.max(_started.c.touched))
+_LOOKED_AT = sa.select(sa.func.max(_items.c.touched)).where(_queue, _items.c.touched <= _looked_at)
 
 _fresh = sa.select(_items.c.id).where(_PRODUCTION, schema.FRESH, _items.c.room > 0).limit(1)
 _fresh = _fresh.with_for_update(skip_locked=True)
@@ -60,9 +59,11 @@ _FRESH_BY_PRIORITY = _fresh.order_by(_items.c.priority.desc(), _items.c.shuffle.
 
 
 def _open_item(part: sa.ColumnElement[bool]) -> sa.Select:
-    queue = sa.select(_items.c.id, _items.c.shuffle).where(_PRODUCTION, schema.OPEN, part)
-    window = queue.order_by(_items.c.shuffle).limit(WINDOW).subquery()
-    return sa.select(window.c.id).where(_unseen(window.c.id)).order_by(window.c.shuffle).limit(1)
+    queue = sa.and_(_PRODUCTION, schema.OPEN, part)
+    order = sa.select(_items.c.shuffle).where(queue).order_by(_items.c.shuffle)
+    looked_at = sa.func.coalesce(order.offset(WINDOW).limit(1).scalar_subquery(), _END)
+    found = sa.select(_items.c.id).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
+    return found.order_by(_items.c.shuffle).limit(1).with_for_update(skip_locked=True, of=_items)
 
 
 _OPEN_FROM = _open_item(_items.c.shuffle >= _start)
@@ -86,7 +87,7 @@ def started_item(
     first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
     if first is not None:
         return first.id, first.touched - 1
-    return None, (connection.scalar(_END_OF_WINDOW, wanted) or since + 1) - 1
+    return None, (connection.scalar(_LOOKED_AT, wanted) or since + 1) - 1
 
 
 def fresh_item(connection: Connection, study_id: int, *, by_priority: bool) -> int | None:
