@@ -3,7 +3,7 @@
 # make clean   remove the environment and the caches, never the runs
 #
 # Each makes its own environment in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
-# pip: PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu" avoids the large CUDA wheels.
+# pip, an index of CPU-only wheels for example, which avoids the large CUDA ones.
 
 PYTHON ?= python3
 PIP_ARGS ?=

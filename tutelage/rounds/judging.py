@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -138,6 +139,12 @@ def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[P
     return found
 
 
+def _remembering(utility: Utility) -> Utility:
+    """The same utility, asked only once about every answer."""
+    one = cache(lambda prompt, answer: utility([prompt], [answer])[0])
+    return lambda prompts, answers: [one(p, a) for p, a in zip(prompts, answers, strict=True)]
+
+
 @dataclass(frozen=True)
 class Questions:
     """What is to be judged: prompts, the answers to them, and the pairs of answers."""
@@ -181,6 +188,7 @@ def hold_study(
     )
     add_items(store, study.id, questions.prompts, questions.completions, questions.comparisons)
     expected = len(questions.comparisons) * overlap
+    utility = _remembering(utility)
     with progress("judgements", expected, quiet=quiet) as advance:
         judge(
             store, study.id, raters, utility, seed=seed, done=lambda count: advance(min(count, expected), {})

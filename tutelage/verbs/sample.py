@@ -62,7 +62,8 @@ def main(settings: Settings) -> int:
         settings, f"{len(records)} answers to {len(loaded.records)} prompts, {ended:.0%} ended by themselves."
     )
     if settings.pairs:
-        pairs = pair_completions(records, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
+        said = [record for record in records if record.text.strip()]
+        pairs = pair_completions(said, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
         write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
         say(settings, f"{len(pairs)} pairs to compare ({count_repeated(records)} answers repeat another).")
     return 0

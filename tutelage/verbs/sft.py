@@ -62,7 +62,8 @@ def main(settings: Settings) -> int:
         held_out = (
             encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
         )
-        shown = held_records[: settings.samples]
+        answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
+        shown = answerable[: settings.samples]
         if run.start == 0 and held_out:
             before = held_out_metrics(policy, held_out, settings.tokens_at_once)
             run.log(0, before)
@@ -70,7 +71,7 @@ def main(settings: Settings) -> int:
         job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "sft")
         train_language(run, policy, job, settings, settings, settings.optimiser)
         _write_samples(run, policy, _last_step(run), shown, settings)
-        figures = _rouge(policy, held_records[: settings.rouge], settings)
+        figures = _rouge(policy, answerable[: settings.rouge], settings)
         finish(run, policy.save_whole, figures)
     return 0
 
@@ -82,17 +83,20 @@ def _last_step(run: "Run") -> int:
     return step_of(latest) if latest else 0
 
 
+def _leaves_room(record: Demonstration, policy: "Policy", settings: Settings) -> bool:
+    """Whether the model's context holds the prompt and an answer of full length."""
+    from tutelage.data.chat import encode
+
+    prompt, _ = encode(record.messages, None, policy.tokenizer)
+    return policy.context is None or len(prompt) + settings.max_new_tokens <= policy.context
+
+
 def _answers(policy: "Policy", records: Sequence[Demonstration], settings: Settings) -> list[str]:
     """Greedy answers to the prompts of the records."""
     from tutelage.infer.answering import answer
 
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
-    room = (
-        settings.max_new_tokens
-        if policy.context is None
-        else min(settings.max_new_tokens, policy.context // 2)
-    )
-    sampling = config.Sampling(temperature=0.0, max_new_tokens=max(1, room))
+    sampling = config.Sampling(temperature=0.0, max_new_tokens=settings.max_new_tokens)
     return list(answer(policy, prompts, 1, sampling, seed=settings.seed).texts)
 
 

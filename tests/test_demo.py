@@ -1,0 +1,100 @@
+"""The whole loop on the embedded example, as a new user runs it."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STAGES = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
+
+
+def demo(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "tutelage", "demo", "--quick", "--out", str(out), *more]
+    return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    out = tmp_path_factory.mktemp("demo") / "round"
+    done = demo(out)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out, done
+
+
+def test_the_summary_holds_the_figures_of_every_stage(finished) -> None:
+    out, _ = finished
+    summary = json.loads((out / "summary.json").read_text())
+    for section, key in (
+        ("sft", "gold_mean"),
+        ("sft", "gold_std"),
+        ("policy", "gold_mean"),
+        ("policy", "win_rate"),
+        ("policy", "kl_per_sequence"),
+        ("reward_model", "accuracy"),
+        ("reward_model", "ceiling"),
+    ):
+        assert isinstance(summary[section][key], float), (section, key)
+    low, high = summary["policy"]["win_rate_ci"]
+    assert 0 <= low <= summary["policy"]["win_rate"] <= high <= 1
+    assert summary["reward_model"]["accuracy"] <= 1
+    assert set(STAGES) <= set(summary["seconds"])
+    assert 100 < summary["peak_rss_mb"] < 3000
+
+
+def test_the_figures_are_those_of_the_answers(finished) -> None:
+    """The summary can be computed anew from the answers that stand in the folder, by the gold utility itself."""
+    from tutelage.simulate import gold
+
+    out, _ = finished
+    summary = json.loads((out / "summary.json").read_text())
+    rows = [json.loads(line) for line in (out / "evaluate" / "answers.jsonl").read_text().splitlines()]
+    prompts = [row["prompt"] for row in rows]
+    before, after = (gold(prompts, [row[side] for row in rows]) for side in ("before", "after"))
+    assert summary["policy"]["gold_mean"] == pytest.approx(sum(after) / len(after), abs=1e-4)
+    won = [1.0 if b > a else 0.5 if a == b else 0.0 for a, b in zip(before, after, strict=True)]
+    assert summary["policy"]["win_rate"] == pytest.approx(sum(won) / len(won), abs=1e-3)
+
+
+def test_no_prompt_of_the_evaluation_was_judged_or_practised(finished) -> None:
+    out, _ = finished
+    sides = [
+        {json.loads(line)["prompt"] for line in (out / "data" / name).read_text().splitlines()}
+        for name in ("prompts_train.jsonl", "prompts_held_out.jsonl")
+    ]
+    assert not sides[0] & sides[1]
+    judged = {
+        json.loads(line)["prompt"] for line in (out / "judge" / "preferences.jsonl").read_text().splitlines()
+    }
+    assert judged <= sides[0]
+
+
+def test_the_terminal_ends_with_the_table_the_answers_and_what_to_do_next(finished) -> None:
+    _, done = finished
+    for expected in ("win rate by gold", "Reward model:", "What to do next", "report.html", "tutelage chat"):
+        assert expected in done.stdout
+
+
+def test_the_models_load_with_plain_from_pretrained(finished) -> None:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    out, _ = finished
+    for stage in ("pretrain", "sft", "improve"):
+        AutoModelForCausalLM.from_pretrained(out / stage / "model")
+    assert AutoModelForSequenceClassification.from_pretrained(out / "reward" / "model").config.num_labels == 1
+
+
+def test_a_second_run_skips_what_is_done_and_another_seed_is_refused(finished) -> None:
+    out, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    began = time.monotonic()
+    again = demo(out)
+    assert again.returncode == 0
+    assert again.stderr.count("done already") == len(STAGES)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
+    assert time.monotonic() - began < 60
+    other = demo(out, "--seed", "1")
+    assert other.returncode == 2
+    assert "other settings" in other.stderr
