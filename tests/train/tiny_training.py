@@ -1,7 +1,5 @@
 """What the tests of training share: tiny policies, rows, preferences, prompts and rewards."""
 
-import copy
-
 import torch
 
 from tutelage import config
@@ -96,13 +94,13 @@ def questions_of(policy, count=8):
     return [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
 
 
-def letters(letter):
-    """A reward: how often a letter occurs among the characters of an answer."""
+def letters(wanted):
+    """A reward: the share of the characters of an answer that are among the wanted ones."""
 
     def share(prompts, texts):
-        return [text.count(letter) / max(1, len(text)) for text in texts]
+        return [sum(text.count(letter) for letter in wanted) / max(1, len(text)) for text in texts]
 
-    return FunctionReward(share, f"share of {letter}")
+    return FunctionReward(share, f"share of {wanted}")
 
 
 def recipe_of(*changes, name="ppo"):
@@ -167,6 +165,8 @@ class World:
         return snapshot(self.learner.parameters)
 
 
-def twin(policy):
-    """An independent copy of a policy."""
-    return copy.deepcopy(policy)
+def gradients_of(policy):
+    """The gradients of a policy's parameters, which are cleared."""
+    found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in policy.parameters()]
+    policy.model.zero_grad()
+    return found

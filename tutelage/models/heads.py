@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tutelage import config
 from tutelage.core.batch import Rows
@@ -135,6 +135,13 @@ def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) ->
         scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", seed=seed, save=["score"])
     loading.switch_off_dropout(scalar)
     return _checked(ScalarModel(Backbone(scalar.to(whole.device), tokenizer, whole.device, whole.dtype)))
+
+
+def is_reward_model(path: str) -> bool:
+    """Whether the folder says that it holds a classifier, as a saved reward model does."""
+    loading.check_folder(path)
+    names = AutoConfig.from_pretrained(path).architectures or []
+    return any(name.endswith("ForSequenceClassification") for name in names)
 
 
 def load_reward_model(settings: config.Model) -> ScalarModel:

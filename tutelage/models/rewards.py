@@ -4,6 +4,7 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Protocol
 
 import torch
@@ -73,12 +74,12 @@ class FunctionReward:
                 f"The reward function {self.name} returned {len(scores)} scores for {len(texts)} answers."
             )
         for number, score in enumerate(scores):
-            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+            if isinstance(score, bool) or not isinstance(score, Real) or not math.isfinite(score):
                 raise TutelageError(
                     f"The reward function {self.name} returned {score!r} for answer {number + 1} of {len(texts)} "
                     f"({texts[number][:60]!r}); it must be a finite number."
                 )
-        return torch.tensor(scores, dtype=torch.float32, device=rows.prompt.device)
+        return torch.tensor([float(score) for score in scores], device=rows.prompt.device)
 
 
 @dataclass(frozen=True)
