@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tutelage.models.policy import Policy
     from tutelage.train.actor import Actor
     from tutelage.train.improve import Question
-    from tutelage.train.learner import Learner
+    from tutelage.train.learner import Learner, Step
     from tutelage.train.mixing import PretrainingMix
+    from tutelage.train.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +81,15 @@ class Settings(RunSettings):
 
 def main(settings: Settings) -> int:
     """Run it; see `Settings`."""
-    from tutelage.algorithms.recipe import RecipeState, initial_state
+    from tutelage.algorithms.recipe import remarks
     from tutelage.data.formats import load_prompts
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
-    from tutelage.models.rewards import make_reward
-    from tutelage.train.batches import Order
-    from tutelage.train.drive import Watch, drive, load_state
-    from tutelage.train.improve import Progress, Rules, improve
-    from tutelage.train.learner import Step
     from tutelage.verbs.runs import begin, finish, say
 
     recipe = _recipe(settings)
+    for remark in remarks(recipe):
+        say(settings, remark)
     loaded = load_prompts(settings.prompts)
     say(settings, loaded.describe())
     with begin(settings) as run:
@@ -99,53 +97,63 @@ def main(settings: Settings) -> int:
             return 0
         policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         policy.freeze_reference()
-        actor = _actor(settings, recipe, policy)
-        reward = make_reward(settings.reward, policy, settings.model)
-        questions = _questions(loaded.records, policy, settings)
-        learner = _learner(settings, actor)
-        progress = Progress(initial_state(recipe))
-        extra = load_state(run, learner)
-        if extra:
-            progress.state = RecipeState.from_dict(extra["recipe"])
-        names = [name.partition("=") for name in settings.watch]
-        watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
-        rules = Rules(
+        _train(run, settings, recipe, policy, _questions(loaded.records, policy, settings))
+        finish(run, policy.save_whole, {"recipe": str(recipe)})
+    return 0
+
+
+def _train(
+    run: "Run", settings: Settings, recipe: "Recipe", policy: "Policy", questions: "Sequence[Question]"
+) -> None:
+    """Drive the loop to its end, from wherever the run was left."""
+    from tutelage.algorithms.recipe import RecipeState, initial_state
+    from tutelage.models.rewards import make_reward
+    from tutelage.train.batches import Order
+    from tutelage.train.drive import Watch, drive, load_state
+    from tutelage.train.improve import Progress, Rules, improve
+
+    actor = _actor(settings, recipe, policy)
+    learner = _learner(settings, actor)
+    extra = load_state(run, learner)
+    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
+    names = [name.partition("=") for name in settings.watch]
+    watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
+    steps = improve(
+        actor,
+        learner,
+        Order(questions, settings.batch_size, settings.seed),
+        make_reward(settings.reward, policy, settings.model),
+        recipe,
+        Rules(
             settings.sampling,
             settings.tokens_at_once,
             settings.seed,
             recompute=settings.model.dtype != "float32",
             watch=watched,
-        )
+        ),
+        progress,
+        _mix(settings, recipe, policy),
+    )
+    drive(
+        run,
+        learner,
+        steps,
+        label=recipe.name,
+        save=actor.save,
+        extra_state=lambda: {"recipe": progress.state.to_dict()},
+        checkpoints=settings.checkpoints,
+        show=("score/mean", "kl/reference", "length/mean", *watched),
+        quiet=settings.quiet,
+        watch=Watch(lambda step: _write_samples(run, step, settings.sample_every)),
+    )
 
-        def look(step: Step) -> dict[str, float]:
-            if step.index % max(1, settings.sample_every) == 0 and step.sample is not None:
-                rows = zip(step.texts[:4], step.sample.score[:4].tolist(), strict=True)
-                run.samples(step.index, [{"prompt": p, "completion": c, "score": s} for (p, c), s in rows])
-            return {}
 
-        drive(
-            run,
-            learner,
-            improve(
-                actor,
-                learner,
-                Order(questions, settings.batch_size, settings.seed),
-                reward,
-                recipe,
-                rules,
-                progress,
-                _mix(settings, recipe, policy),
-            ),
-            label=recipe.name,
-            save=actor.save,
-            extra_state=lambda: {"recipe": progress.state.to_dict()},
-            checkpoints=settings.checkpoints,
-            show=("score/mean", "kl/reference", "length/mean", *watched),
-            quiet=settings.quiet,
-            watch=Watch(look),
-        )
-        finish(run, policy.save_whole)
-    return 0
+def _write_samples(run: "Run", step: "Step", every: int) -> dict[str, float]:
+    """A few answers of every so many steps, to read; adds no metric."""
+    if step.sample is not None and (step.index == 1 or step.index % max(1, every) == 0):
+        rows = zip(step.texts[:4], step.sample.score[:4].tolist(), strict=True)
+        run.samples(step.index, [{"prompt": p, "completion": c, "score": s} for (p, c), s in rows])
+    return {}
 
 
 def _recipe(settings: Settings) -> "Recipe":
