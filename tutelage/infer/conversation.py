@@ -52,15 +52,10 @@ def _before_stop(text: str, stops: tuple[str, ...]) -> str:
 
 def _fitting(policy: Policy, messages: Messages, room: int) -> tuple[int, ...]:
     """The conversation as tokens, without its oldest turns where the context is too short for all of them."""
-    tokens = encode(messages, None, policy.tokenizer)[0]
-    while policy.context is not None and len(tokens) + room > policy.context and len(messages) > 1:
-        messages = _without_oldest(messages)
-        tokens = encode(messages, None, policy.tokenizer)[0]
-    return tuple(tokens)
-
-
-def _without_oldest(messages: Messages) -> Messages:
-    """Without the first question and its answer; a system turn stays."""
     system: tuple[Message, ...] = messages[:1] if messages[0].role == "system" else ()
     rest = messages[len(system) :]
-    return system + (rest[2:] if len(rest) > 2 else rest[-1:])
+    tokens = encode(messages, None, policy.tokenizer)[0]
+    while policy.context is not None and len(tokens) + room > policy.context and len(rest) > 2:
+        rest = rest[2:]  # a question and its answer; the system turn stays
+        tokens = encode(system + rest, None, policy.tokenizer)[0]
+    return tuple(tokens)

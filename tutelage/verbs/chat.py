@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tutelage import config
 from tutelage.data.records import Message, Messages
+from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.models.policy import Policy
@@ -99,6 +100,10 @@ def _answered(
     sampling = settings.sampling
     if room is not None:
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, max(1, room // 2)))
-    text = reply(policy, messages, sampling, seed=settings.seed + turn, show=write)
+    try:
+        text = reply(policy, messages, sampling, seed=settings.seed + turn, show=write)
+    except TutelageError as error:  # a question without room for an answer: the next one may be shorter
+        write(f"{error}\n")
+        return messages[:-1]
     write("\n")
     return (*messages, Message("assistant", text))
