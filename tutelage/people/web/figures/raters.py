@@ -120,9 +120,6 @@ def _medians(ballots: Ballots) -> Mapping[int, tuple[float, int]]:
     timed = ballots.keep((ballots.active_ms >= 0) & (ballots.pool[ballots.item] != TRAINING))
     order = np.lexsort((timed.active_ms, timed.rater))
     rater, times = timed.rater[order], timed.active_ms[order]
-    ids, starts = np.unique(rater, return_index=True)
-    ends = [*starts[1:].tolist(), len(rater)]
-    return {
-        int(number): (float(np.median(times[start:end])), int(end - start))
-        for number, start, end in zip(ids, starts, ends, strict=True)
-    }
+    ids, starts, counts = np.unique(rater, return_index=True, return_counts=True)
+    spans = zip(ids.tolist(), starts.tolist(), counts.tolist(), strict=True)
+    return {number: (float(np.median(times[begin : begin + count])), count) for number, begin, count in spans}

@@ -81,9 +81,8 @@ def bring_back(call: Call) -> Response:
     """A link that signs the rater in again, on another machine or after the session is over. It is shown once."""
     rater = _rater(call)
     if rater.role == "owner":
-        raise Refusal(
-            403,
-            "A link for an owner is made on the command line: tutelage collect invite STUDY --rater NAME.",
+        raise TutelageError(
+            "A link for an owner is made on the command line: tutelage collect invite STUDY --rater NAME."
         )
     return _detail(call, rater, link=f"/return/{start_session(call.store, rater.id, days=RETURN_DAYS)}")
 
