@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tutelage.data.records import Comparison
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -31,6 +32,7 @@ from tutelage.people import (
     replan,
     reserve_item,
     set_overlap,
+    set_priorities,
     set_state,
     submit,
     why_nothing,
@@ -406,11 +408,50 @@ def test_why_nothing_tells_the_reason(store: Store) -> None:
 def test_the_most_uncertain_item_first_but_a_share_at_random(lite: Store) -> None:
     study = create_study(lite, "active", plan=replace(QUIET, overlap=1, policy="priority"), secret=SECRET)
     prompts, completions, comparisons = records(200)
-    items = [replace(Item.of(c), priority=float(n), overlap=1) for n, c in enumerate(comparisons)]
-    add_items(lite, study.id, prompts, completions, items)
+    add_items(lite, study.id, prompts, completions, [replace(Item.of(c), overlap=1) for c in comparisons])
+    set_priorities(lite, study.id, {f"c{n}": float(n) for n in range(200)}, why="spread of the reward models")
     left, by_priority = set(range(200)), 0
     for question in work(lite, raters_of(lite, study, 1))[:150]:
         number = int(question.item.removeprefix("c"))
         by_priority += number == max(left)
         left.remove(number)
     assert abs(by_priority / 150 - 0.7) < 4 * math.sqrt(0.21 / 150)
+
+
+def test_items_are_what_they_claim_to_be(lite: Store) -> None:
+    study = study_of(lite, 2)
+    prompts, completions, (item, other) = records(2)
+    again = add_items(lite, study.id, prompts, completions, [item, other])
+    assert (again.prompts, again.responses, again.items, again.known) == (0, 0, 0, 2)
+    for wrong, complaint in (
+        (replace(item, b_id="p0a"), "compares a response with itself"),
+        (replace(item, b_id="p1b"), "no response to its prompt"),
+        (replace(item, prompt_id="p9"), "not in the study"),
+        (replace(item, a_id="p0b", b_id="p0a"), "'c0' is taken: the item of that name has other responses"),
+        (replace(item, id="c1"), "'c1' is taken: the item of that name has another prompt"),
+        (replace(Item.of(item), pool="gold"), "no known answer"),
+        (replace(Item.of(item), gold="better"), "it is a, b or tie"),
+        (replace(Item.of(item), overlap=0), "between 1 and 100"),
+        (replace(Item.of(item), responses=("p0a",)), "has 1 responses"),
+    ):
+        with pytest.raises(TutelageError, match=complaint):
+            add_items(lite, study.id, [], [], [wrong])
+    with pytest.raises(TutelageError, match="'p0a' is taken: the response of that name has another text"):
+        add_items(lite, study.id, [], [replace(completions[0], text="something else")], [])
+    with pytest.raises(TutelageError, match="'p0' is taken: the prompt of that name has another messages"):
+        add_items(lite, study.id, [replace(prompts[0], messages=prompts[1].messages)], [], [])
+    for keys, complaint in ((["c0", "nothing"], "1 of the items are no production items"),):
+        with pytest.raises(TutelageError, match=complaint):
+            set_overlap(lite, study.id, 3, keys)
+    assert {question.target for question in list_questions(lite, study.id)} == {2}
+
+
+def test_all_or_none_of_the_items_are_added(store: Store) -> None:
+    study = study_of(store, 1)
+    prompts, completions, comparisons = records(3, start=5)
+    with pytest.raises(TutelageError):
+        add_items(store, study.id, prompts, completions, [*comparisons, Comparison("x", "p5", "p5a", "p6b")])
+    assert [question.key for question in list_questions(store, study.id)] == ["c0"]
+    with pytest.raises(TutelageError, match="no item 'c9'"):
+        set_priorities(store, study.id, {"c0": 1.0, "c9": 2.0}, why="test")
+    assert list_questions(store, study.id)[0].item.priority == 0.0

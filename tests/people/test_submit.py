@@ -176,6 +176,8 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 1, reason="x" * 20_001), "20001 characters"),
         (Answer("left", 1, key=""), "idempotency key"),
         (Answer("left", 1, active_ms=-1), "negative"),
+        (Answer("left", 1, flags=("x",) * 21), "at most 20 flags"),
+        (Answer("left", 1, flags=("x" * 101,)), "A flag is a name"),
         (Answer("nonsense", 1), "no answer to this question"),  # type: ignore[arg-type]
     ],
 )
@@ -293,3 +295,28 @@ def test_assignments_tell_nothing_that_a_rater_must_not_know(lite: Store) -> Non
         told = json.dumps(vars(question), default=str)
         assert "model" not in told
         assert "gold" not in told
+
+
+@pytest.mark.parametrize("text", ["zero \x00 byte", "half \ud800 a pair"])
+def test_texts_that_cannot_be_stored_are_refused_in_a_sentence(store: Store, text: str) -> None:
+    study_id, _, question = one_question(store)
+    for answer in (replace(better(question), reason=text), replace(better(question), flags=(text,))):
+        with pytest.raises(TutelageError, match="remove it"):
+            submit(store, question.id, answer)
+    prompts, completions, comparisons = records(1, start=7)
+    with pytest.raises(TutelageError, match=r"Response 'p7a' .* remove it"):
+        add_items(store, study_id, prompts, [replace(completions[0], text=text), completions[1]], comparisons)
+
+
+@pytest.mark.parametrize(
+    "text", ["日本語", "🙂" * 50, "<script>alert(1)</script>", "a\u0301 \u200f\r\n\t", "'; DROP TABLE vote"]
+)
+def test_any_text_comes_back_as_it_was(store: Store, text: str) -> None:
+    study = create_study(store, text, plan=QUIET)
+    prompts, completions, comparisons = records(1)
+    add_items(store, study.id, prompts, [replace(c, text=text + c.id) for c in completions], comparisons)
+    rater = raters_of(store, study, 1)[0]
+    question = asked(store, rater)
+    assert sorted(question.texts) == [text + "p0a", text + "p0b"]
+    submit(store, question.id, Answer("left", 1, reason=text, client=text[:90]))
+    assert list_votes(store, study.id)[0].reason == text

@@ -36,7 +36,7 @@ from tutelage.people.store.backup import backup
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store, Unavailable
 from tutelage.people.store.exclusions import exclude, include
-from tutelage.people.store.items import Added, Item, add_items, set_overlap
+from tutelage.people.store.items import Added, Item, add_items, set_overlap, set_priorities
 from tutelage.people.store.opening import check, open_store
 from tutelage.people.store.overview import (
     Counts,
@@ -141,6 +141,7 @@ __all__ = [
     "reserve_item",
     "revoke_invite",
     "set_overlap",
+    "set_priorities",
     "set_state",
     "start_session",
     "submit",

@@ -7,6 +7,7 @@ that two raters judged (`stats.strength`). Ties and both-bad say nothing about w
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -66,16 +67,18 @@ class Labels:
 def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
     """The pairs that votes speak about: a pair itself, or every pair of a ranking."""
     for vote in votes:
-        if vote.verdict == "skip":
-            continue
-        if not vote.ranking:
-            yield PairVote(vote.item, 0, 1, vote.rater, vote.verdict, vote.strength)
-            continue
-        for first in range(len(vote.ranking)):
-            for second in range(first + 1, len(vote.ranking)):
+        for first, second in pairs_of(vote):
+            if vote.ranking:
                 ahead = vote.ranking[second] - vote.ranking[first]
                 verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
                 yield PairVote(vote.item, first, second, vote.rater, verdict, min(abs(ahead), 3))
+            elif vote.verdict != "skip":
+                yield PairVote(vote.item, first, second, vote.rater, vote.verdict, vote.strength)
+
+
+def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
+    """The pairs of canonical indices among the responses that were shown."""
+    return tuple(combinations(range(len(vote.sides)), 2))
 
 
 def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: bool = True) -> Labels:

@@ -9,11 +9,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from tutelage.errors import TutelageError
+from tutelage.people.texts import refuse_unstorable
 
 Choice: TypeAlias = Literal["left", "right", "tie", "both_bad", "skip", "ranked"]
 Side: TypeAlias = Literal["left", "right", "tie"]
 LETTERS = "abcdef"
 LONGEST_REASON = 20_000
+LONGEST_NAME = 100
+MOST_FLAGS = 20
 
 
 def new_key() -> str:
@@ -105,14 +108,26 @@ def check(answer: Answer, *, places: int, ranks: bool, scale: int, criteria: Seq
         )
     if answer.choice == "skip" and not (answer.reason.strip() or answer.flags):
         raise TutelageError("A question that cannot be judged needs a reason or a flag.")
+    _check_texts(answer)
+    if min(answer.active_ms or 0, answer.wall_ms or 0, answer.changes) < 0:
+        raise TutelageError("The times and the number of changes of an answer cannot be negative.")
+
+
+def _check_texts(answer: Answer) -> None:
     if len(answer.reason) > LONGEST_REASON:
         raise TutelageError(
             f"The reason has {len(answer.reason)} characters; at most {LONGEST_REASON} are kept."
         )
-    if not answer.key or len(answer.key) > 100:
-        raise TutelageError("An answer needs an idempotency key of 1 to 100 characters.")
-    if min(answer.active_ms or 0, answer.wall_ms or 0, answer.changes) < 0:
-        raise TutelageError("The times and the number of changes of an answer cannot be negative.")
+    if not 1 <= len(answer.key) <= LONGEST_NAME:
+        raise TutelageError(f"An answer needs an idempotency key of 1 to {LONGEST_NAME} characters.")
+    if len(answer.flags) > MOST_FLAGS or len(answer.client) > LONGEST_NAME:
+        raise TutelageError(
+            f"An answer has at most {MOST_FLAGS} flags and {LONGEST_NAME} characters for its client."
+        )
+    if any(len(flag) > LONGEST_NAME for flag in answer.flags):
+        raise TutelageError(f"A flag is a name of at most {LONGEST_NAME} characters.")
+    for text in (answer.reason, answer.key, answer.client, *answer.flags):
+        refuse_unstorable(text, "The answer")
 
 
 def _check_ranking(answer: Answer, places: int) -> None:

@@ -31,7 +31,7 @@ from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
 from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, study_of
-from tutelage.people.store.votes import Snapshot, Vote, list_exclusions
+from tutelage.people.store.votes import Snapshot, Vote, list_exclusions, vote_row
 
 FORMAT = "tutelage-export/1"
 MANY_TIES = 0.05
@@ -144,7 +144,7 @@ def _write_files(folder: Path, store: Store, study: Study, labelled: Labelled) -
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
         "unpaired.jsonl": _bad_rows(labelled.bad),
-        "votes.jsonl": map(asdict, labelled.votes),
+        "votes.jsonl": map(vote_row, labelled.votes),
         "items.jsonl": map(_item_row, list_questions(store, study.id)),
         "raters.jsonl": (_rater_row(rater, labelled) for rater in list_raters(store, study.id)),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tutelage.data.records import Preference
-from tutelage.people.aggregate import Label, Labels, aggregate
+from tutelage.people.aggregate import Label, Labels, aggregate, pairs_of
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
@@ -110,13 +110,11 @@ def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[
     """The fate of a vote that counts is that of its pair; a ranking is used if any of its pairs is."""
     if what != "counts":
         return what
-    if vote.ranking:
-        size = len(vote.ranking)
-        found = {outcomes[vote.item, i, j] for i in range(size) for j in range(i + 1, size)}
-        return "used" if "used" in found else min(found)
-    pair = (vote.item, 0, 1)
-    beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pair in decided)
-    return "outvoted" if outcomes[pair] == "used" and beside else outcomes[pair]
+    pairs = [(vote.item, first, second) for first, second in pairs_of(vote)]
+    found = {outcomes[pair] for pair in pairs}
+    outcome = "used" if "used" in found else min(found)
+    beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pairs[0] in decided)
+    return "outvoted" if outcome == "used" and beside else outcome
 
 
 def _rows(

@@ -7,8 +7,9 @@ import sqlalchemy as sa
 
 from tutelage.data.records import Completion, Messages, Prompt
 from tutelage.people.store import schema
+from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.engine import Connection, Store
-from tutelage.people.store.items import Item, messages_from_text
+from tutelage.people.store.items import Item
 
 _items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
 

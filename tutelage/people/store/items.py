@@ -1,26 +1,21 @@
-"""Prompts, responses and the items made of them."""
+"""Items: the questions of a study."""
 
-import hashlib
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Comparison, Completion, Message, Messages, Prompt
+from tutelage.data.records import Comparison, Completion, Prompt
 from tutelage.errors import TutelageError
-from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, lock, record_event
+from tutelage.people.store import additions, schema
+from tutelage.people.store.engine import Connection, Store, lock, record_event
 from tutelage.people.store.studies import load_study, room_for, touched_from
+from tutelage.people.texts import refuse_unstorable
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
-SECOND_SHARE = 0.1
-"""Share of the items that get a second rater whatever the overlap: without it nothing is known about reliability."""
 MOST_RESPONSES = 6
-UNLIMITED = 1_000_000_000
-"""The target of a question with a known answer: every rater may be asked."""
+MOST_RATERS = 100
 
 T = TypeVar("T")
 
@@ -72,7 +67,7 @@ def add_items(
     actor: str = "owner",
 ) -> Added:
     """Add questions, all or none. What is already there with the same content is left alone, so that a repeated import
-    adds nothing.
+    adds nothing; prompts and responses that are there need not be given again.
 
     Raises:
         TutelageError: a key is taken by different content, an item names an unknown prompt or response, compares a
@@ -80,29 +75,82 @@ def add_items(
     """
     now = store.now()
     wanted = [item if isinstance(item, Item) else Item.of(item) for item in items]
+    asked, answered = list(prompts), list(completions)
+    _refuse_unstorable(asked, answered, wanted)
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         study = load_study(connection, study_id)
         for item in wanted:
             _check_shape(item, study.kind)
-        new_prompts = _add_prompts(connection, study_id, prompts)
-        prompt_ids = _ids(connection, schema.prompt, study_id)
-        new_responses = _add_responses(connection, study_id, completions, prompt_ids)
-        new = _add_new_items(connection, study_id, wanted, prompt_ids, study.plan.overlap, now)
+        new_prompts = additions.add_prompts(connection, study_id, asked)
+        new_responses = additions.add_responses(connection, study_id, answered)
+        new = _add(connection, study_id, wanted, study.plan.overlap, now)
         added = Added(new_prompts, new_responses, new, len(wanted) - new)
         detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
         record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
         return added
 
 
-def messages_to_text(messages: Messages) -> str:
-    """A conversation as JSON."""
-    return json.dumps([{"role": m.role, "content": m.content} for m in messages], ensure_ascii=False)
+def set_overlap(
+    store: Store, study_id: int, overlap: int, keys: Sequence[str], *, actor: str = "owner"
+) -> None:
+    """Ask for `overlap` raters on these items, whatever the study's plan says. Raises TutelageError for unknown
+    items."""
+    if not 1 <= overlap <= MOST_RATERS:
+        raise TutelageError(f"overlap is {overlap}; each item needs between 1 and {MOST_RATERS} raters.")
+    items, now = schema.item, store.now()
+    values = {
+        "overlap": overlap,
+        "target": overlap,
+        "room": room_for(sa.literal(overlap)),
+        "touched": touched_from(now),
+    }
+    with store.write() as connection:
+        for chunk in chunks(keys):
+            mine = sa.and_(items.c.study_id == study_id, items.c.key.in_(chunk), items.c.pool == "production")
+            changed = connection.execute(items.update().where(mine).values(**values)).rowcount
+            if changed != len(set(chunk)):
+                raise TutelageError(
+                    f"{len(set(chunk)) - changed} of the items are no production items of this study."
+                )
+        record_event(connection, study_id, now, actor, "overlap_set", f"{len(keys)} items", overlap=overlap)
 
 
-def messages_from_text(text: str) -> Messages:
-    """The inverse of `messages_to_text`."""
-    return tuple(Message(turn["role"], turn["content"]) for turn in json.loads(text))
+def set_priorities(
+    store: Store, study_id: int, priorities: Mapping[str, float], *, why: str, actor: str = "owner"
+) -> None:
+    """Say how much each item is worth asking (for the policy `priority`), for example how unsure a reward model is of
+    it. Raises TutelageError for an item that is not there."""
+    items = schema.item
+    change = items.update().where(items.c.study_id == study_id, items.c.key == sa.bindparam("item_key"))
+    with store.write() as connection:
+        for key, priority in priorities.items():
+            values = {"item_key": key, "priority": float(priority)}
+            if not connection.execute(change, values).rowcount:
+                raise TutelageError(f"There is no item '{key}' in this study.")
+        record_event(
+            connection, study_id, store.now(), actor, "priorities_set", f"{len(priorities)} items", why=why
+        )
+
+
+def chunks(keys: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """The sequence in pieces that fit into one statement."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+def _refuse_unstorable(
+    prompts: Sequence[Prompt], completions: Sequence[Completion], items: Sequence[Item]
+) -> None:
+    for prompt in prompts:
+        for text in (prompt.id, *(message.content for message in prompt.messages)):
+            refuse_unstorable(text, f"Prompt {prompt.id!r}")
+    for completion in completions:
+        for text in (completion.id, completion.text, completion.sampler, completion.sampling):
+            refuse_unstorable(text, f"Response {completion.id!r}")
+    for item in items:
+        for text in (item.key, item.origin, item.explanation):
+            refuse_unstorable(text, f"Item {item.key!r}")
 
 
 def _check_shape(item: Item, kind: str) -> None:
@@ -115,80 +163,26 @@ def _check_shape(item: Item, kind: str) -> None:
         )
     if len(set(item.responses)) < count:
         raise TutelageError(f"Item '{item.key}' compares a response with itself.")
+    if kind == "ranking" and (item.gold is not None or item.pool != "production"):
+        raise TutelageError(f"Item '{item.key}' has a known answer; only pairs can have one.")
     if item.pool != "production" and item.gold is None:
         raise TutelageError(
             f"Item '{item.key}' is meant for {item.pool} but has no known answer; give its gold."
         )
     if item.gold is not None and item.gold not in ("a", "b", "tie"):
         raise TutelageError(f"Item '{item.key}' has the gold answer '{item.gold}'; it is a, b or tie.")
-    if item.overlap is not None and not 1 <= item.overlap <= 100:
-        raise TutelageError(f"Item '{item.key}' asks for {item.overlap} raters; it is between 1 and 100.")
+    if item.overlap is not None and not 1 <= item.overlap <= MOST_RATERS:
+        raise TutelageError(
+            f"Item '{item.key}' asks for {item.overlap} raters; it is between 1 and {MOST_RATERS}."
+        )
 
 
-def _ids(connection: sa.Connection, table: sa.Table, study_id: int) -> dict[str, int]:
-    rows = connection.execute(sa.select(table.c.key, table.c.id).where(table.c.study_id == study_id))
-    return {row.key: row.id for row in rows}
-
-
-def _add_prompts(connection: sa.Connection, study_id: int, prompts: Iterable[Prompt]) -> int:
-    rows = {
-        p.id: {"study_id": study_id, "key": p.id, "messages": messages_to_text(p.messages), "split": p.split}
-        for p in prompts
-    }
-    return _add_rows(connection, schema.prompt, study_id, rows, ("messages", "split"))
-
-
-def _add_responses(
-    connection: sa.Connection, study_id: int, completions: Iterable[Completion], prompts: Mapping[str, int]
-) -> int:
-    rows: dict[str, dict[str, object]] = {}
-    for c in completions:
-        if c.prompt_id not in prompts:
-            raise TutelageError(
-                f"Response '{c.id}' answers the prompt '{c.prompt_id}', which is not in the study."
-            )
-        row = {"key": c.id, "prompt_id": prompts[c.prompt_id], "text": c.text, "sampler": c.sampler}
-        rows[c.id] = row | {"study_id": study_id, "sampling": c.sampling, "finished": int(c.finished)}
-    return _add_rows(connection, schema.response, study_id, rows, ("prompt_id", "text", "sampler"))
-
-
-def _add_rows(
-    connection: sa.Connection,
-    table: sa.Table,
-    study_id: int,
-    rows: Mapping[str, Mapping[str, object]],
-    content: Sequence[str],
-) -> int:
-    """Insert the rows whose key is new; a known key must have the same `content`."""
-    columns = [table.c.key, *(table.c[name] for name in content)]
-    known = set()
-    for keys in _chunks(list(rows)):
-        query = sa.select(*columns).where(table.c.study_id == study_id, table.c.key.in_(keys))
-        for row in connection.execute(query).mappings():
-            known.add(row["key"])
-            for name in content:
-                if row[name] != rows[row["key"]][name]:
-                    raise TutelageError(
-                        f"The study already has a {table.name} '{row['key']}' with another {name}; give the new one "
-                        "another key."
-                    )
-    new = [dict(row) for key, row in rows.items() if key not in known]
-    if new:
-        connection.execute(table.insert(), new)
-    return len(new)
-
-
-def _add_new_items(
-    connection: sa.Connection,
-    study_id: int,
-    items: Sequence[Item],
-    prompts: Mapping[str, int],
-    overlap: int,
-    now: int,
-) -> int:
-    responses = _responses_by_key(connection, study_id)
-    parts: dict[str, tuple[int, ...]] = {}
-    rows: dict[str, dict[str, object]] = {}
+def _add(connection: Connection, study_id: int, items: Sequence[Item], overlap: int, now: int) -> int:
+    prompts = additions.prompts_by_key(connection, study_id, [item.prompt for item in items])
+    responses = additions.responses_by_key(
+        connection, study_id, [key for item in items for key in item.responses]
+    )
+    rows: dict[str, additions.NewItem] = {}
     for item in items:
         prompt_id = prompts.get(item.prompt)
         if prompt_id is None:
@@ -196,99 +190,14 @@ def _add_new_items(
                 f"Item '{item.key}' asks about the prompt '{item.prompt}', which is not in the study."
             )
         for key in item.responses:
-            if responses.get(key, (0, 0, ""))[1] != prompt_id:
+            if key not in responses or responses[key].prompt_id != prompt_id:
                 raise TutelageError(
                     f"Item '{item.key}' names '{key}', which is no response to its prompt '{item.prompt}'."
                 )
-        parts[item.key] = tuple(responses[key][0] for key in item.responses)
-        samplers = [responses[key][2] for key in item.responses]
-        rows[item.key] = _item_row(item, study_id, prompt_id, samplers, overlap, now)
-    new = _add_rows(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
-    if new:
-        _link_responses(connection, study_id, parts)
-        _promise_seconds(connection, study_id)
-    return new
-
-
-def _responses_by_key(connection: sa.Connection, study_id: int) -> dict[str, tuple[int, int, str]]:
-    """Key -> number, number of the prompt, sampler."""
-    table = schema.response
-    query = sa.select(table.c.key, table.c.id, table.c.prompt_id, table.c.sampler)
-    rows = connection.execute(query.where(table.c.study_id == study_id))
-    return {row.key: (row.id, row.prompt_id, row.sampler) for row in rows}
-
-
-def _item_row(
-    item: Item, study_id: int, prompt_id: int, samplers: Sequence[str], overlap: int, now: int
-) -> dict[str, object]:
-    target = UNLIMITED if item.pool != "production" else item.overlap or overlap
-    return {
-        "study_id": study_id,
-        "key": item.key,
-        "prompt_id": prompt_id,
-        "places": len(item.responses),
-        "samplers": json.dumps(samplers, ensure_ascii=False),
-        "origin": item.origin,
-        "round": item.round,
-        "pool": item.pool,
-        "gold": item.gold,
-        "explanation": item.explanation,
-        "overlap": item.overlap,
-        "second": 0,
-        "target": target,
-        "priority": item.priority,
-        "shuffle": int.from_bytes(hashlib.sha256(f"{study_id}|{item.key}".encode()).digest()[:7], "big"),
-        "created": now,
-        "room": target,
-        "touched": now,
-    }
-
-
-def _link_responses(connection: sa.Connection, study_id: int, parts: Mapping[str, tuple[int, ...]]) -> None:
-    items = _ids(connection, schema.item, study_id)
-    linked = set(connection.scalars(sa.select(schema.item_response.c.item_id).distinct()))
-    links = [
-        {"item_id": items[key], "position": position, "response_id": response_id}
-        for key, response_ids in parts.items()
-        if items[key] not in linked
-        for position, response_id in enumerate(response_ids)
-    ]
-    connection.execute(schema.item_response.insert(), links)
-
-
-def _promise_seconds(connection: sa.Connection, study_id: int) -> None:
-    """Mark more items for a second rater until `SECOND_SHARE` of all are marked; which ones is left to their hash."""
-    items = schema.item
-    mine = sa.and_(items.c.study_id == study_id, items.c.pool == "production")
-    count = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(items.c.second), 0)).where(mine)
-    total, marked = connection.execute(count).one()
-    missing = math.ceil(SECOND_SHARE * total) - marked
-    if missing <= 0:
-        return
-    query = sa.select(items.c.id).where(mine, items.c.second == 0, items.c.started == 0)
-    chosen = list(connection.scalars(query.order_by(items.c.shuffle).limit(missing)))
-    for ids in _chunks(chosen):
-        raised = sa.case((sa.and_(items.c.overlap.is_(None), items.c.target < 2), 2), else_=items.c.target)
-        values = {"second": 1, "target": raised, "room": room_for(raised)}
-        connection.execute(items.update().where(items.c.id.in_(ids)).values(**values))
-
-
-def set_overlap(
-    store: Store, study_id: int, overlap: int, keys: Sequence[str], *, actor: str = "owner"
-) -> None:
-    """Ask for `overlap` raters on these items, whatever the study's plan says."""
-    if not 1 <= overlap <= 100:
-        raise TutelageError(f"overlap is {overlap}; each item needs between 1 and 100 raters.")
-    items, now = schema.item, store.now()
-    with store.write() as connection:
-        for chunk in _chunks(keys):
-            chosen = sa.and_(items.c.study_id == study_id, items.c.key.in_(chunk))
-            room = room_for(sa.literal(overlap))
-            values = {"overlap": overlap, "target": overlap, "room": room, "touched": touched_from(now)}
-            connection.execute(items.update().where(chosen).values(**values))
-        record_event(connection, study_id, now, actor, "overlap_set", f"{len(keys)} items", overlap=overlap)
-
-
-def _chunks(keys: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]
+        found = tuple(responses[key] for key in item.responses)
+        row = {
+            "prompt_id": prompt_id, "origin": item.origin, "round": item.round, "pool": item.pool, "gold": item.gold,
+            "explanation": item.explanation, "overlap": item.overlap, "priority": item.priority,
+        }  # fmt: skip
+        rows[item.key] = additions.NewItem(row, found)
+    return additions.add_item_rows(connection, study_id, rows, overlap, now)

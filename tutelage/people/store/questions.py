@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
-from tutelage.people.store.items import messages_from_text
+from tutelage.people.store.additions import messages_from_text
 
 
 @dataclass(frozen=True)

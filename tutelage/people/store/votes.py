@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -58,6 +61,9 @@ class Vote:
     key: str
     excluded: str | None
     created: int
+
+
+_FIELDS = tuple(field.name for field in fields(Vote))
 
 
 def freeze(store: Store, study_id: int) -> Snapshot:
@@ -149,6 +155,12 @@ def as_record(vote: Vote) -> Judgement:
     )
 
 
+def vote_row(vote: Vote) -> dict[str, object]:
+    """The vote as a line of a file."""
+    values = {name: getattr(vote, name) for name in _FIELDS}
+    return values | {"criteria": dict(vote.criteria), "displayed": dict(vote.displayed)}
+
+
 def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
     reasons = (
         excluded.judgement.get(str(row["id"])),
@@ -165,11 +177,11 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         chosen_by=row["chosen_by"],
         verdict=row["verdict"],
         strength=row["strength"],
-        ranking=tuple(json.loads(row["ranking"])) if row["ranking"] else (),
-        criteria=json.loads(row["criteria"]),
-        displayed=json.loads(row["displayed"]),
-        sides=tuple(json.loads(row["order"])),
-        flags=tuple(json.loads(row["flags"])),
+        ranking=_list(row["ranking"] or "[]"),
+        criteria=_mapping(row["criteria"]),
+        displayed=_mapping(row["displayed"]),
+        sides=_list(row["order"]),
+        flags=_list(row["flags"]),
         reason=row["reason"],
         revision=row["revision"],
         latest=not row["superseded"],
@@ -184,3 +196,15 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         excluded=next((reason for reason in reasons if reason is not None), None),
         created=row["created"],
     )
+
+
+@lru_cache(maxsize=4096)
+def _list(text: str) -> tuple[Any, ...]:
+    """A JSON list; most votes have the same few."""
+    return tuple(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _mapping(text: str) -> Mapping[str, Any]:
+    """A JSON object, shared between the votes that say the same: nobody may change it."""
+    return MappingProxyType(json.loads(text))

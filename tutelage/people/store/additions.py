@@ -1,0 +1,192 @@
+"""Writing prompts, responses and items down, unless they are there already."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.data.records import Completion, Message, Messages, Prompt
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection
+from tutelage.people.store.studies import room_for
+
+SECOND_SHARE = 0.1
+"""Share of the items that get a second rater whatever the overlap: without it nothing is known about reliability."""
+UNLIMITED = 1_000_000_000
+"""The target of a question with a known answer: every rater may be asked."""
+
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Response:
+    """A response that is in the study."""
+
+    id: int
+    prompt_id: int
+    sampler: str
+
+
+@dataclass(frozen=True)
+class NewItem:
+    """An item to write: what its row says, and its responses in canonical order."""
+
+    row: Mapping[str, object]
+    responses: tuple[Response, ...]
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return tuple(response.id for response in self.responses)
+
+
+def messages_to_text(messages: Messages) -> str:
+    """A conversation as JSON."""
+    return json.dumps([{"role": m.role, "content": m.content} for m in messages], ensure_ascii=False)
+
+
+def messages_from_text(text: str) -> Messages:
+    """The inverse of `messages_to_text`."""
+    return tuple(Message(turn["role"], turn["content"]) for turn in json.loads(text))
+
+
+def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]) -> int:
+    """Write the new ones; how many that were. Raises TutelageError where a key is taken by another prompt."""
+    rows: dict[str, Mapping[str, object]] = {
+        p.id: {"messages": messages_to_text(p.messages), "split": p.split} for p in prompts
+    }
+    return len(_insert_new(connection, schema.prompt, study_id, rows, ("messages", "split")))
+
+
+def add_responses(connection: Connection, study_id: int, completions: Sequence[Completion]) -> int:
+    """Write the new ones; how many that were. Raises TutelageError where a key is taken by another response, or the
+    prompt is not in the study."""
+    prompts = prompts_by_key(connection, study_id, [c.prompt_id for c in completions])
+    rows: dict[str, Mapping[str, object]] = {}
+    for c in completions:
+        if c.prompt_id not in prompts:
+            raise TutelageError(
+                f"Response '{c.id}' answers the prompt '{c.prompt_id}', which is not in the study."
+            )
+        row = {
+            "prompt_id": prompts[c.prompt_id],
+            "text": c.text,
+            "sampler": c.sampler,
+            "sampling": c.sampling,
+        }
+        rows[c.id] = row | {"finished": int(c.finished)}
+    return len(_insert_new(connection, schema.response, study_id, rows, ("prompt_id", "text", "sampler")))
+
+
+def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, int]:
+    """The numbers of those of these prompts that are in the study."""
+    return {row.key: row.id for row in _rows_by_key(connection, schema.prompt, study_id, keys, ("id",))}
+
+
+def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, Response]:
+    """Those of these responses that are in the study."""
+    rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler"))
+    return {row.key: Response(row.id, row.prompt_id, row.sampler) for row in rows}
+
+
+def add_item_rows(
+    connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int
+) -> int:
+    """Write the new ones; how many that were. Raises TutelageError where a key is taken by another item."""
+    rows = {key: _item_row(study_id, key, item, overlap, now) for key, item in items.items()}
+    new = _insert_new(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
+    ids = {row.key: row.id for row in _rows_by_key(connection, schema.item, study_id, list(items), ("id",))}
+    _refuse_other_responses(connection, {ids[key]: items[key].parts for key in items if key not in new}, ids)
+    links = [
+        {"item_id": ids[key], "position": position, "response_id": response_id}
+        for key in items
+        if key in new
+        for position, response_id in enumerate(items[key].parts)
+    ]
+    if links:
+        connection.execute(schema.item_response.insert(), links)
+        _promise_seconds(connection, study_id)
+    return len(new)
+
+
+def _rows_by_key(
+    connection: Connection, table: sa.Table, study_id: int, keys: Sequence[str], columns: Sequence[str]
+) -> list[sa.Row]:
+    query = sa.select(table.c.key, *(table.c[name] for name in columns)).where(table.c.study_id == study_id)
+    wanted = list(dict.fromkeys(keys))
+    pieces = (wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK))
+    return [row for piece in pieces for row in connection.execute(query.where(table.c.key.in_(piece)))]
+
+
+def _insert_new(
+    connection: Connection,
+    table: sa.Table,
+    study_id: int,
+    rows: Mapping[str, Mapping[str, object]],
+    content: Sequence[str],
+) -> set[str]:
+    """Insert the rows whose key is new and return these keys; a known key must have the same `content`."""
+    known = {row.key: row for row in _rows_by_key(connection, table, study_id, list(rows), content)}
+    for key, row in known.items():
+        for name in content:
+            if getattr(row, name) != rows[key][name]:
+                what = name.removesuffix("_id")
+                raise TutelageError(
+                    f"The key '{key}' is taken: the {table.name} of that name has another {what}; "
+                    "give the new one its own."
+                )
+    new = [{"study_id": study_id, "key": key, **row} for key, row in rows.items() if key not in known]
+    if new:
+        connection.execute(table.insert(), new)
+    return rows.keys() - known.keys()
+
+
+def _refuse_other_responses(
+    connection: Connection, expected: Mapping[int, tuple[int, ...]], ids: Mapping[str, int]
+) -> None:
+    links, numbers = schema.item_response, list(expected)
+    found: dict[int, list[int]] = {number: [] for number in numbers}
+    for start in range(0, len(numbers), _CHUNK):
+        query = sa.select(links.c.item_id, links.c.response_id).order_by(links.c.item_id, links.c.position)
+        for row in connection.execute(query.where(links.c.item_id.in_(numbers[start : start + _CHUNK]))):
+            found[row.item_id].append(row.response_id)
+    for key, number in ids.items():
+        if number in expected and tuple(found[number]) != expected[number]:
+            raise TutelageError(
+                f"The key '{key}' is taken: the item of that name has other responses; give the new one its own."
+            )
+
+
+def _item_row(study_id: int, key: str, item: NewItem, overlap: int, now: int) -> dict[str, object]:
+    target = UNLIMITED if item.row["pool"] != "production" else item.row["overlap"] or overlap
+    return {
+        **item.row,
+        "places": len(item.responses),
+        "samplers": json.dumps([response.sampler for response in item.responses], ensure_ascii=False),
+        "second": 0,
+        "target": target,
+        "shuffle": int.from_bytes(hashlib.sha256(f"{study_id}|{key}".encode()).digest()[:7], "big"),
+        "created": now,
+        "room": target,
+        "touched": now,
+    }
+
+
+def _promise_seconds(connection: Connection, study_id: int) -> None:
+    """Mark more items for a second rater until `SECOND_SHARE` of all are marked; which ones is left to their hash."""
+    items = schema.item
+    mine = sa.and_(items.c.study_id == study_id, items.c.pool == "production")
+    count = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(items.c.second), 0)).where(mine)
+    total, marked = connection.execute(count).one()
+    missing = math.ceil(SECOND_SHARE * total) - marked
+    if missing <= 0:
+        return
+    query = sa.select(items.c.id).where(mine, items.c.second == 0, items.c.started == 0)
+    chosen = list(connection.scalars(query.order_by(items.c.shuffle).limit(missing)))
+    raised = sa.case((sa.and_(items.c.overlap.is_(None), items.c.target < 2), 2), else_=items.c.target)
+    for start in range(0, len(chosen), _CHUNK):
+        some = items.c.id.in_(chosen[start : start + _CHUNK])
+        connection.execute(items.update().where(some).values(second=1, target=raised, room=room_for(raised)))
