@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tutelage import config
+from tutelage.train.checkpoints import metric_of
 from tutelage.train.interrupt import interrupted
 from tutelage.train.learner import Learner, Step
 from tutelage.train.progress import progress
@@ -25,11 +26,13 @@ class Watch:
     """What happens beside the training steps.
 
     `look` is called after every step and returns further metrics, mostly none; `metric` names the one by which the
-    best checkpoint is chosen; `enough` ends the run early when it returns true.
+    best checkpoint is chosen (lower is better), and with `keep_best` a checkpoint is written whenever it is better
+    than ever; `enough` ends the run early when it returns true.
     """
 
     look: Callable[[Step], Mapping[str, float]] = lambda step: {}
     metric: str | None = None
+    keep_best: bool = False
     enough: Callable[[], bool] = lambda: False
 
 
@@ -60,19 +63,27 @@ def drive(
         progress(label, learner.total, start=learner.step, show=show, quiet=quiet) as advance,
         interrupted() as stop,
     ):
-        for step in steps:
+        for step in () if watch.enough() else steps:  # a run that ended early may only have to be finished
             metrics = {**step.metrics, **watch.look(step)}
             run.log(step.index, metrics)
             advance(step.index, metrics)
             done = step.index >= learner.total or watch.enough()
-            if done or stop or checkpoints.due(step.index):
-                run.checkpoint(step.index, write, metrics.get(watch.metric) if watch.metric else None)
+            value = metrics.get(watch.metric) if watch.metric else None
+            best = watch.keep_best and value is not None and _is_best(run, value)
+            if done or stop or best or checkpoints.due(step.index):
+                run.checkpoint(step.index, write, value)
             if stop and not done:
                 raise Interrupted(
                     f"Stopped after step {step.index}; everything is saved. Go on with: {run.resume_command}"
                 )
             if done:
                 break
+
+
+def _is_best(run: Run, value: float) -> bool:
+    best = run.best()
+    known = metric_of(best) if best else None
+    return known is None or value < known
 
 
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:

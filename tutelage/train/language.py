@@ -28,7 +28,8 @@ class LanguageJob:
     epochs: float
     look_every: int
     label: str
-    on_look: Callable[[int], None] = lambda step: None
+    at_end: Callable[[int], None] = lambda step: None
+    """Called after the last step, before its checkpoint: what it logs is there exactly once, whatever happens."""
 
 
 def train_language(
@@ -53,9 +54,10 @@ def train_language(
         return imitate(policy, part)
 
     def look(step: Step) -> Mapping[str, float]:
+        if step.index == total:
+            job.at_end(step.index)
         if not job.held_out or (step.index % max(1, job.look_every) and step.index != total):
             return {}
-        job.on_look(step.index)
         return held_out_metrics(policy, job.held_out, batches.tokens_at_once)
 
     drive(

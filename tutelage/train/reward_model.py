@@ -89,7 +89,7 @@ def train_reward_model(
         checkpoints=settings.checkpoints,
         show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
         quiet=settings.quiet,
-        watch=Watch(look, metric="held_out/loss", enough=looks.enough),
+        watch=Watch(look, metric="held_out/loss", keep_best=True, enough=looks.enough),
     )
     best = run.best()
     if best is not None:

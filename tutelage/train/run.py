@@ -49,7 +49,7 @@ class Run:
         latest = checkpoints.latest()
         self.start = step_of(latest) if latest else 0
         """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
-        last = math.inf if self.finished else self.start
+        last = math.inf if self.finished else step_of(latest) if latest else -1
         kept = keep_until(path / "metrics.jsonl", last)
         keep_until(path / "samples.jsonl", last)
         self._metrics = Lines(path / "metrics.jsonl")

@@ -68,19 +68,15 @@ def main(settings: Settings) -> int:
             before = held_out_metrics(policy, held_out, settings.tokens_at_once)
             run.log(0, before)
             _write_samples(run, policy, 0, shown, settings)
-        job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "sft")
+
+        def at_end(step: int) -> None:
+            _write_samples(run, policy, step, shown, settings)
+
+        job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "sft", at_end)
         train_language(run, policy, job, settings, settings, settings.optimiser)
-        _write_samples(run, policy, _last_step(run), shown, settings)
         figures = _rouge(policy, answerable[: settings.rouge], settings)
         finish(run, policy.save_whole, figures)
     return 0
-
-
-def _last_step(run: "Run") -> int:
-    from tutelage.train.checkpoints import step_of
-
-    latest = run.latest()
-    return step_of(latest) if latest else 0
 
 
 def _leaves_room(record: Demonstration, policy: "Policy", settings: Settings) -> bool:
