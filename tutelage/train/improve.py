@@ -52,7 +52,8 @@ def improve(
         temperature=sampling.temperature,
         max_length=sampling.max_new_tokens,
         budget=rules.budget,
-        exact=policy.dtype == torch.float32,  # other micro-batches round bfloat16 otherwise, recomputed or not
+        exact=policy.dtype
+        == torch.float32,  # other micro-batches round bfloat16 otherwise, recomputed or not
         mix=mix,
     )
     update = gradient_steps if isinstance(recipe.update, GradientSteps) else natural_step
