@@ -8,7 +8,7 @@ Its answers are kept apart from people's: they take nobody's place and count onl
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import httpx
@@ -69,7 +69,7 @@ class EndpointJudge:
     guidelines: str = ""
     template: str = TEMPLATE
     temperature: float = 0.0
-    key: str = ""
+    key: str = field(default="", repr=False)
     timeout: float = 120.0
 
     @property

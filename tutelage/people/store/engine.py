@@ -34,6 +34,10 @@ class Unavailable(TutelageError):
     sent again later."""
 
 
+class Damaged(Unavailable):
+    """The database file cannot be trusted any more."""
+
+
 class Store:
     """An open database. Threads may share it; `clock` gives seconds since the epoch.
 
@@ -118,27 +122,34 @@ class Store:
 
 def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
     """The driver's complaint as a sentence for people, or the error itself where it is a defect of ours."""
-    text = str(error.orig)
-    if "locked" in text or "busy" in text:
+    said, code = str(error.orig).strip(), _code(error)
+    if code in ("SQLITE_BUSY", "SQLITE_LOCKED"):
         return Unavailable(
             f"The database {address} has been locked by another process for more than {BUSY_SECONDS} seconds; "
             "nothing was saved. Close the program that holds it and send the request again."
         )
-    if "full" in text or "disk I/O" in text or "No space left" in text:
+    if code in ("SQLITE_FULL", "SQLITE_IOERR", "53100"):
         return Unavailable(
-            f"The disk under {address} is full or failing ({text}); nothing was saved. Free some space."
+            f"The disk under {address} is full or failing ({said}); nothing was saved. Free some space."
         )
-    if "unable to open" in text or "readonly" in text:
+    if code in ("SQLITE_CANTOPEN", "SQLITE_READONLY"):
         return TutelageError(
-            f"The database {address} cannot be opened for writing ({text}); check its permissions."
+            f"The database {address} cannot be opened for writing ({said}); check its permissions."
         )
-    if "malformed" in text or "not a database" in text:
-        return Unavailable(
-            f"The database {address} is damaged ({text}); nothing was saved. Restore its backup."
-        )
-    if isinstance(error, sa.exc.OperationalError) and error.connection_invalidated:
-        return Unavailable(f"The connection to {address} was lost ({text.strip()}); nothing was saved.")
+    if code in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+        return Damaged(f"The database {address} is damaged ({said}); nothing was saved.")
+    unreachable = isinstance(error, sa.exc.OperationalError) and not code
+    if error.connection_invalidated or unreachable or code.startswith(("08", "57P")):
+        return Unavailable(f"The connection to {address} is lost ({said}); nothing was saved.")
     return error
+
+
+def _code(error: sa.exc.DBAPIError) -> str:
+    """SQLite's name of the error without its details (SQLITE_IOERR_WRITE is SQLITE_IOERR), or the SQLSTATE."""
+    name = getattr(error.orig, "sqlite_errorname", None)
+    if name is not None:
+        return "_".join(str(name).split("_")[:2])
+    return getattr(error.orig, "sqlstate", None) or ""
 
 
 def connect(url: str) -> sa.Engine:

@@ -14,7 +14,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.migrations import MIGRATIONS
 from tutelage.people.store import schema
 from tutelage.people.store.backup import backup, newest_backup_sentence
-from tutelage.people.store.engine import Clock, Connection, Store, connect, explained
+from tutelage.people.store.engine import Clock, Connection, Damaged, Store, connect, explained
 
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
@@ -40,6 +40,10 @@ def open_store(url: str | Path, *, create: bool = True, clock: Clock = time.time
             if store.path.exists() and store.path.stat().st_size:
                 _check_file(store, store.path)
         _bring_up_to_date(store, create)
+    except Damaged as error:
+        store.close()
+        assert store.path is not None  # only files are found damaged
+        raise Damaged(f"{error} {newest_backup_sentence(store.path)}") from error
     except BaseException:
         store.close()
         raise
@@ -95,20 +99,17 @@ def check(store: Store) -> None:
     opening where it takes less than about a second.
 
     Raises:
-        TutelageError: it is damaged; the message names the newest backup.
+        Damaged: it does not hold together.
     """
     if store.path is None:
         return
     try:
         with store.engine.connect() as connection:
             found = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
-    except sa.exc.DatabaseError as error:
-        if "locked" in str(error.orig):
-            raise explained(error, store.address) from error
-        found = [str(error.orig)]
+    except sa.exc.DBAPIError as error:
+        raise explained(error, store.address) from error
     if found != ["ok"]:
-        damage = "; ".join(found)
-        raise TutelageError(f"{store.path} is damaged ({damage}). {newest_backup_sentence(store.path)}")
+        raise Damaged(f"The database {store.path} is damaged ({'; '.join(found)}); nothing was changed.")
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:

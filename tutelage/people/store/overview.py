@@ -90,12 +90,14 @@ def survey(store: Store, study_id: int) -> Survey:
             _sum(_raters.c.answered + _raters.c.skipped), _sum(_raters.c.skipped), _sum(_raters.c.flagged)
         )
         raters = connection.execute(of_raters.where(_raters.c.study_id == study_id)).one()
-        opened = _events(connection, study_id, "round_opened", 10_000)
-    lineage = {event.subject: event.detail for event in reversed(opened)}
+        lineage = _lineage(connection, study_id)
     numbers = sorted({group["round"] for group in groups})
     return Survey(
         _counts(groups, raters),
-        tuple(_round(number, [g for g in groups if g["round"] == number], lineage) for number in numbers),
+        tuple(
+            _round(number, [g for g in groups if g["round"] == number], lineage.get(str(number), {}))
+            for number in numbers
+        ),
         _matches(groups),
     )
 
@@ -140,9 +142,15 @@ def _counts(groups: Sequence[sa.RowMapping], raters: sa.Row) -> Counts:
     return Counts(*(_total(groups, name) for name in names), *map(int, raters))
 
 
-def _round(
-    number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, Mapping[str, object]]
-) -> Round:
+def _lineage(connection: Connection, study_id: int) -> dict[str, dict[str, object]]:
+    """What was said last of each round."""
+    events = schema.event
+    query = sa.select(events.c.subject, events.c.detail).order_by(events.c.id)
+    rows = connection.execute(query.where(events.c.study_id == study_id, events.c.action == "round_opened"))
+    return {number: json.loads(detail)["lineage"] for number, detail in rows}
+
+
+def _round(number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, object]) -> Round:
     samplers = sorted({sampler for group in groups for sampler in json.loads(group["samplers"])})
     return Round(
         number=number,
@@ -155,7 +163,7 @@ def _round(
         pairs=_total(groups, "pairs") // 2,
         equal=_total(groups, "equal") // 2,
         samplers=tuple(samplers),
-        lineage=lineage.get(str(number), {}),
+        lineage=lineage,
     )
 
 
@@ -175,26 +183,26 @@ def open_round(
 ) -> None:
     """Say where round `number` comes from: the policy that is asked about, what it was trained from, and so on."""
     with store.write() as connection:
-        record_event(connection, study_id, store.now(), actor, "round_opened", str(number), **lineage)
+        record_event(
+            connection, study_id, store.now(), actor, "round_opened", str(number), lineage=dict(lineage)
+        )
 
 
 def list_events(
     store: Store, study_id: int, *, action: str | None = None, limit: int = 100
 ) -> tuple[Event, ...]:
     """The audit trail, newest first."""
-    with store.read() as connection:
-        return tuple(_events(connection, study_id, action, limit))
-
-
-def _events(connection: Connection, study_id: int, action: str | None, limit: int) -> list[Event]:
     events = schema.event
     query = sa.select(events).where(events.c.study_id == study_id).order_by(events.c.id.desc()).limit(limit)
     if action is not None:
         query = query.where(events.c.action == action)
-    return [
-        Event(row["id"], row["at"], row["actor"], row["action"], row["subject"], json.loads(row["detail"]))
-        for row in connection.execute(query).mappings()
-    ]
+    with store.read() as connection:
+        return tuple(
+            Event(
+                row["id"], row["at"], row["actor"], row["action"], row["subject"], json.loads(row["detail"])
+            )
+            for row in connection.execute(query).mappings()
+        )
 
 
 def _sum(column: sa.ColumnElement) -> sa.ColumnElement[int]:

@@ -16,12 +16,12 @@ WINDOW = 500
 _items, _given = schema.item, schema.assignment
 
 
-def _given_later(name: str) -> sa.BindParameter[int]:
+def _later(name: str) -> sa.BindParameter[int]:
     return sa.bindparam(name)
 
 
-_rater, _study, _item = _given_later("rater"), _given_later("study"), _given_later("item")
-_room, _since, _start = _given_later("room"), _given_later("since"), _given_later("start")
+_rater, _study, _item = _later("rater"), _later("study"), _later("item")
+_room, _since, _start = _later("room"), _later("since"), _later("start")
 
 
 def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
