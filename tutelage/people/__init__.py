@@ -12,8 +12,26 @@
     list_judgements(store, study.id)       # -> tuple[Judgement], canonical
     preferences(store, study.id)           # -> tuple[Preference], p_chosen from rater-aware aggregation
 
+For a simulation that repeats itself exactly, give `open_store` a clock and `create_study` a secret.
+
+What the modules do, in the order of an answer's life:
+
+    store/          the only SQL: tables, opening with backups and migrations, transactions, queries
+    assign          who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    answers, submit an answer as displayed and as meant; idempotent, revisions on top: submit
+    review          recent_answers (the newest is the one to undo), feedback after training questions
+    selection       which votes count, and the one fate of every judgement
+    aggregate       one label per pair: the Dawid–Skene posterior with raters weighted by reliability
+    preferences     preferences, label_study: rows for training at a frozen moment (freeze)
+    export          export_study: files with a reconciliation; restoring.import_export makes the study again
+    importing       import_votes (other tools' tables), pairs_to_judge (ready pairs)
+    judging         judge_study: model judges (EndpointJudge) and reward models (ScoreJudge) as raters
+    web/            the application on top
+
 Times inside are milliseconds since the epoch; ids of studies, raters and assignments are integers of this database,
 keys of prompts, responses and items are the caller's own. What a rater may see is in `Assignment`, and only there.
+Mistakes raise `TutelageError`; a database that cannot be written just now raises `Unavailable`, and then nothing was
+saved and the same request may be sent again.
 """
 
 from tutelage.people.answers import Answer, new_key
