@@ -1,0 +1,88 @@
+"""The KL to the reference over whole distributions, which a penalty of the kind "exact" stands on."""
+
+import pytest
+import tiny
+import torch
+from tiny_training import CPU, PAD, World, gradients_of, policy_of, recipe_of, some_rows
+
+from tutelage import config
+from tutelage.core.kl import exact_kl
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.models.rows import collate
+
+
+def moved(policy):
+    """The policy after something was learnt, so that it is not the reference."""
+    policy.freeze_reference()
+    with torch.no_grad():
+        for p in policy.parameters():
+            p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())))
+    return policy
+
+
+def by_definition(policy, rows, temperature):
+    here = policy.logits(rows, temperature=temperature)
+    with policy.reference():
+        there = policy.logits(rows, temperature=temperature)
+    kl = torch.zeros(rows.mask.shape)
+    return kl.masked_scatter(rows.mask, exact_kl(here, there.detach()))
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_value_and_gradient_are_those_of_the_definition(tiny_model, family, rank, monkeypatch):
+    from tutelage.models import logprobs
+
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)  # several chunks
+    policy = moved(policy_of(tiny_model(family), rank))
+    rows = collate(some_rows(4), PAD, CPU)
+    weight = torch.rand(rows.mask.shape, generator=torch.Generator().manual_seed(0))
+    found = policy.scores(rows, temperature=0.7, exact_kl=True).exact_kl
+    (weight * found).sum().backward()
+    got = gradients_of(policy)
+    expected = by_definition(policy, rows, 0.7)
+    (weight * expected).sum().backward()
+    assert float(found.detach().sum()) > 0.01
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    for one, other in zip(got, gradients_of(policy), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_an_adapter_on_the_head_is_off_for_the_reference(tiny_model):
+    settings = config.Model(tiny_model("llama"), device="cpu")
+    policy = moved(Policy(load_backbone(settings, config.Lora(rank=2, targets="q_proj,lm_head"))))
+    assert policy.head.module is not None
+    rows = collate(some_rows(3), PAD, CPU)
+    found = policy.scores(rows, exact_kl=True).exact_kl
+    torch.testing.assert_close(found, by_definition(policy, rows, 1.0), rtol=1e-4, atol=1e-6)
+    found.sum().backward()
+    assert any(p.grad is not None and p.grad.any() for p in policy.parameters())
+    after = policy.scores(rows, exact_kl=True).exact_kl
+    assert torch.equal(after, found), "the backward pass leaves the adapter on"
+
+
+def test_before_anything_is_learnt_it_is_zero(tiny_model):
+    policy = policy_of(tiny_model("llama"))
+    policy.freeze_reference()
+    assert not policy.scores(collate(some_rows(3), PAD, CPU), exact_kl=True).exact_kl.any()
+
+
+def test_the_price_holds_the_policy_near_the_reference(tiny_model):
+    """The exact kind in the loss is fed by the loop, and a higher price keeps the KL lower."""
+    found = []
+    for coef in (0.001, 3.0):
+        policy = policy_of(tiny_model("gpt2"))
+        changes = (
+            "penalty.kind=exact",
+            "penalty.where=loss",
+            f"penalty.coef={coef}",
+            "shaping.missing_end=none",
+        )
+        world = World(policy, recipe_of(*changes, name="reinforce_pp"), steps=8, lr=1e-2)
+        for _ in world.train():
+            pass
+        rows = collate(some_rows(6), PAD, CPU)
+        with torch.no_grad():
+            found.append(float(policy.scores(rows, exact_kl=True).exact_kl.sum() / rows.mask.sum()))
+    assert found[1] < 0.5 * found[0]
