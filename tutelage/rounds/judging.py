@@ -186,7 +186,9 @@ def hold_study(
     study = (
         open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)
     )
-    add_items(store, study.id, questions.prompts, questions.completions, questions.comparisons)
+    asked = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
+    shown = [completion for completion in questions.completions if completion.id in asked]
+    add_items(store, study.id, questions.prompts, shown, questions.comparisons)
     expected = len(questions.comparisons) * overlap
     utility = _remembering(utility)
     with progress("judgements", expected, quiet=quiet) as advance:

@@ -51,7 +51,7 @@ class Scale:
 
 
 QUICK = Scale(
-    corpus_tokens=120_000,
+    corpus_tokens=240_000,
     shape=config.Shape(vocabulary=1600, hidden=64, layers=2, heads=2, context=192),
     demonstrations=600,
     train_prompts=120,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage import config
+from tutelage.config.limits import at_least
 from tutelage.errors import TutelageError
 
 
@@ -28,8 +29,7 @@ class Settings:
     """Print nothing."""
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise TutelageError(f"--n is {self.n}; ask for at least one answer.")
+        at_least(self, n=1, pairs=0)
         if self.pairs and self.n < 2:
             raise TutelageError("--pairs needs two answers to each prompt: set --n 2 or more.")
         if self.n > 1 and self.sampling.temperature == 0:
@@ -62,7 +62,12 @@ def main(settings: Settings) -> int:
         settings, f"{len(records)} answers to {len(loaded.records)} prompts, {ended:.0%} ended by themselves."
     )
     if settings.pairs:
-        said = [record for record in records if record.text.strip()]
+        said = [record for record in records if record.text.strip() and "\0" not in record.text]
+        if len(said) < len(records):
+            say(
+                settings,
+                f"{len(records) - len(said)} answers say nothing that could be shown and are left out of the pairs.",
+            )
         pairs = pair_completions(said, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
         write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
         say(settings, f"{len(pairs)} pairs to compare ({count_repeated(records)} answers repeat another).")
