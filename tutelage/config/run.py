@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tutelage.config.limits import at_least
 from tutelage.config.pieces import Checkpoints
 
 
@@ -33,3 +34,6 @@ class BatchSettings:
     """Padded tokens of one forward pass. Smaller needs less memory and gives the same result."""
     max_length: int = 1024
     """Tokens of prompt and response together; longer ones are cut and counted."""
+
+    def __post_init__(self) -> None:
+        at_least(self, batch_size=1, tokens_at_once=1, max_length=2)

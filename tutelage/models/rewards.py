@@ -74,12 +74,16 @@ class FunctionReward:
                 f"The reward function {self.name} returned {len(scores)} scores for {len(texts)} answers."
             )
         for number, score in enumerate(scores):
-            if isinstance(score, bool) or not isinstance(score, Real) or not math.isfinite(score):
+            if not _is_a_score(score):
                 raise TutelageError(
                     f"The reward function {self.name} returned {score!r} for answer {number + 1} of {len(texts)} "
                     f"({texts[number][:60]!r}); it must be a finite number."
                 )
         return torch.tensor([float(score) for score in scores], device=rows.prompt.device)
+
+
+def _is_a_score(given: object) -> bool:
+    return not isinstance(given, bool) and isinstance(given, Real) and math.isfinite(given)
 
 
 @dataclass(frozen=True)
@@ -111,16 +115,23 @@ def make_reward(names: Sequence[str], policy: Policy, model: config.Model) -> Re
     """A reward from its names: folders of reward models, or `module:function`, each with an optional `=weight`."""
     parts = []
     for given in names:
-        name, _, weight = given.partition("=")
-        try:
-            parts.append((float(weight or 1.0), _one_reward(name, policy, model)))
-        except ValueError as error:
-            raise TutelageError(f"The weight of the reward {given!r} is not a number.") from error
+        name, equals, text = given.partition("=")
+        parts.append((_weight(given, text) if equals else 1.0, _one_reward(name, policy, model)))
     if not parts:
         raise TutelageError(
             "No reward was given: name a reward-model folder or module:function with --reward."
         )
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else WeightedReward(tuple(parts))
+
+
+def _weight(given: str, text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError as error:
+        raise TutelageError(f"The weight of the reward {given!r} is not a number.") from error
+    if not math.isfinite(weight) or not weight:
+        raise TutelageError(f"The weight of the reward {given!r} must be a finite number other than 0.")
+    return weight
 
 
 def _one_reward(name: str, policy: Policy, model: config.Model) -> Reward:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutelage import config
+from tutelage.config.limits import at_least
 from tutelage.data.records import Messages, Prompt
 from tutelage.errors import TutelageError
 
@@ -45,6 +46,9 @@ class Settings:
     """Seed of the sampling."""
     quiet: bool = False
     """Print nothing."""
+
+    def __post_init__(self) -> None:
+        at_least(self, n=1, limit=0)
 
 
 LABELS = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tutelage import config
+from tutelage.config.limits import at_least
 from tutelage.config.run import RunSettings
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
@@ -59,6 +60,7 @@ class Settings(RunSettings):
     """Steps between the answers that are written to samples.jsonl."""
 
     def __post_init__(self) -> None:
+        at_least(self, steps=1, batch_size=1, tokens_at_once=1, critic_lr=0, sample_every=1)
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(

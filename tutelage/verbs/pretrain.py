@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tutelage import config
+from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.errors import TutelageError
 
@@ -40,6 +41,10 @@ class Settings(RunSettings, BatchSettings):
     """Steps between looks at the held-out text."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "epochs")
+        at_least(self, evaluate_every=1)
+        a_share(self, "held_out")
         if self.model and self.shape != config.Shape():
             raise TutelageError(
                 f"--shape describes a new model, but --model {self.model} names one that exists. Leave one of them out."

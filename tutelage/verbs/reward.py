@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tutelage import config
+from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.run import BatchSettings, RunSettings
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ class Settings(RunSettings, BatchSettings):
     """Steps between looks at the held-out pairs; the best of them is the model that is kept."""
     patience: int = 5
     """Stop after this many looks without a better held-out loss; 0 never stops early."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "epochs")
+        at_least(self, evaluate_every=1, patience=0)
+        a_share(self, "held_out")
 
 
 def main(settings: Settings) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tutelage import config
+from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.data.records import Demonstration, Prompt
 
@@ -36,6 +37,12 @@ class Settings(RunSettings, BatchSettings):
     """Held-out prompts that are answered greedily at the end and compared with their references; 0 for none."""
     max_new_tokens: int = 128
     """Length limit of those answers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "epochs")
+        at_least(self, evaluate_every=1, samples=0, rouge=0, max_new_tokens=1)
+        a_share(self, "held_out")
 
 
 def main(settings: Settings) -> int:

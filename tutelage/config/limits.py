@@ -1,0 +1,29 @@
+"""Bounds on plain numbers, with one sentence for all of them."""
+
+from tutelage.errors import TutelageError
+
+
+def at_least(settings: object, **least: float) -> None:
+    """Refuse settings in which a number is below its bound: `at_least(self, steps=1, epochs=0.0)`."""
+    for name, bound in least.items():
+        value = getattr(settings, name)
+        if not value >= bound:
+            raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be at least {bound}.")
+
+
+def above_zero(settings: object, *names: str) -> None:
+    """Refuse settings in which a number is 0 or below."""
+    for name in names:
+        value = getattr(settings, name)
+        if not value > 0:
+            raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be above 0.")
+
+
+def a_share(settings: object, *names: str) -> None:
+    """Refuse settings in which a share is not at least 0 and below 1."""
+    for name in names:
+        value = getattr(settings, name)
+        if not 0 <= value < 1:
+            raise TutelageError(
+                f"--{name.replace('_', '-')} is {value}; a share must be at least 0 and below 1 (0.1 is a tenth)."
+            )
