@@ -112,6 +112,11 @@ def _show(out: Path, summary: Mapping[str, Any], report: Path) -> None:
     console.print("[bold]What to do next[/]")
     console.print(f"  read the report       {report}", soft_wrap=True)
     console.print(
+        f"  judge pairs yourself  tutelage collect init {out}/people --from-sample {out}/sample --limit 20 && "
+        f"tutelage collect serve {out}/people",
+        soft_wrap=True,
+    )
+    console.print(
         f"  talk to both models   tutelage chat --model {out}/improve/model --against {out}/sft/model",
         soft_wrap=True,
     )
