@@ -223,6 +223,13 @@ def test_addresses_that_make_no_sense_are_refused(url: str, complaint: str) -> N
         open_store(url)
 
 
+def test_a_network_drive_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_file_system", lambda _: "nfs4")
+    with pytest.raises(TutelageError, match=r"network drive .nfs4.*PostgreSQL"):
+        open_store(folder / "study.sqlite")
+    assert not list(folder.iterdir())
+
+
 def test_nothing_is_made_where_something_should_be(folder: Path) -> None:
     with pytest.raises(TutelageError, match="no database at"):
         open_store(folder / "typo.sqlite", create=False)
