@@ -15,6 +15,7 @@ from tutelage.people import (
     add_rater,
     create_study,
     next_assignment,
+    open_store,
     replan,
     submit,
     survey,
