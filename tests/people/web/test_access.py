@@ -64,7 +64,7 @@ def test_no_address_is_beside_the_table(world: World) -> None:
     assert [route.path for route in world.app.routes if isinstance(route, Mount)] == ["/static"]
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST"], ids=str)
+@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST"], ids=ids)
 @pytest.mark.parametrize(
     "origin", ["http://evil.test", "null", "http://site.test.evil.test", "https://site.test:444"]
 )
@@ -72,7 +72,7 @@ def test_a_change_from_another_site_is_refused(world: World, route: Route, origi
     assert request(world.owner(), route, origin=origin) == 403
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST" and r.who != "anyone"], ids=str)
+@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST" and r.who != "anyone"], ids=ids)
 def test_a_change_without_the_token_of_the_session_is_refused(world: World, route: Route) -> None:
     browser = world.owner()
     other = csrf_token(world.owner().session)
