@@ -371,6 +371,15 @@ def test_a_reward_function_that_misbehaves_is_named(tiny_model, function, told):
         next(world.train())
 
 
+def test_a_reward_model_that_says_no_number_is_noticed(tiny_model):
+    def broken(rows, prompts, texts):
+        return torch.tensor([0.5] * 7 + [torch.inf])
+
+    world = World(policy_of(tiny_model("llama")), recipe_of(), steps=1, reward=broken)
+    with pytest.raises(TutelageError, match=r"to prompt p\d got the score inf"):
+        next(world.train())
+
+
 def test_a_reward_function_sees_the_last_question_and_the_answer_and_may_return_numpy(tiny_model):
     import numpy as np
 

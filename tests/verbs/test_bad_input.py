@@ -56,7 +56,9 @@ def test_files_that_are_missing_empty_or_something_else(base, data, tmp_path, na
     file = tmp_path / "given.jsonl"
     if content is not None:
         file.write_text(content)
-    refused(verb, make(base, data, tmp_path / "run", **{field: str(file)}), rf"(?is)given.jsonl.*({told})")
+    refused(
+        verb, make(base, data, tmp_path / "run", **{field: str(file)}), rf"(?is)(?=.*given.jsonl).*({told})"
+    )
     assert not (tmp_path / "run").exists(), "nothing is begun before the data is known to be good"
 
 
@@ -77,14 +79,8 @@ def test_prompts_that_are_longer_than_the_context(base, data, tmp_path, name, ca
     long = {"prompt": "word " * 200, "completion": "Yes."}
     file = write_jsonl(tmp_path / "long.jsonl", [long, *read_jsonl(data["sft"])])
     verb, make, field = VERBS[name]
-    assert (
-        verb.main(
-            make(base, data, tmp_path / "run", **{field: file}, quiet=False, held_out=0.0)
-            if name == "sft"
-            else make(base, data, tmp_path / "run", **{field: file}, quiet=False)
-        )
-        == 0
-    )
+    more = {"held_out": 0.0} if name == "sft" else {}
+    assert verb.main(make(base, data, tmp_path / "run", quiet=False, **{field: file}, **more)) == 0
     told = capsys.readouterr().err
     assert (
         "1 prompts shortened on the left" if name == "sft" else "1 prompts are longer than 88 tokens"
@@ -122,7 +118,7 @@ def test_model_folders_that_are_none(base, data, tmp_path, name):
     shutil.copytree(base, tmp_path / "narrow")
     settings = json.loads((tmp_path / "narrow" / "config.json").read_text())
     (tmp_path / "narrow" / "config.json").write_text(json.dumps(settings | {"intermediate_size": 48}))
-    begin(tmp_path / "narrow", r"has the shape \(32, 16\) instead of \(48, 16\)")
+    begin(tmp_path / "narrow", r"has the shape \(16, 32\) instead of \(16, 48\)")
     shutil.copytree(base, tmp_path / "damaged")
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"not a tensor in sight")
     begin(tmp_path / "damaged", "could not be loaded as a")
@@ -243,10 +239,9 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
         ({"recipe": "poo"}, "(?i)no recipe named 'poo'.*ppo"),
         ({"set": ("penalty.coeff=1",)}, "(?s)no penalty.coeff.*coef"),
         ({"set": ("penalty.kind=k9",)}, "k9.*k1"),
-        ({"recipe": "trpo"}, "trpo"),
-        ({"recipe": "remax"}, "remax"),
-        ({"steps": 0}, "steps"),
-        ({"batch_size": 0}, "batch_size|batch-size"),
+        ({"steps": 0}, "--steps is 0; it must be at least 1"),
+        ({"batch_size": 0}, "--batch-size is 0; it must be at least 1"),
+        ({"critic_lr": -1.0}, "--critic-lr is -1.0; it must be at least 0"),
     ],
     ids=str,
 )
@@ -258,7 +253,10 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: sample.Settings(model=config.Model("m"), prompts="p", out="o", n=0), "at least one answer"),
+        (
+            lambda: sample.Settings(model=config.Model("m"), prompts="p", out="o", n=0),
+            "--n is 0; it must be at least 1",
+        ),
         (
             lambda: sample.Settings(model=config.Model("m"), prompts="p", out="o", n=1, pairs=1),
             "needs two answers",
@@ -273,16 +271,22 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
             lambda: pretrain.Settings(data="d", out="o", model="m", shape=config.Shape(layers=2)),
             "Leave one of them",
         ),
-        (lambda: evaluate.Settings(model=config.Model("m"), prompts="p", out="o", n=0), "at least one"),
-        (lambda: sft.Settings(model=config.Model("m"), data="d", out="o", held_out=1.0), "held_out|held-out"),
-        (lambda: sft.Settings(model=config.Model("m"), data="d", out="o", epochs=0), "epochs"),
+        (lambda: evaluate.Settings(model=config.Model("m"), prompts="p", out="o", n=0), "--n is 0"),
+        (
+            lambda: sft.Settings(model=config.Model("m"), data="d", out="o", held_out=1.0),
+            "--held-out is 1.0; a share",
+        ),
+        (
+            lambda: sft.Settings(model=config.Model("m"), data="d", out="o", epochs=0),
+            "--epochs is 0; it must be above 0",
+        ),
         (
             lambda: sft.Settings(model=config.Model("m"), data="d", out="o", batch_size=0),
-            "batch_size|batch-size",
+            "--batch-size is 0",
         ),
         (
             lambda: reward.Settings(model=config.Model("m"), data="d", out="o", max_length=1),
-            "max_length|max-length",
+            "--max-length is 1; it must be at least 2",
         ),
         (lambda: chat.Settings(model=config.Model("")), "model.path is empty"),
     ],

@@ -42,11 +42,11 @@ def model(path):
     return config.Model(str(path), device="cpu")
 
 
-def sft_settings(base, data, out, **changes):
+def sft_settings(base, given, out, **changes):
     return sft.Settings(
         **{
             "model": model(base),
-            "data": data["sft"],
+            "data": given["sft"],
             "out": out,
             "quiet": True,
             "batch_size": 9,
@@ -62,11 +62,11 @@ def sft_settings(base, data, out, **changes):
     )
 
 
-def reward_settings(base, data, out, **changes):
+def reward_settings(base, given, out, **changes):
     return reward.Settings(
         **{
             "model": model(base),
-            "data": data["pairs"],
+            "data": given["pairs"],
             "out": out,
             "quiet": True,
             "batch_size": 9,
@@ -79,11 +79,11 @@ def reward_settings(base, data, out, **changes):
     )
 
 
-def improve_settings(base, data, out, **changes):
+def improve_settings(base, given, out, **changes):
     return improve.Settings(
         **{
             "model": model(base),
-            "prompts": data["prompts"],
+            "prompts": given["prompts"],
             "reward": ("given_rewards:vowels",),
             "out": out,
             "quiet": True,

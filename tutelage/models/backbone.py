@@ -72,6 +72,8 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, se
     inference.
     """
     device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
+    if not is_adapter(settings.path):
+        check_folder(settings.path)
     tokenizer = load_tokenizer(settings.path)
     model: Any
     if is_adapter(settings.path):

@@ -12,6 +12,7 @@ from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_gre
 from tutelage.core.batch import Rollout, Scored
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt
+from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
 from tutelage.models.sampling import PromptTokens, answers, concatenate, sample
@@ -86,7 +87,13 @@ def ask(
     rollout = sample(policy, tokens, n, sampling, seed=seed)
     texts = tuple(answers(policy, rollout))
     prompts = [question.prompt for question in questions for _ in range(n)]
-    return Answered(tuple(questions), rollout, texts, reward(rollout, prompts, texts))
+    score = reward(rollout, prompts, texts)
+    for row in (~score.isfinite()).nonzero().flatten().tolist():
+        raise TutelageError(
+            f"The answer {texts[row][:60]!r} to prompt {prompts[row].id} got the score {float(score[row])}, which "
+            "nothing can be learnt from. Is the reward model intact?"
+        )
+    return Answered(tuple(questions), rollout, texts, score)
 
 
 def collect(
