@@ -37,6 +37,3 @@ class BatchSettings:
 
     def __post_init__(self) -> None:
         at_least(self, batch_size=1, tokens_at_once=1, max_length=2)
-
-    def __post_init__(self) -> None:
-        at_least(self, batch_size=1, tokens_at_once=1, max_length=2)

@@ -86,10 +86,6 @@ def _is_a_score(given: object) -> bool:
     return not isinstance(given, bool) and isinstance(given, Real) and math.isfinite(given)
 
 
-def _is_a_score(given: object) -> bool:
-    return not isinstance(given, bool) and isinstance(given, Real) and math.isfinite(given)
-
-
 @dataclass(frozen=True)
 class WeightedReward:
     """Several rewards added up: Σ weight · score."""
@@ -126,16 +122,6 @@ def make_reward(names: Sequence[str], policy: Policy, model: config.Model) -> Re
             "No reward was given: name a reward-model folder or module:function with --reward."
         )
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else WeightedReward(tuple(parts))
-
-
-def _weight(given: str, text: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError as error:
-        raise TutelageError(f"The weight of the reward {given!r} is not a number.") from error
-    if not math.isfinite(weight) or not weight:
-        raise TutelageError(f"The weight of the reward {given!r} must be a finite number other than 0.")
-    return weight
 
 
 def _weight(given: str, text: str) -> float:
