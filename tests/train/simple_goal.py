@@ -5,6 +5,7 @@ import torch
 from tutelage.models.rows import Encoded, collate
 
 HALF = 150
+LIMIT = 2  # tokens of an answer
 
 
 def low_tokens(rows, prompts, texts):
@@ -14,7 +15,16 @@ def low_tokens(rows, prompts, texts):
 
 @torch.no_grad()
 def expected(policy, questions):
-    """The probability that the first token of an answer is such a token, exactly, over all questions."""
-    rows = [Encoded(question.tokens, (0,)) for question in questions]
-    logits = policy.logits(collate(rows, 0, policy.device))
-    return float(logits.softmax(-1)[:, :HALF].sum(-1).mean())
+    """The mean of that reward over all answers of at most two tokens there are, by their probabilities."""
+    vocabulary = torch.arange(policy.vocabulary)
+    low = (vocabulary < HALF).float()
+    ends = torch.isin(vocabulary, torch.tensor(policy.end_ids))
+    total = 0.0
+    for question in questions:
+        rows = collate(
+            [Encoded(question.tokens, (first, 0)) for first in vocabulary.tolist()], 0, policy.device
+        )
+        p = policy.logits(rows).softmax(-1).reshape(len(vocabulary), LIMIT, -1)
+        after = torch.where(ends, low, (low + p[:, 1] @ low) / 2)
+        total += float(p[0, 0] @ after)
+    return total / len(questions)

@@ -113,7 +113,9 @@ def refuse_not_finite(terms: Mapping[str, Tensor], step: int, rows: str) -> None
     """Raise `NotFinite` naming the first term that is not a finite number, and the rows it was computed from."""
     for name, value in terms.items():
         if not torch.isfinite(value).all():
-            raise NotFinite(f"{name} became {float(value.sum())} in step {step} on rows {rows}. {_ADVICE}")
+            raise NotFinite(
+                f"{name} became {float(value.detach().sum())} in step {step} on rows {rows}. {_ADVICE}"
+            )
 
 
 def seed_step(seed: int, step: int) -> None:

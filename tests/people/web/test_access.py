@@ -19,7 +19,10 @@ from ..worlds import QUIET
 from .conftest import Browser, World, make_study
 
 ROLES = ("nobody", "rater", "owner")
-ids = [f"{route.method} {route.path}" for route in ROUTES]
+
+
+def named(route: Route) -> str:
+    return f"{route.method} {route.path}"
 
 
 def allowed(route: Route, role: str) -> bool:
@@ -47,7 +50,7 @@ def request(browser: Browser, route: Route, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("route", ROUTES, ids=ids)
+@pytest.mark.parametrize("route", ROUTES, ids=named)
 def test_a_route_lets_in_whom_the_table_says(world: World, route: Route, role: str) -> None:
     status = request(visitor(world, role), route)
     if allowed(route, role):
@@ -64,7 +67,7 @@ def test_no_address_is_beside_the_table(world: World) -> None:
     assert [route.path for route in world.app.routes if isinstance(route, Mount)] == ["/static"]
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST"], ids=ids)
+@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST"], ids=named)
 @pytest.mark.parametrize(
     "origin", ["http://evil.test", "null", "http://site.test.evil.test", "https://site.test:444"]
 )
@@ -72,7 +75,7 @@ def test_a_change_from_another_site_is_refused(world: World, route: Route, origi
     assert request(world.owner(), route, origin=origin) == 403
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST" and r.who != "anyone"], ids=ids)
+@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST" and r.who != "anyone"], ids=named)
 def test_a_change_without_the_token_of_the_session_is_refused(world: World, route: Route) -> None:
     browser = world.owner()
     other = csrf_token(world.owner().session)

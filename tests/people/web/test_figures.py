@@ -18,6 +18,7 @@ from tutelage.people import (
     label_study,
     list_raters,
     list_votes,
+    next_assignment,
     recent_answers,
     submit,
 )
@@ -105,8 +106,9 @@ def test_reading_on_is_the_same_as_reading_all(lite: Store) -> None:
             (given,) = recent_answers(lite, rater)
             submit(lite, given.assignment.id, answer(rng, given.assignment))
         else:
-            question = asked(lite, rater)
-            submit(lite, question.id, answer(rng, question))
+            question = next_assignment(lite, rater)
+            if question is not None:  # the excluded rater is asked nothing
+                submit(lite, question.id, answer(rng, question))
         if step == 20:
             exclude(lite, study.id, "rater", "rater 2", "x")
         if step == 30:

@@ -3,7 +3,7 @@
 import { get, post, Refused } from "./api.js";
 import { Clock, here } from "./clock.js";
 import { Form } from "./form.js";
-import { listen } from "./keys.js";
+import { listen, onward } from "./keys.js";
 import { Outbox } from "./outbox.js";
 import { showQuestion, toggleRaw } from "./show.js";
 import { drop, durable, keys, put, take } from "./storage.js";
@@ -292,8 +292,9 @@ function chooseByKey(key) {
   if (rows.length) {
     const open = rows.find((row) => !row.querySelector("input:checked")) ?? rows[0];
     const input = open.querySelectorAll("input")[Number(key) - 1];
-    input?.focus({ focusVisible: true });
-    input?.click();
+    if (!input) return;
+    input.click();
+    onward(open);
     return;
   }
   const points = [...document.querySelectorAll(".scale input")];

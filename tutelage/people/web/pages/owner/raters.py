@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Rater, change_rater, exclude, get_rater, include, list_raters, start_session
+from tutelage.people import Rater, change_rater, exclude, include, list_raters, start_session
 from tutelage.people.store.exclusions import Scope
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.charts import whisker
@@ -104,10 +104,10 @@ def leave_out(call: Call) -> Response:
 
 def _rater(call: Call) -> Rater:
     number = call.path["number"]
-    rater = get_rater(call.store, int(number)) if number.isdecimal() and len(number) < 16 else None
-    if rater is None or rater.study_id != call.here.id:
-        raise Refusal(404, "There is no such rater in this study.")
-    return rater
+    for rater in list_raters(call.store, call.here.id):
+        if str(rater.id) == number:
+            return rater
+    raise Refusal(404, "There is no such rater in this study.")
 
 
 def _preview(call: Call, rater: Rater) -> object:

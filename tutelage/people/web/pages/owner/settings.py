@@ -1,21 +1,18 @@
 """What is asked, and how the work is shared out. What raters see is versioned; the rest may change at any time."""
 
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
+from math import isfinite
+from typing import TypeVar
 
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Plan, Presentation, list_events, present, replan, set_state
+from tutelage.people import Presentation, list_events, present, replan, set_state
 from tutelage.people.store.exports import list_versions
 from tutelage.people.web.call import Call, see
 
-NUMBERS = {
-    "overlap": int,
-    "gold_rate": float,
-    "repeat_rate": float,
-    "training_pass": float,
-    "lease_seconds": int,
-}
+N = TypeVar("N", int, float)
 
 
 def form(call: Call) -> Response:
@@ -50,21 +47,28 @@ def ask(call: Call) -> Response:
 
 def plan(call: Call) -> Response:
     """Change how the work is shared out, from now on."""
-    changed: dict[str, object] = {"policy": call.text("policy")}
-    for name, kind in NUMBERS.items():
-        given = call.text(name)
-        try:
-            changed[name] = kind(given)
-        except ValueError as error:
-            raise TutelageError(f"{name.replace('_', ' ')} is '{given}'; give a number.") from error
-    known = {field.name for field in fields(Plan)} & set(changed)
-    replan(
-        call.store,
-        call.here.id,
-        replace(call.here.plan, **{name: changed[name] for name in known}),  # type: ignore[arg-type]
-        actor=call.me.name,
+    changed = replace(
+        call.here.plan,
+        overlap=_number(call, "overlap", int),
+        policy=call.text("policy"),  # type: ignore[arg-type]  # the plan looks at it
+        gold_rate=_number(call, "gold_rate", float),
+        repeat_rate=_number(call, "repeat_rate", float),
+        training_pass=_number(call, "training_pass", float),
+        lease_seconds=_number(call, "lease_seconds", int),
     )
+    replan(call.store, call.here.id, changed, actor=call.me.name)
     return see("/owner/settings")
+
+
+def _number(call: Call, name: str, kind: Callable[[str], N]) -> N:
+    given = call.text(name)
+    try:
+        value = kind(given)
+    except ValueError:
+        value = None
+    if value is None or not isfinite(value):
+        raise TutelageError(f"The {name.replace('_', ' ')} is '{given[:50]}'; give a number.")
+    return value
 
 
 def state(call: Call) -> Response:
