@@ -115,9 +115,8 @@ def _describe_rater(name: str, votes: Sequence[Vote], labels: Labels) -> dict[st
     own = [vote for vote in votes if vote.rater == name and vote.verdict in SIDES]
     shown_left = [(vote.verdict == "a") == (vote.sides[0] == 0) for vote in own]
     low, high = labels.interval[name]
-    flags = (
-        ["votes against the others"] if high < 0.5 else ["little better than chance"] if low < 0.55 else []
-    )
+    doubtful = ["votes against the others"] if high < 0.5 else ["little better than chance"]
+    flags = doubtful if labels.accuracy[name] < 0.6 else []
     return {
         "name": name,
         "votes": len(own),
@@ -202,7 +201,8 @@ def hold_study(
     write_jsonl(out / "preferences.jsonl", map(to_row, kept))
     tested = {preference.messages for preference in aside}
     known = {question.key: question for question in list_questions(store, study.id)}
-    good = {rater["name"] for rater in summary["raters"] if not rater["flags"]}
+    everybody = {rater["name"] for rater in summary["raters"]}
+    good = {rater["name"] for rater in summary["raters"] if not rater["flags"]} or everybody
     test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
     write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, known)))
     best = vote_ceiling(votes, {v.id for v in test}, known, {rater.name: rater for rater in raters}, utility)
