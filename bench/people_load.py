@@ -2,7 +2,8 @@
 
     python bench/people_load.py [--items 200000] [--votes-per-item 5] [--raters 200] [--db PATH_OR_URL]
 
-Prints one line per measurement: what, median and 95th percentile in milliseconds.
+Prints one line per measurement: what, median and 95th percentile in milliseconds; the processor time of this thread
+tells the work from the waiting on a machine that is busy with other things.
 """
 
 import argparse
@@ -66,24 +67,24 @@ def votes_on(number: int, per_item: int, names: list[str]) -> Iterator[Told]:
         yield Told(f"c{number}", names[rater], order, answer, 1_700_000_000_000 + number)
 
 
-def measure(what: str, action: Callable[[], object], times: int) -> list[float]:
+def measure(what: str, action: Callable[[], object], times: int) -> None:
     """Time an action so many times and print the result."""
     seconds = []
+    work = time.thread_time()
     for _ in range(times):
         start = time.perf_counter()
         action()
         seconds.append(time.perf_counter() - start)
-    report(what, seconds)
-    return seconds
+    report(what, seconds, (time.thread_time() - work) / times)
 
 
-def report(what: str, seconds: list[float]) -> None:
+def report(what: str, seconds: list[float], work: float | None = None) -> None:
+    """One line: median, 95th percentile, and the mean processor time where it is known."""
     ordered = sorted(seconds)
     late = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    print(
-        f"{what:58s} {statistics.median(ordered) * 1e3:9.2f} {late * 1e3:9.2f} ms   n={len(ordered)}",
-        flush=True,
-    )
+    processor = "" if work is None else f"   {work * 1e3:8.2f} ms of processor"
+    median = statistics.median(ordered)
+    print(f"{what:52s} {median * 1e3:9.2f} {late * 1e3:9.2f} ms{processor}   n={len(ordered)}", flush=True)
 
 
 def answer_next(store: Store, rater_id: int) -> bool:

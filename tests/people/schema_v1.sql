@@ -132,7 +132,7 @@ CREATE TABLE item (
 	study_id INTEGER NOT NULL,
 	"key" TEXT NOT NULL,
 	prompt_id INTEGER NOT NULL,
-	places INTEGER NOT NULL,
+	lengths TEXT NOT NULL,
 	samplers TEXT NOT NULL,
 	origin TEXT NOT NULL,
 	round INTEGER NOT NULL,
@@ -161,11 +161,11 @@ CREATE TABLE item (
 	FOREIGN KEY(study_id) REFERENCES study (id),
 	FOREIGN KEY(prompt_id) REFERENCES prompt (id)
 );
-CREATE INDEX item_of_round ON item (study_id, pool, round);
-CREATE INDEX item_started ON item (study_id, pool, room, touched) WHERE started = 1 AND room > 0;
 CREATE INDEX item_fresh ON item (study_id, pool, shuffle) WHERE started = 0;
 CREATE INDEX item_open ON item (study_id, pool, shuffle) WHERE room > 0;
+CREATE INDEX item_started ON item (study_id, pool, room, touched) WHERE started = 1 AND room > 0;
 CREATE INDEX item_fresh_priority ON item (study_id, pool, priority, shuffle) WHERE started = 0;
+CREATE INDEX item_of_round ON item (study_id, pool, round);
 CREATE TABLE session (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
 	study_id INTEGER NOT NULL,
@@ -209,10 +209,10 @@ CREATE TABLE assignment (
 	FOREIGN KEY(rater_id) REFERENCES rater (id),
 	FOREIGN KEY(version_id) REFERENCES study_version (id)
 );
+CREATE INDEX assignment_by_item ON assignment (rater_id, item_id);
 CREATE INDEX assignment_held ON assignment (rater_id) WHERE state = 'leased';
 CREATE INDEX assignment_leased ON assignment (study_id, lease_ends) WHERE state = 'leased';
 CREATE INDEX assignment_of_rater ON assignment (rater_id, state, closed);
-CREATE INDEX assignment_by_item ON assignment (rater_id, item_id);
 CREATE TABLE judgement (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
 	study_id INTEGER NOT NULL,
@@ -249,6 +249,6 @@ CREATE TABLE judgement (
 	FOREIGN KEY(rater_id) REFERENCES rater (id),
 	FOREIGN KEY(version_id) REFERENCES study_version (id)
 );
+CREATE INDEX judgement_of_rater ON judgement (rater_id, id);
 CREATE INDEX judgement_of_study ON judgement (study_id, id);
 CREATE INDEX judgement_of_item ON judgement (item_id);
-CREATE INDEX judgement_of_rater ON judgement (rater_id, id);

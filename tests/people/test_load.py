@@ -26,7 +26,7 @@ from tutelage.people.store.studies import Plan, Policy
 from .worlds import records
 
 GROWING = ("item", "item_response", "prompt", "response", "assignment", "judgement", "event")
-ITEMS, VOTES, RATERS = 4_000, 3, 20
+ITEMS, VOTES, RATERS = 2_000, 3, 20
 
 
 @pytest.fixture(scope="module")

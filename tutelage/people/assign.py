@@ -27,8 +27,8 @@ from typing import Literal, TypeAlias
 
 from tutelage.errors import TutelageError
 from tutelage.people.store import leases, search
+from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
-from tutelage.people.store.leases import LockedItem
 from tutelage.people.store.questions import Assignment, find_item, load_assignment
 from tutelage.people.store.raters import Rater, count_asked, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
@@ -94,7 +94,7 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
             raise TutelageError(
                 f"'{rater.name}' cannot choose what to judge: only an owner of '{study.name}' may."
             )
-        item = leases.lock_item(connection, find_item(connection, study.id, item_key))
+        item = lock_item(connection, find_item(connection, study.id, item_key))
         known = leases.assignment_of(connection, item.id, rater_id)
         if known is not None:
             return load_assignment(connection, known)
@@ -185,7 +185,7 @@ def _choose(store: Store, connection: Connection, study: Study, rater: Rater) ->
     start = int(chance(study.secret, "start", rater.id, rater.asked) * _SHUFFLES)
     if rater.kind == "llm":
         unjudged = search.unjudged_item(connection, study.id, rater.id)
-        return None if unjudged is None else _Choice(leases.lock_item(connection, unjudged), "judge")
+        return None if unjudged is None else _Choice(lock_item(connection, unjudged), "judge")
     if rater.state == "training":
         return _known(connection, study, rater, "training", 0)
     slot = chance(study.secret, "slot", rater.id, rater.asked)
@@ -201,30 +201,29 @@ def _known(
     connection: Connection, study: Study, rater: Rater, pool: Literal["gold", "training"], start: int
 ) -> _Choice | None:
     item_id = search.known_item(connection, study.id, rater.id, pool, start)
-    return None if item_id is None else _Choice(leases.lock_item(connection, item_id), pool)
+    return None if item_id is None else _Choice(lock_item(connection, item_id), pool)
 
 
 def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | None:
     fraction = chance(study.secret, "repeat", rater.id, rater.asked)
     found = search.repeatable(connection, rater.id, fraction, REPEAT_APART)
-    return None if found is None else _Choice(leases.lock_item(connection, found[0]), "repeat", found[1])
+    return None if found is None else _Choice(lock_item(connection, found[0]), "repeat", found[1])
 
 
 def _by_policy(
     store: Store, connection: Connection, study: Study, rater: Rater, start: int
 ) -> _Choice | None:
     if study.plan.policy == "random":
-        return _claimed(connection, search.random_item(connection, study.id, rater.id, start), "random")
+        return _chosen(search.random_item(connection, study.id, rater.id, start), "random")
     choice = _closest_to_completion(store, connection, study, rater)
     if choice is not None:
         return choice
     by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * _SHUFFLES
     fresh = search.fresh_item(connection, study.id, by_priority=by_priority)
-    return _claimed(connection, fresh, "priority" if by_priority else "random")
+    return _chosen(fresh, "priority" if by_priority else "random")
 
 
-def _claimed(connection: Connection, item_id: int | None, chosen_by: ChosenBy) -> _Choice | None:
-    item = None if item_id is None else leases.claim(connection, item_id)
+def _chosen(item: LockedItem | None, chosen_by: ChosenBy) -> _Choice | None:
     return None if item is None else _Choice(item, chosen_by)
 
 
@@ -237,13 +236,12 @@ def _closest_to_completion(
     already and is not looked at again, but for the last moments, in which another process may still be committing.
     """
     settled = store.now() - SETTLE_MS[store.engine.dialect.name]
-    for room in range(1, search.most_room(connection, study.id) + 1):
+    for room in search.rooms(connection, study.id):
         since = min(store.hints.get((rater.id, room), 0), settled)
-        item_id, passed = search.started_item(connection, study.id, rater.id, room, since)
+        item, passed = search.started_item(connection, study.id, rater.id, room, since)
         store.hints[rater.id, room] = min(passed, settled)
-        choice = _claimed(connection, item_id, "finish")
-        if choice is not None:
-            return choice
+        if item is not None:
+            return _Choice(item, "finish")
     return None
 
 
@@ -261,7 +259,7 @@ def _search_everything(store: Store, rater_id: int) -> Assignment | None:
             return None
         with store.write() as connection:
             rater = lock_rater(connection, rater_id)
-            item = leases.lock_item(connection, item_id)
+            item = lock_item(connection, item_id)
             if item.room and search.is_new_to(connection, item_id, rater_id):
                 study = load_study(connection, study_id)
                 return _reserve(store, connection, study, rater, _Choice(item, "finish"))
@@ -272,7 +270,7 @@ def _reserve(store: Store, connection: Connection, study: Study, rater: Rater, c
     if choice.shown is not None:
         order = tuple(reversed(choice.shown))
     else:
-        order = side_order(study.secret, choice.item.id, rater.id, choice.item.places)
+        order = side_order(study.secret, choice.item.id, rater.id, len(choice.item.lengths))
     row: dict[str, object] = {
         "study_id": study.id,
         "rater_id": rater.id,

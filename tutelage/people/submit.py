@@ -13,12 +13,12 @@ from tutelage.errors import TutelageError
 from tutelage.people import answers
 from tutelage.people.answers import Answer
 from tutelage.people.store import judgements, leases, search
+from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import Stored
-from tutelage.people.store.leases import Lease, LockedItem
-from tutelage.people.store.questions import response_lengths
+from tutelage.people.store.leases import Lease
 from tutelage.people.store.raters import Rater, add_tallies, finish_training, lock_rater
-from tutelage.people.store.studies import load_study, load_version
+from tutelage.people.store.studies import load_study
 from tutelage.people.tallying import About, tally
 
 
@@ -53,20 +53,24 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
     """
     with store.write() as connection:
         locked = _lock(connection, assignment_id, rater_id)
-        known = judgements.by_key(connection, locked.lease.study_id, answer.key)
-        if known is not None:
-            return _receipt_again(known, assignment_id)
-        _check(connection, locked.lease, answer)
-        return _write(connection, locked, answer, store.now())
+        same, before = judgements.known(connection, locked.lease.study_id, answer.key, assignment_id)
+        if same is not None:
+            return _receipt_again(same, assignment_id)
+        lease = locked.lease
+        answers.check(
+            answer, places=len(lease.order), ranks=lease.ranks, scale=lease.scale, criteria=lease.criteria
+        )
+        return _write(connection, locked, before, answer, store.now())
 
 
 def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locked:
-    owner = leases.owner_of(connection, assignment_id)
-    if owner is None or (rater_id is not None and owner != rater_id):
-        raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
-    rater = lock_rater(connection, owner)
-    lease = leases.lock_lease(connection, assignment_id)
-    return _Locked(rater, lease, leases.lock_item(connection, lease.item_id))
+    owner = rater_id if rater_id is not None else leases.owner_of(connection, assignment_id)
+    if owner is not None:
+        rater = lock_rater(connection, owner)
+        lease = leases.lock_lease(connection, assignment_id)
+        if lease is not None and lease.rater_id == rater.id:
+            return _Locked(rater, lease, lock_item(connection, lease.item_id))
+    raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
 
 
 def _receipt_again(known: Stored, assignment_id: int) -> Receipt:
@@ -77,20 +81,10 @@ def _receipt_again(known: Stored, assignment_id: int) -> Receipt:
     return Receipt(known.id, assignment_id, known.revision, known.extra, True)
 
 
-def _check(connection: Connection, lease: Lease, answer: Answer) -> None:
-    asked = load_version(connection, lease.version_id)
-    answers.check(
-        answer,
-        places=len(lease.order),
-        ranks=load_study(connection, lease.study_id).kind == "ranking",
-        scale=asked.scale,
-        criteria=asked.criteria,
-    )
-
-
-def _write(connection: Connection, locked: _Locked, answer: Answer, now: int) -> Receipt:
+def _write(
+    connection: Connection, locked: _Locked, before: Stored | None, answer: Answer, now: int
+) -> Receipt:
     rater, lease, item = locked.rater, locked.lease, locked.item
-    before = judgements.latest(connection, lease.id)
     extra = _is_extra(lease, item)
     said = answers.canonical(answer, lease.order)
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
@@ -98,7 +92,7 @@ def _write(connection: Connection, locked: _Locked, answer: Answer, now: int) ->
     counted = not extra and rater.kind != "llm" and rater.excluded is None
     leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
-    about = About(item.pool, item.gold, response_lengths(connection, item.id), first)
+    about = About(item.pool, item.gold, item.lengths, first)
     change = Counter(tally(new, about))
     if before is not None:
         change.subtract(tally(before, about))

@@ -29,6 +29,7 @@ class Response:
     id: int
     prompt_id: int
     sampler: str
+    length: int
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -
 
 def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, Response]:
     """Those of these responses that are in the study."""
-    rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler"))
-    return {row.key: Response(row.id, row.prompt_id, row.sampler) for row in rows}
+    rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler", "text"))
+    return {row.key: Response(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
 
 
 def add_item_rows(
@@ -164,7 +165,7 @@ def _item_row(study_id: int, key: str, item: NewItem, overlap: int, now: int) ->
     target = UNLIMITED if item.row["pool"] != "production" else item.row["overlap"] or overlap
     return {
         **item.row,
-        "places": len(item.responses),
+        "lengths": json.dumps([response.length for response in item.responses]),
         "samplers": json.dumps([response.sampler for response in item.responses], ensure_ascii=False),
         "second": 0,
         "target": target,

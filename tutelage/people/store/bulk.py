@@ -1,5 +1,6 @@
 """Writing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,9 +186,8 @@ def _judgements(
 
 def _tallies(connection: Connection, study_id: int) -> None:
     """Count every rater of the study from the judgements in force."""
-    lengths = _lengths(connection, study_id)
     query = (
-        sa.select(_said, _items.c.pool, _items.c.gold)
+        sa.select(_said, _items.c.pool, _items.c.gold, _items.c.lengths)
         .join(_items, _items.c.id == _said.c.item_id)
         .where(_said.c.study_id == study_id, _said.c.latest == 1)
         .order_by(_said.c.repeat, _said.c.id)
@@ -196,26 +196,13 @@ def _tallies(connection: Connection, study_id: int) -> None:
     first: dict[tuple[int, int], str] = {}
     for row in connection.execute(query.execution_options(yield_per=1000)):
         place = (row.item_id, row.rater_id)
-        about = About(row.pool, row.gold, lengths[row.item_id], first.get(place) if row.repeat else None)
+        lengths = tuple(json.loads(row.lengths))
+        about = About(row.pool, row.gold, lengths, first.get(place) if row.repeat else None)
         totals.setdefault(row.rater_id, Counter()).update(tally(stored(row), about))
         first.setdefault(place, row.verdict)
     for rater_id, total in totals.items():
         values = {name: total[name] for name in schema.TALLIES}
         connection.execute(_raters.update().where(_raters.c.id == rater_id).values(**values))
-
-
-def _lengths(connection: Connection, study_id: int) -> dict[int, tuple[int, ...]]:
-    links, responses = schema.item_response, schema.response
-    query = (
-        sa.select(links.c.item_id, sa.func.length(responses.c.text))
-        .join(responses, responses.c.id == links.c.response_id)
-        .where(responses.c.study_id == study_id)
-        .order_by(links.c.item_id, links.c.position)
-    )
-    found: dict[int, tuple[int, ...]] = {}
-    for item_id, length in connection.execute(query):
-        found[item_id] = (*found.get(item_id, ()), length)
-    return found
 
 
 def _chunks(rows: Sequence) -> Iterator[Sequence]:

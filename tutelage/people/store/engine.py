@@ -175,7 +175,7 @@ def connect(url: str) -> sa.Engine:
             f"{parsed.drivername} is not supported: give a path (SQLite) or a postgresql:// URL."
         )
     try:
-        return sa.create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=True)
+        return sa.create_engine(parsed, pool_size=20, max_overflow=20)
     except ModuleNotFoundError as error:
         raise TutelageError(
             "PostgreSQL needs the driver psycopg: pip install 'tutelage[postgres]'."

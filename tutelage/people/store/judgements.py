@@ -37,10 +37,15 @@ _STORED = sa.select(
     _judgements.c.active_ms,
     _judgements.c.idempotency_key,
 )
-_BY_KEY = _STORED.where(
-    _judgements.c.study_id == sa.bindparam("study"), _judgements.c.idempotency_key == sa.bindparam("key")
+_KNOWN = _STORED.add_columns(_judgements.c.latest).where(
+    sa.or_(
+        sa.and_(
+            _judgements.c.study_id == sa.bindparam("study"),
+            _judgements.c.idempotency_key == sa.bindparam("key"),
+        ),
+        sa.and_(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1),
+    )
 )
-_LATEST = _STORED.where(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1)
 _SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement")).values(latest=0)
 _TRAINING = (
     sa.select(_judgements.c.verdict, schema.item.c.gold)
@@ -59,14 +64,18 @@ _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
 )
 
 
-def by_key(connection: Connection, study_id: int, key: str) -> Stored | None:
-    """The judgement that was sent under this idempotency key."""
-    return _stored(connection.execute(_BY_KEY, {"study": study_id, "key": key}).one_or_none())
-
-
-def latest(connection: Connection, assignment_id: int) -> Stored | None:
-    """The revision in force."""
-    return _stored(connection.execute(_LATEST, {"assignment": assignment_id}).one_or_none())
+def known(
+    connection: Connection, study_id: int, key: str, assignment_id: int
+) -> tuple[Stored | None, Stored | None]:
+    """The judgement that was sent under this idempotency key, and the one in force for this assignment."""
+    wanted = {"study": study_id, "key": key, "assignment": assignment_id}
+    same, latest = None, None
+    for row in connection.execute(_KNOWN, wanted):
+        if row.idempotency_key == key:
+            same = stored(row)
+        if row.assignment_id == assignment_id and row.latest:
+            latest = stored(row)
+    return same, latest
 
 
 def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | None:
@@ -141,10 +150,6 @@ def stored(row: sa.Row) -> Stored:
         row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",
         bool(row.extra), row.active_ms, row.idempotency_key,
     )  # fmt: skip
-
-
-def _stored(row: sa.Row | None) -> Stored | None:
-    return None if row is None else stored(row)
 
 
 def _text(value: object) -> str:

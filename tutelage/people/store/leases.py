@@ -5,23 +5,23 @@ a planned repeat), which the database itself enforces.
 """
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
 from tutelage.people.store import schema
+from tutelage.people.store.counting import LockedItem, lock_item, recount, take_place
 from tutelage.people.store.engine import Connection, inserted
 
 SWEEP = 200
 
-_items, _given = schema.item, schema.assignment
+_given, _versions = schema.assignment, schema.study_version
 
 
 @dataclass(frozen=True)
 class Lease:
-    """An assignment as the server sees it; `order` is that of display."""
+    """An assignment as the server sees it; `order` is that of display. `ranks`, `scale` and `criteria` say what may be
+    answered: those of the version that was shown."""
 
     id: int
     study_id: int
@@ -34,39 +34,19 @@ class Lease:
     extra: bool
     counted: bool
     state: str
+    ranks: bool
+    scale: int
+    criteria: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class LockedItem:
-    """An item whose counters nobody else changes until the transaction ends. `room` is how many more raters it may be
-    given to."""
-
-    id: int
-    pool: str
-    gold: str | None
-    target: int
-    places: int
-    excluded: bool
-    room: int
-
-
-_LEASE = sa.select(_given).where(_given.c.id == sa.bindparam("id")).with_for_update()
+_LEASE = (
+    sa.select(_given, _versions.c.scale, _versions.c.criteria, schema.study.c.kind)
+    .join(_versions, _versions.c.id == _given.c.version_id)
+    .join(schema.study, schema.study.c.id == _given.c.study_id)
+    .where(_given.c.id == sa.bindparam("id"))
+    .with_for_update(of=_given)
+)
 _OWNER = sa.select(_given.c.rater_id).where(_given.c.id == sa.bindparam("id"))
-_ITEM = (
-    sa.select(_items.c.id, _items.c.pool, _items.c.gold, _items.c.target, _items.c.places)
-    .add_columns(_items.c.excluded, _items.c.room)
-    .where(_items.c.id == sa.bindparam("id"))
-    .with_for_update()
-)
-_FREE = _ITEM.where(_items.c.room > 0).with_for_update(skip_locked=True)
-_said = schema.judgement
-_COUNTS = (
-    sa.select(_given.c.state, _given.c.counted, _said.c.verdict, sa.func.count().label("number"))
-    .outerjoin(_said, sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1))
-    .where(_given.c.item_id == sa.bindparam("id"), _given.c.repeat == 0)
-    .group_by(_given.c.state, _given.c.counted, _said.c.verdict)
-)
-_RECOUNT = _items.update().where(_items.c.id == sa.bindparam("item"))
 _CLOSE = _given.update().where(_given.c.id == sa.bindparam("assignment"))
 _HELD = (
     sa.select(_given.c.id)
@@ -85,58 +65,16 @@ def owner_of(connection: Connection, assignment_id: int) -> int | None:
     return connection.scalar(_OWNER, {"id": assignment_id})
 
 
-def lock_lease(connection: Connection, assignment_id: int) -> Lease:
-    """Raises TutelageError where there is no such assignment."""
+def lock_lease(connection: Connection, assignment_id: int) -> Lease | None:
+    """Hold the assignment; None where there is none."""
     row = connection.execute(_LEASE, {"id": assignment_id}).mappings().one_or_none()
     if row is None:
-        raise TutelageError(f"There is no assignment {assignment_id} in this database.")
+        return None
     return Lease(
         row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"],
         tuple(json.loads(row["order"])), bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"],
+        row["kind"] == "ranking", row["scale"], tuple(json.loads(row["criteria"])),
     )  # fmt: skip
-
-
-def lock_item(connection: Connection, item_id: int) -> LockedItem:
-    """Wait for the item, and hold it until the transaction ends."""
-    return _locked(connection.execute(_ITEM, {"id": item_id}).one())
-
-
-def claim(connection: Connection, item_id: int) -> LockedItem | None:
-    """Hold the item if it has room and nobody else holds it just now."""
-    row = connection.execute(_FREE, {"id": item_id}).one_or_none()
-    return None if row is None else _locked(row)
-
-
-def _locked(row: sa.Row) -> LockedItem:
-    excluded = row.excluded is not None
-    return LockedItem(row.id, row.pool, row.gold, row.target, row.places, excluded, row.room)
-
-
-def recount(connection: Connection, item: LockedItem, now: int) -> None:
-    """Set the item's counters from its assignments. Repeats, and what does not count, take no room."""
-    rows = connection.execute(_COUNTS, {"id": item.id}).all()
-    states, verdicts = Counter[str](), Counter[str]()
-    for row in rows:
-        if row.counted:
-            states[row.state] += row.number
-            verdicts[row.verdict or ""] += row.number
-    room = 0 if item.excluded else max(0, item.target - states["done"] - states["leased"])
-    connection.execute(
-        _RECOUNT,
-        {
-            "item": item.id,
-            "answered": states["done"],
-            "leased": states["leased"],
-            "skipped": states["skipped"],
-            "a_votes": verdicts["a"],
-            "b_votes": verdicts["b"],
-            "ties": verdicts["tie"],
-            "both_bad": verdicts["both_bad"],
-            "room": room,
-            "started": int(bool(rows)),
-            "touched": now,
-        },
-    )
 
 
 def close(
@@ -158,6 +96,7 @@ def close(
 def give_back(connection: Connection, assignment_id: int, state: str, now: int) -> None:
     """End a reservation without an answer."""
     lease = lock_lease(connection, assignment_id)
+    assert lease is not None  # assignments are never deleted
     item = lock_item(connection, lease.item_id)
     close(connection, lease, item, state, now, extra=lease.extra, counted=lease.counted)
 
@@ -215,5 +154,6 @@ def lease(connection: Connection, row: dict[str, object], item: LockedItem, now:
         known = inserted(connection, _given, row)
     else:
         connection.execute(_CLOSE, row | {"assignment": known})
-    recount(connection, item, now)
+    if not row["repeat"]:
+        take_place(connection, item, now, counted=bool(row["counted"]))
     return known

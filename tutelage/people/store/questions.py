@@ -41,30 +41,26 @@ class Assignment:
         return self.texts[1]
 
 
-_items, _given, _prompts = schema.item, schema.assignment, schema.prompt
-_links, _responses_of = schema.item_response, schema.response
+_items, _given, _prompts, _versions = schema.item, schema.assignment, schema.prompt, schema.study_version
+_links, _responses = schema.item_response, schema.response
 _ASSIGNMENT = (
-    sa.select(_given, _items.c.key, _items.c.pool, _prompts.c.messages, schema.study_version.c.number)
+    sa.select(_given, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text)
     .join(_items, _items.c.id == _given.c.item_id)
     .join(_prompts, _prompts.c.id == _items.c.prompt_id)
-    .join(schema.study_version, schema.study_version.c.id == _given.c.version_id)
+    .join(_versions, _versions.c.id == _given.c.version_id)
+    .join(_links, _links.c.item_id == _items.c.id)
+    .join(_responses, _responses.c.id == _links.c.response_id)
     .where(_given.c.id == sa.bindparam("id"))
-)
-_TEXTS = (
-    sa.select(_responses_of.c.text)
-    .join(_links, _links.c.response_id == _responses_of.c.id)
-    .where(_links.c.item_id == sa.bindparam("item"))
     .order_by(_links.c.position)
 )
-_LENGTHS = _TEXTS.with_only_columns(sa.func.length(_responses_of.c.text))
 
 
 def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment:
     """Raises TutelageError where there is no such assignment."""
-    row = connection.execute(_ASSIGNMENT, {"id": assignment_id}).mappings().one_or_none()
-    if row is None:
+    rows = connection.execute(_ASSIGNMENT, {"id": assignment_id}).mappings().all()
+    if not rows:
         raise TutelageError(f"There is no assignment {assignment_id} in this database.")
-    texts = response_texts(connection, row["item_id"])
+    row, texts = rows[0], [each["text"] for each in rows]
     order = tuple(json.loads(row["order"]))
     return Assignment(
         row["id"], row["study_id"], row["rater_id"], row["key"], messages_from_text(row["messages"]),
@@ -80,13 +76,3 @@ def find_item(connection: sa.Connection, study_id: int, key: str) -> int:
     if found is None:
         raise TutelageError(f"There is no item '{key}' in this study.")
     return found
-
-
-def response_lengths(connection: sa.Connection, item_id: int) -> tuple[int, ...]:
-    """The number of characters of an item's responses in canonical order."""
-    return tuple(connection.scalars(_LENGTHS, {"item": item_id}))
-
-
-def response_texts(connection: sa.Connection, item_id: int) -> tuple[str, ...]:
-    """The texts of an item's responses in canonical order."""
-    return tuple(connection.scalars(_TEXTS, {"item": item_id}))

@@ -132,7 +132,7 @@ item = Table(
     _study(),
     Column("key", Text, nullable=False),
     Column("prompt_id", _Key, ForeignKey("prompt.id"), nullable=False),
-    Column("places", Integer, nullable=False),
+    Column("lengths", Text, nullable=False),
     Column("samplers", Text, nullable=False),
     Column("origin", Text, nullable=False),
     Column("round", Integer, nullable=False),

@@ -1,14 +1,17 @@
-"""Finding an item for a rater. Every look is bounded (`WINDOW` rows) but for `any_item`.
+"""Finding an item for a rater. Every look is bounded (`WINDOW` rows) but for `any_item`. What others hold just now is
+passed over (PostgreSQL; SQLite has one writer at a time), and what is found is held.
 
 A condition such as `started = 1` is written into the statement, not passed: only so does the database use the partial
 index that `schema` keeps for it.
 """
 
 import json
+from collections.abc import Iterator, Mapping
 
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
+from tutelage.people.store.counting import COLUMNS, LockedItem, locked_from
 from tutelage.people.store.engine import Connection
 
 WINDOW = 500
@@ -44,7 +47,7 @@ _queue = sa.and_(_PRODUCTION, schema.STARTED, _items.c.room == _room, _items.c.t
 _touched = sa.select(_items.c.touched).where(_queue).order_by(_items.c.touched)
 _looked_at = sa.func.coalesce(_touched.offset(WINDOW).limit(1).scalar_subquery(), _END)
 _NEXT_STARTED = (
-    sa.select(_items.c.id, _items.c.touched)
+    sa.select(*COLUMNS, _items.c.touched)
     .where(_queue, _items.c.touched <= _looked_at, _unseen(_items.c.id))
     .order_by(_items.c.touched, _items.c.id)
     .limit(1)
@@ -52,7 +55,7 @@ _NEXT_STARTED = (
 )
 _LOOKED_AT = sa.select(sa.func.max(_items.c.touched)).where(_queue, _items.c.touched <= _looked_at)
 
-_fresh = sa.select(_items.c.id).where(_PRODUCTION, schema.FRESH, _items.c.room > 0).limit(1)
+_fresh = sa.select(*COLUMNS).where(_PRODUCTION, schema.FRESH, _items.c.room > 0).limit(1)
 _fresh = _fresh.with_for_update(skip_locked=True)
 _FRESH_SHUFFLED = _fresh.order_by(_items.c.shuffle)
 _FRESH_BY_PRIORITY = _fresh.order_by(_items.c.priority.desc(), _items.c.shuffle.desc())
@@ -62,7 +65,7 @@ def _open_item(part: sa.ColumnElement[bool]) -> sa.Select:
     queue = sa.and_(_PRODUCTION, schema.OPEN, part)
     order = sa.select(_items.c.shuffle).where(queue).order_by(_items.c.shuffle)
     looked_at = sa.func.coalesce(order.offset(WINDOW).limit(1).scalar_subquery(), _END)
-    found = sa.select(_items.c.id).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
+    found = sa.select(*COLUMNS).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
     return found.order_by(_items.c.shuffle).limit(1).with_for_update(skip_locked=True, of=_items)
 
 
@@ -73,33 +76,39 @@ _ANY = sa.select(_items.c.id).where(_PRODUCTION, schema.OPEN, _unseen(_items.c.i
 _NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id))
 
 
-def most_room(connection: Connection, study_id: int) -> int:
-    """The most room that any started item has left."""
-    return connection.scalar(_MOST_ROOM, {"study": study_id}) or 0
+def rooms(connection: Connection, study_id: int) -> Iterator[int]:
+    """The places that started items may have left, fewest first."""
+    yield 1
+    yield from range(2, (connection.scalar(_MOST_ROOM, {"study": study_id}) or 0) + 1)
 
 
 def started_item(
     connection: Connection, study_id: int, rater_id: int, room: int, since: int
-) -> tuple[int | None, int]:
+) -> tuple[LockedItem | None, int]:
     """The item with `room` places left that was touched longest ago, though after `since`, and is new to the rater;
     with it the time up to which everything was looked at."""
     wanted = {"study": study_id, "rater": rater_id, "room": room, "since": since}
     first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
     if first is not None:
-        return first.id, first.touched - 1
+        return locked_from(first), first.touched - 1
     return None, (connection.scalar(_LOOKED_AT, wanted) or since + 1) - 1
 
 
-def fresh_item(connection: Connection, study_id: int, *, by_priority: bool) -> int | None:
-    """An item nobody was asked yet, locked: the one of greatest priority, or the next in shuffled order."""
-    return connection.scalar(_FRESH_BY_PRIORITY if by_priority else _FRESH_SHUFFLED, {"study": study_id})
+def fresh_item(connection: Connection, study_id: int, *, by_priority: bool) -> LockedItem | None:
+    """An item nobody was asked yet: the one of greatest priority, or the next in shuffled order."""
+    query = _FRESH_BY_PRIORITY if by_priority else _FRESH_SHUFFLED
+    return _first(connection, query, {"study": study_id})
 
 
-def random_item(connection: Connection, study_id: int, rater_id: int, start: int) -> int | None:
+def random_item(connection: Connection, study_id: int, rater_id: int, start: int) -> LockedItem | None:
     """The next item in shuffled order from `start` on, and round the end, that has room and is new to the rater."""
     wanted = {"study": study_id, "rater": rater_id, "start": start}
-    item_id = connection.scalar(_OPEN_FROM, wanted)
-    return item_id if item_id is not None else connection.scalar(_OPEN_BEFORE, wanted)
+    return _first(connection, _OPEN_FROM, wanted) or _first(connection, _OPEN_BEFORE, wanted)
+
+
+def _first(connection: Connection, query: sa.Select, wanted: Mapping[str, int]) -> LockedItem | None:
+    row = connection.execute(query, wanted).one_or_none()
+    return None if row is None else locked_from(row)
 
 
 def any_item(connection: Connection, study_id: int, rater_id: int) -> int | None:

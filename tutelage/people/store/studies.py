@@ -167,12 +167,6 @@ _STUDY = (
     .order_by(_versions.c.number.desc())
     .limit(1)
 )
-_VERSION = sa.select(*_SHOWN).where(_versions.c.id == sa.bindparam("id"))
-
-
-def load_version(connection: sa.Connection, version_id: int) -> Presentation:
-    """What was asked under that version."""
-    return presentation_from(connection.execute(_VERSION, {"id": version_id}).mappings().one())
 
 
 def load_study(connection: sa.Connection, study_id: int) -> Study:
