@@ -37,7 +37,7 @@ from tutelage.people import (
     submit,
     why_nothing,
 )
-from tutelage.people.assign import side_order
+from tutelage.people.chance import side_order
 
 from .worlds import QUIET, SECRET, Clock, asked, better, raters_of, records, study_of, work
 

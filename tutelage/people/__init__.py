@@ -17,7 +17,7 @@ For a simulation that repeats itself exactly, give `open_store` a clock and `cre
 What the modules do, in the order of an answer's life:
 
     store/          the only SQL: tables, opening with backups and migrations, transactions, queries
-    assign          who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    assign, chance  who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
     answers, submit an answer as displayed and as meant; idempotent, revisions on top: submit
     review          recent_answers (the newest is the one to undo), feedback after training questions
     selection       which votes count, and the one fate of every judgement

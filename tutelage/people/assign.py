@@ -18,14 +18,13 @@ Nobody is asked the same item twice, except for a planned repeat. Chance comes f
 so that every decision can be repeated and none can be guessed by a rater.
 """
 
-import hashlib
-import hmac
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tutelage.errors import TutelageError
+from tutelage.people.chance import SHUFFLES, chance, side_order
 from tutelage.people.store import leases, search
 from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
@@ -42,7 +41,6 @@ SEARCH_AGAIN_MS = 10_000
 SWEEP_AGAIN_MS = 500
 SETTLE_MS = {"sqlite": 2, "postgresql": 5_000}
 """How long a change may take to become visible after its time was read: SQLite has one writer at a time."""
-_SHUFFLES = 1 << 56
 _SEARCHED, _SWEPT, _LONG_AGO = -1, -2, -(10**15)
 
 
@@ -140,18 +138,6 @@ def why_nothing(store: Store, rater_id: int) -> str:
     return "You have answered everything there is to answer. Thank you!"
 
 
-def chance(secret: str, *what: object) -> float:
-    """A number in [0, 1) that depends on nothing but `what` is decided and the secret."""
-    text = "|".join(str(part) for part in what)
-    digest = hmac.new(bytes.fromhex(secret), text.encode(), hashlib.sha256).digest()
-    return int.from_bytes(digest[:7], "big") / _SHUFFLES
-
-
-def side_order(secret: str, item_id: int, rater_id: int, places: int) -> tuple[int, ...]:
-    """The canonical index of the response in each place: uniform over all orders, the same on every reload."""
-    return tuple(sorted(range(places), key=lambda index: chance(secret, item_id, rater_id, index)))
-
-
 def _lease_end(store: Store, study: Study) -> int:
     return store.now() + study.plan.lease_seconds * 1000
 
@@ -182,7 +168,7 @@ def _sweep(store: Store, rater_id: int) -> None:
 
 
 def _choose(store: Store, connection: Connection, study: Study, rater: Rater) -> _Choice | None:
-    start = int(chance(study.secret, "start", rater.id, rater.asked) * _SHUFFLES)
+    start = int(chance(study.secret, "start", rater.id, rater.asked) * SHUFFLES)
     if rater.kind == "llm":
         unjudged = search.unjudged_item(connection, study.id, rater.id)
         return None if unjudged is None else _Choice(lock_item(connection, unjudged), "judge")
@@ -218,7 +204,7 @@ def _by_policy(
     choice = _closest_to_completion(store, connection, study, rater)
     if choice is not None:
         return choice
-    by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * _SHUFFLES
+    by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * SHUFFLES
     fresh = search.fresh_item(connection, study.id, by_priority=by_priority)
     return _chosen(fresh, "priority" if by_priority else "random")
 

@@ -128,6 +128,10 @@ def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
             f"The database {address} has been locked by another process for more than {BUSY_SECONDS} seconds; "
             "nothing was saved. Close the program that holds it and send the request again."
         )
+    if code in ("40001", "40P01"):
+        return Unavailable(
+            f"Two writers got in each other's way in {address}; nothing was saved. Send it again."
+        )
     if code in ("SQLITE_FULL", "SQLITE_IOERR", "53100"):
         return Unavailable(
             f"The disk under {address} is full or failing ({said}); nothing was saved. Free some space."
