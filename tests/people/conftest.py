@@ -20,6 +20,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The socket folder of a PostgreSQL cluster."""
+    pytest.importorskip("psycopg", reason="PostgreSQL's driver psycopg is not installed here")
     found = programs()
     if found is None:
         pytest.skip("PostgreSQL's initdb and postgres are not installed here")
