@@ -1,0 +1,81 @@
+"""Every recipe of the registry through the real loop, on a transformer: it runs as it is, and it learns."""
+
+import math
+
+import pytest
+from simple_goal import LIMIT, expected, low_tokens
+from tiny_training import World, assert_identical, policy_of, recipe_of, snapshot
+
+from tutelage.algorithms import RECIPES
+from tutelage.algorithms.recipe import GradientSteps, critic_only, initial_state
+
+TOLD = {
+    "score/mean",
+    "score/std",
+    "score/shaped",
+    "kl/reference",
+    "kl/reference_k3",
+    "kl/old",
+    "penalty/coef",
+    "entropy",
+    "length/mean",
+    "ended",
+    "ratio/max",
+    "advantage/std",
+    "tokens_per_second",
+}
+"""What every recipe logs, whatever it is."""
+
+
+def varied(recipe):
+    """Changes that give a small batch something to compare, and let it all be about the reward."""
+    changes = [] if recipe.samples > 1 else ["samples=4"]
+    if recipe.shaping.missing_end is not None:
+        changes.append("shaping.missing_end=none")
+    if recipe.critic and recipe.critic.warmup:
+        changes.append("critic.warmup=2")
+    if not isinstance(recipe.update, GradientSteps):
+        changes.append("update.max_kl=0.1")
+    return changes
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_runs_as_it_is(tiny_model, name):
+    recipe, policy = RECIPES[name], policy_of(tiny_model("llama"))
+    policy.end_ids = tuple(range(100, 200))  # so that some answers end within the limit
+    world = World(policy, recipe, steps=2, reward=low_tokens, tokens=6)
+    before = world.everything()
+    for step in world.train():
+        odd = {key for key, value in step.metrics.items() if not math.isfinite(value)}
+        assert not odd - {"value/explained_variance"}
+        assert set(step.metrics) >= TOLD | (
+            {"value/loss", "value/explained_variance"} if recipe.critic else set()
+        )
+        assert len(step.sample) == len(step.texts) == 8 * recipe.samples
+        if step.index == 1:
+            assert step.metrics["kl/reference"] == pytest.approx(0.0, abs=1e-4)
+    now = world.everything()
+    own = len(world.policy.parameters())
+    if critic_only(recipe, initial_state(recipe)):
+        assert_identical(now[:own], before[:own])
+    else:
+        assert any((a != b).any() for a, b in zip(now[:own], before[:own], strict=True))
+    if recipe.critic:
+        assert any((a != b).any() for a, b in zip(now[own:], before[own:], strict=True))
+    assert world.progress.state.step == 2
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_learns(tiny_model, name):
+    """The expected score, computed exactly before and after, rises from a half."""
+    recipe = recipe_of(*varied(RECIPES[name]), name=name)
+    policy = policy_of(tiny_model("llama"))
+    world = World(policy, recipe, steps=12, lr=1e-2, reward=low_tokens, tokens=LIMIT)
+    before = expected(policy, world.order.items)
+    started = snapshot(policy.parameters())
+    for _ in world.train():
+        pass
+    assert expected(policy, world.order.items) > before + 0.08
+    with policy.reference():
+        assert expected(policy, world.order.items) == pytest.approx(before, abs=1e-6), "the reference stays"
+    assert any((a != b).any() for a, b in zip(policy.parameters(), started, strict=True))

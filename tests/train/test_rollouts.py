@@ -1,0 +1,207 @@
+"""What a recipe may ask of a step beside samples: greedy answers, questions that teach, schedules, rows left out."""
+
+import pytest
+import torch
+from simple_goal import low_tokens
+from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
+
+from tutelage.algorithms.recipe import initial_state
+from tutelage.train import updates
+from tutelage.train.rollouts import collect, greedy_answers, judged
+
+FREE = "shaping.missing_end=none"
+
+
+def collected(world, step=0):
+    return collect(
+        world.policy,
+        world.order,
+        world.reward,
+        world.recipe,
+        initial_state(world.recipe),
+        world.rules,
+        step,
+        world.learner.total,
+    )
+
+
+# Greedy answers ---------------------------------------------------------------------------------------------
+
+
+def test_the_greedy_answer_takes_the_likeliest_token_each_time(tiny_model):
+    policy = policy_of(tiny_model("llama"))
+    world = World(policy, recipe_of(name="remax"), reward=low_tokens, batch=5, tokens=6, temperature=0.7)
+    answered, _ = collected(world)
+    greedy = greedy_answers(policy, answered, world.recipe, world.rules, world.reward)
+    assert len(greedy) == 5
+    assert greedy.ids == tuple(q.prompt.id for q in answered.questions)
+    for question, response, mask in zip(answered.questions, greedy.response, greedy.mask, strict=True):
+        tokens = list(question.tokens)
+        for token in response[mask].tolist():
+            assert token == int(policy.model(torch.tensor([tokens])).logits[0, -1].argmax())
+            tokens.append(token)
+    assert torch.equal(greedy.score, low_tokens(greedy, None, None))
+    assert greedy_answers(policy, answered, recipe_of(), world.rules, world.reward) is None
+
+
+def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
+    policy = policy_of(tiny_model("llama"))
+    recipe = recipe_of("penalty=none", FREE, name="remax")
+    world = World(policy, recipe, steps=1, reward=low_tokens, batch=6, tokens=6)
+    answered, _ = collected(world)
+    greedy = greedy_answers(policy, answered, recipe, world.rules, world.reward)
+    told = next(world.train()).metrics
+    lengths = answered.rollout.mask.sum(1)
+    ahead = answered.score - greedy.score
+    assert told["advantage/mean"] == pytest.approx(float((ahead * lengths).sum() / lengths.sum()), rel=1e-4)
+
+
+# Dynamic sampling -------------------------------------------------------------------------------------------
+
+
+def dull_about(*words):
+    """Scores answers to prompts with these words all alike, whatever they say."""
+
+    def reward(rows, prompts, texts):
+        score = low_tokens(rows, prompts, texts)
+        dull = [any(word in p.messages[-1].content for word in words) for p in prompts]
+        return torch.where(torch.tensor(dull), 0.25, score)
+
+    return reward
+
+
+def test_questions_that_teach_nothing_are_replaced(tiny_model):
+    recipe = recipe_of("shaping.overlong=none", name="dapo")
+    world = World(policy_of(tiny_model("llama")), recipe, reward=dull_about("sun", "blue"), batch=4, tokens=8)
+    dull = {
+        q.prompt.id for q in world.order.items if {"sun", "blue"} & set(q.prompt.messages[-1].content.split())
+    }
+    assert 0 < len(dull) < len(world.order.items)
+    for step in range(4):
+        answered, told = collected(world, step)
+        asked = [q.prompt.id for q in answered.questions]
+        assert not dull & set(asked)
+        spread = answered.score.reshape(-1, 8)
+        assert bool((spread.amax(1) > spread.amin(1)).all())
+        assert answered.rollout.ids == tuple(name for name in asked for _ in range(8))
+        assert len(answered.texts) == len(answered.rollout) == 8 * len(asked)
+        assert len(asked) == 4 or told["sampling/rounds"] == recipe.dynamic_sampling
+        first = [q.prompt.id for q in world.order(step)]
+        assert (
+            asked[: len(first)]
+            == [name for name in first if name not in dull][: len(asked)]
+            + asked[len([name for name in first if name not in dull]) :]
+        )
+        if dull & set(first):
+            assert told["groups/dead"] > 0
+            assert told["tokens/sampled"] > int(answered.rollout.mask.sum())
+
+
+def test_a_question_that_comes_again_gets_other_answers(tiny_model):
+    world = World(
+        policy_of(tiny_model("llama")), recipe_of(name="dapo"), reward=dull_about("sun"), batch=8, tokens=8
+    )
+    answered, told = collected(world)
+    assert told["sampling/rounds"] > 1
+    ids = [q.prompt.id for q in answered.questions]
+    again = next(name for name in ids if ids.count(name) > 1)
+    one, other = (i for i, name in enumerate(ids) if name == again)
+    assert answered.texts[8 * one : 8 * one + 8] != answered.texts[8 * other : 8 * other + 8]
+
+
+def test_when_nothing_teaches_the_first_round_is_kept_and_moves_nothing(tiny_model):
+    policy = policy_of(tiny_model("llama"))
+    world = World(
+        policy, recipe_of(FREE, "shaping.overlong=none", name="dapo"), steps=1, reward=dull_about("")
+    )
+    before = snapshot(policy.parameters())
+    step = next(world.train())
+    assert_identical(policy.parameters(), before)
+    assert step.metrics["groups/dead"] == 1.0
+    assert step.metrics["sampling/rounds"] == 3
+    assert step.metrics["skipped"] == 1.0
+    assert len(step.sample) == 64
+
+
+def test_the_scores_told_are_those_of_everything_that_was_sampled(tiny_model):
+    world = World(
+        policy_of(tiny_model("llama")), recipe_of(name="dapo"), steps=1, reward=dull_about("sun"), batch=8
+    )
+    answered, told = collected(world)
+    assert told["score/mean"] != pytest.approx(float(answered.score.mean()), rel=1e-6)
+    assert next(world.train()).metrics["score/mean"] == told["score/mean"]
+
+
+# Rows that cannot move anything -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "rloo", "gspo", "cispo", "grpo"])
+def test_leaving_out_rows_that_teach_nothing_changes_nothing(tiny_model, name, monkeypatch):
+    """Against the same update with every row in it; a KL in the loss (grpo) keeps them in."""
+    changes = [FREE] + (["penalty=none"] if name == "rloo" else [])
+    found, rows = [], []
+    scores = updates.gain_of
+
+    def counted(recipe, actor, part, *rest, **more):
+        rows[-1] += len(part)
+        return scores(recipe, actor, part, *rest, **more)
+
+    monkeypatch.setattr(updates, "gain_of", counted)
+    for leave_out in (True, False):
+        if not leave_out:
+            monkeypatch.setattr(
+                updates, "silent", lambda recipe, rows: torch.zeros(len(rows), dtype=torch.bool)
+            )
+        rows.append(0)
+        reward = dull_about("sun", "blue")
+        world = World(policy_of(tiny_model("llama")), recipe_of(*changes, name=name), steps=1, reward=reward)
+        told = next(world.train()).metrics
+        found.append(world.everything())
+        assert (told["skipped"] > 0) == (leave_out and name != "grpo")
+    assert_close(found[0], found[1], atol=1e-6)
+    assert (rows[0] < rows[1]) == (name != "grpo")
+
+
+def test_a_critic_an_entropy_bonus_and_a_kl_in_the_loss_keep_every_row(tiny_model):
+    world = World(
+        policy_of(tiny_model("llama")), recipe_of("penalty=none", FREE, name="rloo"), reward=dull_about("")
+    )
+    answered, _ = collected(world)
+    scored, _ = judged(world.actor, answered, world.rules)
+    batch = batch_of(scored)
+    assert bool(updates.silent(world.recipe, batch).all())
+    for changes in (("entropy=0.01",), ("penalty=Penalty", "penalty.where=loss", "penalty.kind=k3")):
+        recipe = recipe_of("penalty=none", FREE, *changes, name="rloo")
+        assert not updates.silent(recipe, batch).any()
+    assert not updates.silent(recipe_of(), batch).any()
+    assert not updates.silent(recipe_of("surrogate=KlPenalised", "penalty=none", name="rloo"), batch).any()
+
+
+def batch_of(scored):
+    from tutelage.core.batch import Batch, Scored
+
+    known = {name: getattr(scored, name) for name in Scored.__dataclass_fields__}
+    return Batch(**known, advantage=torch.zeros_like(scored.logp))
+
+
+# Schedules --------------------------------------------------------------------------------------------------
+
+
+def test_an_entropy_bonus_raises_the_entropy_until_its_schedule_ends(tiny_model):
+    changes = (
+        "entropy=Linear",
+        "entropy.start=1.0",
+        "entropy.end=0.0",
+        "entropy.steps=3",
+        "penalty=none",
+        FREE,
+    )
+    policy = policy_of(tiny_model("llama"))
+    world = World(
+        policy, recipe_of(*changes, name="rloo"), steps=5, lr=1e-2, reward=dull_about(""), betas=(0.0, 0.9)
+    )
+    told = [step.metrics for step in world.train()]
+    assert told[0]["entropy/full"] < told[1]["entropy/full"] < told[2]["entropy/full"]
+    norms = [m["grad_norm"] for m in told]
+    assert norms[0] > norms[1] > norms[2] > 0
+    assert norms[3] == norms[4] == 0, "a bonus of 0 has no gradient"
