@@ -22,6 +22,8 @@ class RunSettings:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     trackers: tuple[str, ...] = ()
     """Where else the metrics go: wandb, tensorboard."""
+    profile: bool = False
+    """Record where the time of three steps goes: profile.txt, a table, and trace.json, for Perfetto."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from tutelage.train.checkpoints import CheckpointFolder, step_of
 from tutelage.train.lines import Lines, json_text, keep_until
 from tutelage.train.trackers import Tracker
 
-INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints")
+INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints", "profile")
 """Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
 
 

@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,12 +32,18 @@ def say(settings: Talkative, text: str) -> None:
 @contextmanager
 def begin(settings: RunSettings) -> Iterator["Run | None"]:
     """The run of these settings, begun or gone on with; None when it is finished already, which is said."""
+    from tutelage.train.profiling import profiled
     from tutelage.train.run import Run
     from tutelage.train.trackers import trackers
 
     sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
     keep = settings.checkpoints.keep
-    with Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks) as run:
+    with ExitStack() as stack:
+        if settings.profile:
+            sinks = (*sinks, stack.enter_context(profiled(settings.out)))
+        run = stack.enter_context(
+            Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks)
+        )
         if run.finished:
             say(settings, f"{settings.out} is finished already.")
         yield None if run.finished else run
