@@ -111,8 +111,11 @@ def text_function(name: str) -> TextReward:
     return function
 
 
-def make_reward(names: Sequence[str], policy: Policy, model: config.Model) -> Reward:
-    """A reward from its names: folders of reward models, or `module:function`, each with an optional `=weight`."""
+def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
+    """A reward from its names: folders of reward models, or `module:function`, each with an optional `=weight`.
+
+    Without a policy whose tokens they could read, reward models read the text of the answers: see `score_texts`.
+    """
     parts = []
     for given in names:
         name, equals, text = given.partition("=")
@@ -134,11 +137,21 @@ def _weight(given: str, text: str) -> float:
     return weight
 
 
-def _one_reward(name: str, policy: Policy, model: config.Model) -> Reward:
+def score_texts(reward: Reward, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
+    """Scores of answers of which only the text is known. `reward` was made without a policy."""
+    nothing = torch.zeros(len(texts), 0)
+    rows = Rows(
+        prompt=nothing.long(), prompt_mask=nothing.bool(), response=nothing.long(), mask=nothing.bool()
+    )
+    return [float(score) for score in reward(rows, prompts, texts)]
+
+
+def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward:
     if ":" in name and "/" not in name.partition(":")[0]:
         return FunctionReward(text_function(name), name)
     scalar = load_reward_model(config.Model(path=name, dtype=model.dtype, device=model.device))
-    return ModelReward(scalar, same_tokens=same_vocabulary(policy.tokenizer, scalar.tokenizer))
+    readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)
+    return ModelReward(scalar, same_tokens=readable)
 
 
 def same_vocabulary(first: object, second: object) -> bool:

@@ -1,0 +1,120 @@
+"""The client of chat endpoints: what it sends, what it understands, when it asks again and what it says."""
+
+import socket
+import time
+
+import pytest
+from served import choices, serving
+
+from tutelage.data.endpoint import Endpoint, Reply
+from tutelage.data.records import Message, user
+from tutelage.errors import TutelageError
+
+QUESTION = (Message("system", "Be brief."), *user("Why?"))
+
+
+def endpoint(url, **changes):
+    return Endpoint(url, "m", **{"wait": 0.0} | changes)
+
+
+def test_a_conversation_goes_out_and_replies_come_back():
+    with serving(lambda body, number: choices("So.", "Thus.")) as served:
+        found = endpoint(served.url, key="secret").ask(QUESTION, n=2, temperature=0.5, max_tokens=9)
+    assert found == [Reply("So."), Reply("Thus.")]
+    assert served.keys == ["Bearer secret"]
+    assert served.asked == [
+        {
+            "path": "/v1/chat/completions",
+            "model": "m",
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}],
+            "temperature": 0.5,
+            "max_tokens": 9,
+            "n": 2,
+        }
+    ]
+    assert "secret" not in repr(endpoint("http://x", key="secret"))
+
+
+def test_a_server_that_gives_one_reply_at_a_time_is_asked_until_there_are_enough():
+    with serving(lambda body, number: choices(f"{body['seed']}")) as served:
+        found = endpoint(served.url).ask(QUESTION, n=3, seed=7)
+    assert [reply.text for reply in found] == ["7", "8", "9"], "with one seed the three would be one"
+    assert [asked.get("n") for asked in served.asked] == [3, 2, None]
+
+
+def test_more_replies_than_asked_for_are_left():
+    with serving(lambda body, number: choices("a", "b")) as served:
+        assert endpoint(served.url).ask(QUESTION) == [Reply("a")]
+
+
+def test_a_reply_that_was_cut_is_not_finished():
+    with serving(lambda body, number: choices("So it", cut=True)) as served:
+        assert endpoint(served.url).ask(QUESTION) == [Reply("So it", finished=False)]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_what_passes_is_tried_again(status):
+    with serving(lambda body, number: status if number < 2 else choices("So.")) as served:
+        assert endpoint(served.url).ask(QUESTION) == [Reply("So.")]
+    assert len(served.asked) == 3
+
+
+def test_what_lasts_is_told_after_the_last_attempt():
+    told = "did not answer after 3 attempts: status 503, told about 503"
+    with serving(lambda body, number: 503) as served, pytest.raises(TutelageError, match=told):
+        endpoint(served.url, retries=2).ask(QUESTION)
+    assert len(served.asked) == 3
+
+
+def test_a_server_that_names_a_time_is_given_it():
+    with serving(lambda body, number: 429 if number == 0 else choices("So.")) as served:
+        served.headers = {"Retry-After": "0.2"}
+        began = time.monotonic()
+        endpoint(served.url).ask(QUESTION)
+        assert time.monotonic() - began > 0.2
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_a_refusal_is_told_at_once_with_the_servers_own_words(status):
+    told = f"refused the request: status {status}, told about {status}"
+    with serving(lambda body, number: status) as served, pytest.raises(TutelageError, match=told):
+        endpoint(served.url).ask(QUESTION)
+    assert len(served.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("<html>", "did not answer with JSON"),
+        ({}, "without choices"),
+        ({"choices": []}, "empty list"),
+        ({"choices": [{"text": "old form"}]}, "without choices.*old form"),
+        ({"choices": None}, "without choices"),
+    ],
+)
+def test_what_is_no_answer_is_said_so(said, told):
+    with serving(lambda body, number: said) as served, pytest.raises(TutelageError, match=told):
+        endpoint(served.url).ask(QUESTION)
+
+
+def test_nobody_there():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    with pytest.raises(TutelageError, match=r"m at .*/v1/chat/completions did not answer.*Is it running"):
+        endpoint(url, retries=1).ask(QUESTION)
+
+
+def test_too_slow():
+    def slow(body, number):
+        time.sleep(0.5)
+        return choices("at last")
+
+    with serving(slow) as served, pytest.raises(TutelageError, match="timed out"):
+        endpoint(served.url, timeout=0.1, retries=0).ask(QUESTION)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "/models/mine", ""])
+def test_an_address_that_is_none(url):
+    with pytest.raises(TutelageError, match=r"no endpoint.*http://localhost:8000/v1"):
+        Endpoint(url, "m")

@@ -1,0 +1,66 @@
+"""A chat endpoint that answers as a test tells it to."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Said = dict[str, Any] | str | int
+
+
+@dataclass
+class Served:
+    """What was asked, in order; `answer(body, number)` gives a JSON body, a text that is none, or a status."""
+
+    answer: Callable[[dict[str, Any], int], Said]
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    url: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def choices(*texts: str, cut: bool = False) -> dict[str, Any]:
+    """The body of a proper answer."""
+    reason = "length" if cut else "stop"
+    return {"choices": [{"message": {"content": text}, "finish_reason": reason} for text in texts]}
+
+
+@contextmanager
+def serving(answer: Callable[[dict[str, Any], int], Said]) -> Iterator[Served]:
+    """The endpoint, as long as the block lasts."""
+    served, lock = Served(answer), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                number = len(served.asked)
+                served.asked.append({"path": self.path, **body})
+                served.keys.append(self.headers["Authorization"])
+            said = served.answer(body, number)
+            status = said if isinstance(said, int) else 200
+            text = said if isinstance(said, str) else json.dumps(said if isinstance(said, dict) else {})
+            if status >= 400:
+                text = json.dumps({"error": {"message": f"told about {status}"}})
+            self.send_response(status)
+            for name, value in {**served.headers, "Content-Length": str(len(text.encode()))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    served.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

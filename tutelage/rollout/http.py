@@ -1,0 +1,54 @@
+"""Answers of a model behind an OpenAI-compatible endpoint."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tutelage import config
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.records import Messages
+from tutelage.rollout.sampler import Reply
+
+STREAMS_APART = 1_000_003
+"""Between the seeds of two conversations: with one seed for all, equal questions would get equal answers."""
+
+
+@dataclass(frozen=True)
+class HttpSampler:
+    """An endpoint as a sampler, asked about `at_once` conversations at a time."""
+
+    endpoint: Endpoint
+    at_once: int = 8
+
+    @property
+    def name(self) -> str:
+        """The model's name at the endpoint."""
+        return self.endpoint.model
+
+    def __call__(
+        self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
+    ) -> list[list[Reply]]:
+        """Raises TutelageError where the endpoint refuses or does not answer."""
+        options = options_of(sampling)
+
+        def ask(numbered: tuple[int, Messages]) -> list[Reply]:
+            number, messages = numbered
+            own = (seed + STREAMS_APART * number) % 2**31  # servers take 32 bits
+            return self.endpoint.ask(messages, n=n, seed=own, **options)
+
+        with ThreadPoolExecutor(self.at_once) as pool:
+            return list(pool.map(ask, enumerate(conversations)))
+
+
+def options_of(sampling: config.Sampling) -> dict[str, float]:
+    """The sampling settings under the names of the protocol; those it does not know (top_k, min_p) only where set."""
+    options: dict[str, float] = {
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_new_tokens,
+        "top_p": sampling.top_p,
+    }
+    if sampling.top_k:
+        options["top_k"] = sampling.top_k
+    if sampling.min_p:
+        options["min_p"] = sampling.min_p
+    return options
