@@ -145,13 +145,13 @@ def gradient_steps(
         order = torch.randperm(len(batch), generator=generator)
         for index in order.tensor_split(min(update.minibatches, len(batch))):
             rows = batch.rows(index)
+            if update.max_kl is not None and float(mean_kl(student.table, student, rows)) > update.max_kl:
+                return
             if not critic_only(recipe, state):
                 table = student.table.clone().requires_grad_()
                 (slope,) = torch.autograd.grad(gain(recipe, table, student, rows, state), table)
                 student.table = student.table + room.rate * slope
             critic_step(recipe, student, rows, room)
-            if update.max_kl is not None and float(mean_kl(student.table, student, rows)) > update.max_kl:
-                return
 
 
 def natural_step(

@@ -207,7 +207,38 @@ def test_a_rollout_is_left_when_the_policy_has_moved_far_enough(tiny_model):
         for more in (("update.minibatches=2",), ("update.minibatches=2", "update.max_kl=1e-5"))
     )
     assert free["updates"] == 8
-    assert 1 < stopped["updates"] < 8
+    assert 1 <= stopped["updates"] < 8
+    assert stopped["kl/old"] <= 1e-5, "no step is taken on a minibatch that is too far already"
+
+
+def test_the_price_of_leaving_the_sampler_follows_the_kl_after_the_update(tiny_model):
+    """β doubles above 1.5 targets and halves below target / 1.5 (Schulman et al. 2017), by KL(old‖π) at the end."""
+    recipe = recipe_of("surrogate.controller.target=0.01", "shaping.missing_end=none", name="ppo_penalty")
+    world = World(policy_of(tiny_model("llama")), recipe, steps=8, lr=3e-3)
+    prices = []
+    for step in world.train():
+        rows, told = step.sample, step.metrics
+        with torch.no_grad():
+            logp = world.policy.scores(rows).logp
+        ratio = torch.where(rows.mask, logp - rows.logp, 0.0)
+        apart = float(torch.where(rows.mask, ratio.expm1() - ratio, 0.0).sum() / rows.mask.sum())
+        assert told["kl/update"] == pytest.approx(apart, rel=1e-3, abs=1e-9)
+        assert told["kl/update"] != pytest.approx(told["kl/old"], rel=1e-2), "which is the mean on the way there"
+        prices.append(told["surrogate/coef"])
+        factor = 2.0 if apart > 0.015 else 0.5 if apart < 0.01 / 1.5 else 1.0
+        assert world.progress.state.surrogate_coef == pytest.approx(prices[-1] * factor)
+    assert len(set(prices)) > 1
+
+
+def test_controllers_wait_until_the_policy_moves(tiny_model):
+    recipe = recipe_of("critic.warmup=2", name="ppo_penalty")
+    world = World(policy_of(tiny_model("llama")), recipe, steps=3)
+    steps = world.train()
+    for _ in range(2):
+        next(steps)
+        assert world.progress.state.surrogate_coef == 1.0
+    next(steps)
+    assert world.progress.state.surrogate_coef != 1.0
 
 
 # The critic -------------------------------------------------------------------------------------------------

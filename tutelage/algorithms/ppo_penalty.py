@@ -8,8 +8,8 @@ token leaves the range and then stops its gradient.
 Differs from trpo: a price for the KL instead of a bound on it.
 Degenerates: this KL is to the sampler, and holds a rollout's steps together; the KL to the reference, the one in the
 reward, is another. With one step per rollout it is 0.
-Watch: kl/old around the target; where it stays far below, the coefficient has fallen to nothing and a rollout's steps
-are no longer held together.
+Watch: kl/update, measured once all steps of a rollout are taken, around the target; where it stays far below,
+surrogate/coef has fallen to nothing and a rollout's steps are no longer held together.
 """
 
 from dataclasses import replace

@@ -72,7 +72,8 @@ class GradientSteps:
     epochs: int = 1
     minibatches: int = 1
     max_kl: float | None = None
-    """Stop the passes once KL(old‖policy), in nats per token, is above this; None never does."""
+    """A minibatch on which KL(old‖policy), in nats per token, is above this ends the passes before its step; None
+    never does."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.minibatches < 1:

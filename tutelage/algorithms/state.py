@@ -83,11 +83,14 @@ def initial_state(recipe: "Recipe") -> RecipeState:
 def after_update(
     recipe: "Recipe", state: RecipeState, *, kl_reference: float, kl_old: float, rows: int
 ) -> RecipeState:
-    """The state after a step: the controllers see what it did.
+    """The state after a step: the controllers see what it did. In the critic's warm-up, in which the policy does
+    nothing, they wait.
 
-    kl_reference: KL(policy‖reference), nats per sequence; kl_old: KL(old‖policy), nats per token;
-    rows: responses in the step, over all processes.
+    kl_reference: KL(policy‖reference), nats per sequence; kl_old: KL(old‖policy) once the step was taken, nats per
+    token; rows: responses in the step, over all processes.
     """
+    if recipe.critic is not None and state.step < recipe.critic.warmup:
+        return replace(state, step=state.step + 1)
     penalty_coef, surrogate_coef = state.penalty_coef, state.surrogate_coef
     if recipe.penalty:
         penalty_coef = recipe.penalty.controller(penalty_coef, kl_reference, rows)

@@ -76,7 +76,7 @@ def improve(
             recipe,
             progress.state,
             kl_reference=metrics["kl/reference"],
-            kl_old=metrics["kl/old"],
+            kl_old=metrics.get("kl/update", metrics["kl/old"]),
             rows=len(batch),
         )
         metrics["tokens_per_second"] = metrics.pop("tokens/sampled") / (time.perf_counter() - started)

@@ -18,7 +18,8 @@ from tutelage.algorithms.recipe import (
 )
 from tutelage.core.batch import Batch
 from tutelage.core.kl import kl_estimate
-from tutelage.core.reduce import token_weights
+from tutelage.core.reduce import masked_mean, token_weights
+from tutelage.core.surrogates import Driven
 from tutelage.errors import TutelageError
 from tutelage.models.logprobs import TokenScores
 from tutelage.models.rows import by_tokens
@@ -57,12 +58,15 @@ def gradient_steps(
 ) -> dict[str, float]:
     """Epochs × minibatches of optimiser steps on one batch.
 
-    With `warming` only the critic moves. Stops early when KL(old‖π) passes the recipe's limit.
+    With `warming` only the critic moves. A minibatch on which KL(old‖π) is above the recipe's limit is not stepped on,
+    and ends the update.
 
     Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy/full (nats per
     token, where the objective has an entropy bonus), clip_fraction (share of tokens whose gradient the surrogate cut),
     kl/old (KL(old‖π) per token, k3), ratio/max (largest factor between π and π_old on a token, either way), skipped
     (share of responses that had nothing to teach, see `silent`), grad_norm; updates counts the optimiser steps taken.
+    Where the surrogate has a coefficient that is driven: surrogate/coef, as it was used, and kl/update, KL(old‖π) once
+    all steps are taken, which drives it.
     """
     assert isinstance(recipe.update, GradientSteps)
     means: defaultdict[str, list[float]] = defaultdict(list)
@@ -73,11 +77,22 @@ def gradient_steps(
             metrics = _one_step(
                 recipe, actor, learner, batch.rows(index), state, how, warming, first=not means
             )
+            if metrics is None:
+                return _averaged(means) | _driven(recipe, actor, batch, state, how)
             for name, value in metrics.items():
                 means[name].append(value)
-            if recipe.update.max_kl is not None and metrics["kl/old"] > recipe.update.max_kl:
-                return _averaged(means)
-    return _averaged(means)
+    return _averaged(means) | _driven(recipe, actor, batch, state, how)
+
+
+@torch.no_grad()
+def _driven(recipe: Recipe, actor: Actor, batch: Batch, state: RecipeState, how: Update) -> dict[str, float]:
+    """What the controller of the surrogate is driven by, at the price of one forward pass; nothing without one."""
+    if not isinstance(recipe.surrogate, Driven):
+        return {}
+    bare = Actor(actor.policy)
+    logp, _ = bare.scores_of_all(batch, temperature=how.temperature, budget=how.budget)
+    apart = masked_mean(kl_estimate(batch.logp, logp, "k3"), batch.mask)
+    return {"surrogate/coef": state.surrogate_coef, "kl/update": float(apart)}
 
 
 def _averaged(values: dict[str, list[float]]) -> dict[str, float]:
@@ -95,8 +110,9 @@ def _one_step(
     how: Update,
     warming: bool,
     first: bool,
-) -> dict[str, float]:
-    """One optimiser step on one minibatch, accumulated over micro-batches."""
+) -> dict[str, float] | None:
+    """One optimiser step on one minibatch, accumulated over micro-batches; None where the policy is too far for it."""
+    assert isinstance(recipe.update, GradientSteps)
     loud = ~silent(recipe, rows)
     tokens = rows.mask[loud].sum().clamp(min=1)
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=rows.mask.device))
@@ -118,6 +134,10 @@ def _one_step(
                 totals[name] = totals[name] + (value if name in terms else value / tokens)
     if first and how.exact:
         refuse_disagreement(float(highest))
+    limit = recipe.update.max_kl
+    if limit is not None and not first and float(totals["kl/old"]) > limit:
+        learner.optimiser.zero_grad(set_to_none=True)
+        return None
     if how.mix is not None and not warming:
         totals["ptx/loss"] = how.mix(learner.step)
     moved = learner.update()
