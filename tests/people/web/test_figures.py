@@ -49,7 +49,7 @@ def answer(rng: Random, question: Assignment) -> Answer:
     return Answer("left" if side == 0 else "right", rng.randrange(1, 4), active_ms=rng.randrange(60_000))
 
 
-def busy_study(store: Store, pairs: int = 60) -> Study:
+def busy_study(store: Store, pairs: int = 30) -> Study:
     study = study_of(store, pairs, BUSY)
     rng = Random(5)
     raters = raters_of(store, study, 5)

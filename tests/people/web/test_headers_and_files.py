@@ -1,0 +1,192 @@
+"""What every answer carries, and what pages are made of: nothing inline, nothing from elsewhere, nothing missing."""
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tutelage.people.web import charts, words
+from tutelage.people.web.app import HEADERS, STATIC
+from tutelage.people.web.site import TEMPLATES
+from tutelage.stats.intervals import Interval
+
+from .conftest import World
+
+SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.glob("*.js"), *STATIC.glob("*.css")])
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 200),
+        ("/rate", 401),
+        ("/nothing", 404),
+        ("/join/nothing", 404),
+        ("/static/rate.js", 200),
+        ("/static/nothing.js", 404),
+        ("/static/../app.py", 404),
+        ("/static/%2e%2e/app.py", 404),
+        ("/static/..%2f..%2fapp.py", 404),
+        ("/static//etc/passwd", 404),
+        ("/static/", 404),
+    ],
+)
+def test_every_answer_carries_the_headers(world: World, path: str, status: int) -> None:
+    reply = world.nobody().get(path)
+    assert reply.status_code == status
+    for name, value in HEADERS.items():
+        assert reply.headers[name] == value
+    if path.startswith("/static"):
+        assert "def create_app" not in reply.text
+    else:
+        assert reply.headers["cache-control"] == "no-store"
+
+
+def test_the_policy_forbids_what_is_inline_and_elsewhere() -> None:
+    policy = dict(part.strip().split(" ", 1) for part in HEADERS["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in HEADERS["content-security-policy"]
+
+
+def test_a_method_that_is_not_meant_is_refused(world: World) -> None:
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        assert world.client.request(method, "/rate").status_code == 405
+    assert (
+        world.client.request("POST", "/rate/recent", headers={"origin": "http://site.test"}).status_code
+        == 405
+    )
+
+
+def test_a_defect_tells_nothing_of_the_inside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from starlette.testclient import TestClient
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("/secret/path and more")
+
+    monkeypatch.setattr("tutelage.people.web.pages.rating.next_assignment", fail)
+    browser = world.rater()
+    browser.client = TestClient(world.app, "http://site.test", raise_server_exceptions=False)
+    reply = browser.json("/rate/next", {}, accept="application/json")
+    assert reply.status_code == 500
+    assert "went wrong" in reply.json()["error"]
+    assert "secret" not in reply.text
+    assert "Traceback" not in reply.text
+
+
+def test_a_database_that_is_busy_asks_to_come_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tutelage.people import Unavailable
+
+    def busy(*_: object, **__: object) -> None:
+        raise Unavailable("The database is locked; nothing was saved.")
+
+    browser = world.rater()
+    question = browser.next()["question"]
+    monkeypatch.setattr("tutelage.people.web.pages.rating.submit", busy)
+    reply = browser.answer(question)
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"]
+    assert "nothing was saved" in reply.json()["error"]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
+    text = source.read_text(encoding="utf-8")
+    code = re.sub(r"^\s*//.*$", "", text, flags=re.M)
+    assert not re.findall(r"(?:https?:)?//(?!www\.w3\.org)[a-z0-9-]+\.[a-z]", code)
+    if source.suffix == ".html":
+        assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+        assert not re.search(r"\s(on[a-z]+|style)=", text)
+        assert "<style" not in text
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    named = set()
+    for source in SOURCES:
+        text = source.read_text(encoding="utf-8")
+        named |= set(re.findall(r'"/static/([^"?]+)"', text))
+        if source.suffix == ".css":
+            named |= set(re.findall(r'url\("([^"]+)"\)', text))
+        if source.suffix == ".js":
+            named |= set(re.findall(r'from "\./([^"]+)"', text))
+    assert named
+    assert [name for name in sorted(named) if not (STATIC / name).is_file()] == []
+    used = {name.split("/")[-1] for name in named}
+    files = [path for path in STATIC.rglob("*") if path.is_file() and path.suffix != ".LICENSE"]
+    assert [path.name for path in files if path.name not in used] == []
+
+
+def test_every_font_comes_with_its_licence() -> None:
+    for font in (STATIC / "fonts").glob("*.woff2"):
+        family = font.stem.removesuffix("-italic")
+        assert "SIL Open Font License" in (STATIC / "fonts" / f"{family}.LICENSE").read_text(encoding="utf-8")
+
+
+def test_every_page_has_one_title_and_names_its_language(world: World) -> None:
+    owner = world.owner()
+    titles = []
+    for path in ("/", "/rate", "/owner", "/owner/raters", "/owner/settings", "/owner/export"):
+        page = owner.get(path).text if path != "/" else world.nobody().get(path).text
+        assert page.startswith('<!doctype html>\n<html lang="en">')
+        titles += re.findall(r"<title>([^<]+)</title>", page.split("<body")[0])
+        assert page.count("<h1") >= 1
+    assert len(set(titles)) == 6
+
+
+def shapes(markup: str, tag: str, name: str) -> list[dict[str, str]]:
+    return [e.attrib for e in ET.fromstring(markup).iter(tag) if name in e.attrib.get("class", "").split()]
+
+
+def test_the_scale_of_agreement_is_drawn_to_scale() -> None:
+    drawn = charts.agreement_scale(0.75, 0.7, 0.8)
+    (dot,) = shapes(drawn, "circle", "dot")
+    (line,) = shapes(drawn, "line", "whisker")
+    references = [float(each["x1"]) for each in shapes(drawn, "line", "reference")]
+    assert float(dot["cx"]) == 320  # half way from one half to one
+    assert (float(line["x1"]), float(line["x2"])) == (256, 384)
+    assert references == pytest.approx([640 * 2 * (share - 0.5) for share in (0.63, 0.726, 0.81)], abs=0.06)
+    assert "hh-rlhf" in drawn
+    assert shapes(charts.agreement_scale(None, None, None), "circle", "dot") == []
+    assert (
+        float(shapes(charts.agreement_scale(0.2, 0.1, 0.3), "circle", "dot")[0]["cx"]) == 0
+    )  # kept on the paper
+
+
+def test_the_small_drawings_are_to_scale() -> None:
+    drawn = charts.whisker(Interval(0.25, 0.2, 0.4), "a <b> & c")
+    assert float(shapes(drawn, "circle", "dot")[0]["cx"]) == 25
+    assert "a &lt;b&gt; &amp; c" in drawn
+    parts = charts.split([("a", 1), ("tie", 0), ("b", 3)], "votes")
+    assert [float(e["width"]) for e in (*shapes(parts, "rect", "a"), *shapes(parts, "rect", "b"))] == [25, 75]
+    days = shapes(charts.bars([0, 5, 10], "days"), "rect", "day")
+    assert float(days[2]["height"]) == 2 * float(days[1]["height"]) == 36
+    middle = shapes(charts.strengths(0.0, -1.0, 1.0, 2.0), "circle", "dot")
+    assert float(middle[0]["cx"]) == 80
+    assert charts.bars([], "none")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (words.share(0.7264, 1), "72.6 %"),
+        (words.share(None), "–"),
+        (words.number(1234567), "1,234,567"),
+        (words.seconds(59_400), "59 s"),
+        (words.seconds(92_000), "1 min 32 s"),
+        (words.seconds(None), "–"),
+        (words.moment(0), "1970-01-01 00:00"),
+        (words.ago(None, 0), "never"),
+        (words.ago(0, 59_000), "just now"),
+        (words.ago(0, 60_000), "1 minute ago"),
+        (words.ago(0, 7_200_000), "2 hours ago"),
+        (words.ago(0, 3 * 86_400_000), "3 days ago"),
+        (words.ago(5_000, 0), "just now"),
+        (words.plural(1, "vote"), "1 vote"),
+        (words.plural(1200, "vote"), "1,200 votes"),
+        (words.spaced("both_bad"), "both bad"),
+    ],
+)
+def test_numbers_and_times_in_words(told: str, expected: str) -> None:
+    assert told.replace("\N{NARROW NO-BREAK SPACE}", " ") == expected

@@ -1,0 +1,363 @@
+"""The application as a process: without torch, quick to start, honest about where its data are, and safe to kill."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tutelage.cli import main
+from tutelage.errors import TutelageError
+from tutelage.people import (
+    Answer,
+    Plan,
+    Store,
+    add_rater,
+    create_study,
+    list_events,
+    list_raters,
+    list_votes,
+    open_store,
+    open_study,
+    start_session,
+)
+from tutelage.people.web.client import RaterClient
+from tutelage.people.web.site import cookie_name
+from tutelage.verbs import collect
+from tutelage.verbs.collecting.serving import listen
+
+Captured = pytest.CaptureFixture[str]
+PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(12)]
+
+
+@pytest.fixture
+def pairs(folder: Path) -> Path:
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    return path
+
+
+@pytest.fixture
+def made(folder: Path, pairs: Path) -> Path:
+    """The folder of a study with twelve pairs."""
+    assert main(["collect", "init", str(folder / "tutoring"), "--from-pairs", str(pairs)]) == 0
+    return folder / "tutoring"
+
+
+@contextlib.contextmanager
+def serving(study: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A server in a process of its own: the process, its address, and everything it printed."""
+    words = [sys.executable, "-m", "tutelage", "collect", "serve", str(study), "--port", "0", *flags]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        told = "".join(_until(process, "ctrl-C"))
+        yield process, re.findall(r"address +(\S+)", told)[0], told
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until(process: subprocess.Popen[str], word: str) -> Iterator[str]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield line
+        if word in line:
+            return
+
+
+def test_it_imports_no_torch_and_little_else() -> None:
+    code = (
+        "import sys, resource; import tutelage.people.web; from tutelage.verbs.collecting import serving;"
+        "heavy = {'torch', 'transformers', 'peft', 'datasets', 'pyarrow', 'scipy', 'pandas'} & set(sys.modules);"
+        "used = resource.getrusage(resource.RUSAGE_SELF);"
+        "print(sorted(heavy), used.ru_utime + used.ru_stime)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, seconds = done.stdout.rsplit(" ", 1)
+    assert heavy == "[]"
+    assert float(seconds) < 2
+
+
+def test_it_tells_where_it_is_where_the_data_are_and_lets_the_owner_in(made: Path) -> None:
+    with serving(made) as (process, url, told):
+        used = _cpu_seconds(process.pid)
+        assert str(made / "study.sqlite") in told
+        assert "12 questions, 0 judgements, 0 raters" in told
+        link = re.findall(r"owner's link +(\S+)", told)[0]
+        assert link.startswith(f"{url}/return/")
+        with httpx.Client(timeout=60) as client:
+            assert client.get(link).status_code == 200
+            assert client.post(link, headers={"origin": url}).headers["location"] == "/owner"
+            assert client.get(f"{url}/owner").status_code == 200
+            assert client.post(link, headers={"origin": url}).status_code == 404
+        assert _heavy_libraries(process.pid) == []
+        assert used < 2  # of the processor, from the start to the first answer
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 130)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _heavy_libraries(pid: int) -> list[str]:
+    """What a running server has loaded of the things that it must do without."""
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    return [
+        name
+        for name in ("torch", "transformers", "safetensors", "tokenizers", "pyarrow")
+        if f"/{name}/" in maps
+    ]
+
+
+def test_an_acknowledged_answer_survives_a_kill(made: Path) -> None:
+    """Killed in the middle of many answers: every one that was acknowledged is there, once, as it was given."""
+    store = open_store(made / "study.sqlite")
+    study = open_study(store)
+    acknowledged: dict[str, str] = {}
+    with serving(made) as (process, url, _):
+        clients = []
+        for number in range(4):
+            rater = add_rater(store, study.id, f"r{number}", kind="simulated")
+            session = start_session(store, rater.id)
+            clients.append(RaterClient(url, session, cookie_name(store, secure=False)))
+
+        def work(client: RaterClient) -> None:
+            with contextlib.suppress(TutelageError):  # raised when the server is gone
+                while (question := client.next()[0]) is not None:
+                    answer = Answer("left", 2, reason=str(question.id))
+                    client.answer(question.id, answer)
+                    acknowledged[answer.key] = str(question.id)
+
+        threads = [threading.Thread(target=work, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        while len(acknowledged) < 8:
+            time.sleep(0.005)
+        process.kill()
+        for thread in threads:
+            thread.join()
+    kept = {vote.key: vote.reason for vote in list_votes(store, study.id, every_revision=True)}
+    assert acknowledged.items() <= kept.items()
+    assert len(kept) <= len(acknowledged) + len(clients)
+    store.close()
+
+
+def test_a_port_that_is_taken_is_told(made: Path, capsys: Captured) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(TutelageError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+            listen("127.0.0.1", port)
+        assert main(["collect", "serve", str(made), "--port", str(port)]) == 2
+    assert "--port" in capsys.readouterr().err
+
+
+def run(capsys: Captured, *words: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main(["collect", *map(str, words)])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_simulated_raters_answer_everything_over_http(
+    made: Path, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pair gets exactly its two raters, and those who know the truth mostly say it."""
+    (folder / "likes_good.py").write_text(
+        "def value(prompts, completions):\n    return [3.0 if c.startswith('good') else -3.0 for c in completions]\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    status, out, err = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "5")
+    assert (status, err) == (0, "")
+    assert "24 answers" in out
+    store = open_store(made / "study.sqlite")
+    study = open_study(store)
+    votes = list_votes(store, study.id)
+    assert len(votes) == 24
+    assert all(sum(vote.item == item for vote in votes) == 2 for item in {vote.item for vote in votes})
+    assert {rater.kind for rater in list_raters(store, study.id)} == {"simulated"}
+    store.close()
+    status, out, _ = run(capsys, "status", made)
+    assert status == 0
+    assert "12 of 12 have all their answers (24 of 24)" in out
+    assert "hh-rlhf 63 %" in out
+    status, out, _ = run(capsys, "export", made, "--out", folder / "out")
+    assert status == 0
+    assert "24 judgements = " in out
+    numbers = [
+        int(n) for n in re.findall(r"(\d+) [a-z_]+(?: \+|$)", out.splitlines()[1].split(" = ")[1], re.M)
+    ]
+    assert sum(numbers) == 24
+    status, out, _ = run(capsys, "import", folder / "copy", folder / "out")
+    assert status == 0
+    copy = open_store(folder / "copy" / "study.sqlite")
+    assert len(list_votes(copy, open_study(copy).id)) == 24
+    copy.close()
+
+
+def test_making_a_study_again_adds_what_is_new(
+    folder: Path, pairs: Path, made: Path, capsys: Captured
+) -> None:
+    more = folder / "more.jsonl"
+    more.write_text(pairs.read_text() + json.dumps({"prompt": "New?", "chosen": "x", "rejected": "y"}) + "\n")
+    status, out, _ = run(capsys, "init", made, "--from-pairs", more)
+    assert status == 0
+    assert "1 new questions, 12 known already" in out
+
+
+def test_the_labels_of_ready_pairs_cannot_be_guessed(made: Path) -> None:
+    store = open_store(made / "study.sqlite")
+    from tutelage.people import list_questions
+
+    sides = [question.texts[0].startswith("good") for question in list_questions(store, open_study(store).id)]
+    assert 1 <= sum(sides) <= len(sides) - 1
+    store.close()
+
+
+def test_golds_and_practice_come_with_their_explanations(folder: Path, pairs: Path, capsys: Captured) -> None:
+    known = folder / "known.jsonl"
+    known.write_text(
+        json.dumps({"prompt": "2+2?", "chosen": "4", "rejected": "5", "explanation": "Count."}) + "\n"
+    )
+    guidelines = folder / "rules.md"
+    guidelines.write_text("# Rules")
+    status, _, err = run(
+        capsys, "init", folder / "s.sqlite", "--from-pairs", pairs, "--golds", known, "--training", known,
+        "--criteria", "clear", "true", "--scale", "2", "--guidelines", guidelines,
+        "--question", "Which?", "--overlap", "4",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    store = open_store(folder / "s.sqlite")
+    study = open_study(store)
+    from tutelage.people import list_questions
+
+    shown = study.presentation
+    assert (shown.question, shown.criteria, shown.scale, shown.guidelines) == (
+        "Which?",
+        ("clear", "true"),
+        2,
+        "# Rules",
+    )
+    assert (study.name, study.plan) == ("s", Plan(overlap=4))
+    pools = {q.item.pool: q for q in list_questions(store, study.id)}
+    for pool in ("gold", "training"):
+        question = pools[pool]
+        assert question.texts["ab".index(question.item.gold or "")] == "4"
+        assert question.item.explanation == "Count."
+    store.close()
+
+
+def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
+    from tutelage.data.rows import to_row, write_jsonl
+
+    from ..worlds import records
+
+    prompts, completions, comparisons = records(5)
+    asked = folder / "sampled"
+    asked.mkdir()
+    status, _, err = run(capsys, "init", folder / "study", "--from-sample", asked)
+    assert status == 2
+    assert "no prompts.jsonl" in err
+    for name, rows in (("prompts", prompts), ("completions", completions), ("comparisons", comparisons)):
+        write_jsonl(asked / f"{name}.jsonl", map(to_row, rows))
+    status, out, _ = run(capsys, "init", folder / "study", "--from-sample", asked, "--limit", "3")
+    assert status == 0
+    assert "3 new questions" in out
+
+
+def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
+    table = folder / "votes.csv"
+    table.write_text(
+        "prompt,completion_a,completion_b,preference,evaluator\nQ,one,two,a-is-better,eva\nQ,one,two,huh,eva\n"
+    )
+    status, out, _ = run(capsys, "import", folder / "theirs", table)
+    assert status == 0
+    assert "1 new votes by 1 new raters on 1 new questions" in out
+    assert "left out 1: the choice 'huh' is not known" in out
+
+
+def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Captured) -> None:
+    status, out, _ = run(
+        capsys, "invite", made, "--url", "https://rate.example.org/", "--uses", "3", "--note", "class"
+    )
+    assert status == 0
+    assert out.startswith("https://rate.example.org/join/")
+    store = open_store(made / "study.sqlite")
+    add_rater(store, open_study(store).id, "anna")
+    status, out, _ = run(capsys, "invite", made, "--rater", "anna")
+    assert out.startswith("http://127.0.0.1:8000/return/")
+    status, _, err = run(capsys, "invite", made, "--rater", "otto")
+    assert status == 2
+    assert "no rater named 'otto'" in err
+    assert len(list_events(store, open_study(store).id, action="invite_created")) == 1
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("serve nowhere", "There is no database"),
+        ("status nowhere", "There is no database"),
+        ("init x --from-pairs a.jsonl --prompts b.jsonl", "Questions come from one place"),
+        ("init x --prompts b.jsonl", "both --prompts and --model"),
+        ("init x --model m", "both --prompts and --model"),
+        ("init x --against m", "--against needs --model"),
+        ("init x --from-pairs nowhere.jsonl", "nowhere.jsonl"),
+        ("simulate nowhere --gold x", "There is no database"),
+        ("srve x", "did you mean 'serve'?"),
+        ("export x", "--out"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    words: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    try:
+        status = main(["collect", *words.split()])
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    err = capsys.readouterr().err
+    assert status == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert [path for path in folder.iterdir() if path.suffix == ".sqlite"] == []
+
+
+def test_a_database_of_several_studies_wants_a_name(folder: Path, capsys: Captured) -> None:
+    store: Store = open_store(folder / "both.sqlite")
+    for name in ("one", "two"):
+        create_study(store, name)
+    store.close()
+    status, _, err = run(capsys, "status", folder / "both.sqlite")
+    assert status == 2
+    assert "one, two" in err
+    assert run(capsys, "status", folder / "both.sqlite", "--name", "two")[0] == 0
+
+
+def test_the_overview_lists_every_command(capsys: Captured) -> None:
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    assert all(f"  {name}" in out for name in collect.COMMANDS)
+    assert run(capsys)[1] == out
+
+
+@pytest.mark.parametrize("name", collect.COMMANDS)
+def test_the_settings_of_a_command_are_frozen_and_documented(name: str) -> None:
+    from test_cli import undocumented
+
+    assert undocumented(collect.COMMANDS[name]) == []
