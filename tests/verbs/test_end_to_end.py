@@ -10,8 +10,12 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tutelage import config
 from tutelage.cli import main
+from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
+from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
+from tutelage.models.rewards import ModelReward
+from tutelage.models.rows import Encoded, collate
 from tutelage.verbs import chat, evaluate, improve, pretrain, reward, sample, sft
 
 FIVE = ("opt", "gpt2", "llama", "qwen3", "gemma3")
@@ -320,3 +324,53 @@ def test_prompts_come_from_any_format(tiny_model, tmp_path):
     )
     assert sample.main(settings) == 0
     assert [row["prompt"] for row in read_jsonl(tmp_path / "out" / "prompts.jsonl")] == ["Why?"]
+
+
+# Evaluation of what cannot be compared ----------------------------------------------------------------------
+
+
+def figures(folder, **settings):
+    """What `evaluate` writes."""
+    asked = evaluate.Settings(out=folder, quiet=False, **settings)
+    assert evaluate.main(asked) == 0
+    return json.loads((folder / "summary.json").read_text())
+
+
+def test_models_with_other_vocabularies_are_compared_by_their_texts(tiny_model, tmp_path, capsys):
+    """No divergence between numbers that mean different tokens; and a reward model reads what was said, not its ids."""
+    data = files(tmp_path / "data")
+    new_reward_model(model(tiny_model("llama")), config.Lora(), seed=1).save(tmp_path / "reward")
+    found = figures(
+        tmp_path / "out",
+        model=model(tiny_model("llama")),
+        against=tiny_model("qwen3"),
+        base=tiny_model("qwen3"),
+        prompts=data["prompts"],
+        reward=(f"rm={tmp_path / 'reward'}",),
+        sampling=config.Sampling(max_new_tokens=6),
+    )
+    assert "kl" not in found["model"]
+    assert "perplexity" not in found["model"]
+    assert found["against"]["perplexity"] > 1
+    assert "different vocabularies" in capsys.readouterr().err
+    reward = ModelReward(load_reward_model(model(tmp_path / "reward")), same_tokens=False)
+    rows = read_jsonl(tmp_path / "out" / "answers.jsonl")
+    prompts = [Prompt(str(i), user(row["prompt"])) for i, row in enumerate(rows)]
+    by_text = reward(
+        collate([Encoded((1,), (2,))], 0, torch.device("cpu")), prompts, [row["before"] for row in rows]
+    )
+    assert [row["rm_before"] for row in rows] == pytest.approx(by_text.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str
+)
+def test_a_divergence_needs_answers_from_the_whole_distribution(tiny_model, tmp_path, sampling, capsys):
+    data = files(tmp_path / "data")
+    base = tiny_model("llama")
+    asked = config.Sampling(max_new_tokens=4, **sampling)
+    found = figures(
+        tmp_path / "out", model=model(base), against=base, prompts=data["prompts"], sampling=asked
+    )
+    assert "kl" not in found["model"], "with itself it would not be 0"
+    assert "needs answers from the whole distribution" in capsys.readouterr().err

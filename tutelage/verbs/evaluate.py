@@ -80,6 +80,7 @@ def main(settings: Settings) -> int:
     from tutelage.data.formats import load_prompts
     from tutelage.data.rows import write_jsonl
     from tutelage.evaluate.win_rate import scored_win_rate
+    from tutelage.models.rewards import same_vocabulary
     from tutelage.verbs.runs import say
 
     loaded = load_prompts(settings.prompts)
@@ -93,6 +94,8 @@ def main(settings: Settings) -> int:
     sides = [model]
     summary: dict[str, Any] = {"prompts": len(prompts), "model": model.figures}
     if other is not None:
+        if not same_vocabulary(policy.tokenizer, other.tokenizer):
+            rewards = _rewards(settings, other)  # these may have to read the text, not the tokens
         against = _side(settings.names[0], other, prompts, rewards, base, None, settings)
         sides.insert(0, against)
         ids = [prompt.id for prompt in model.answered.prompts]
@@ -173,12 +176,32 @@ def _side(
     ]
     if known:
         figures |= rouge(*(list(column) for column in zip(*known, strict=True)))
-    if other is not None:
-        temperature = settings.sampling.temperature or 1.0
+    if other is not None and _can_tell(policy, other, settings, "divergence"):
+        temperature = settings.sampling.temperature
         figures["kl"], figures["kl_error"] = sequence_kl(rollout, other, temperature=temperature)
-    if base is not None:
+    if base is not None and _can_tell(policy, base, settings, "perplexity"):
         figures["perplexity"] = perplexity(base, rollout)
     return Side(name, answered, scores, figures)
+
+
+def _can_tell(policy: "Policy", other: "Policy", settings: Settings, what: str) -> bool:
+    """Whether the figure means something; says so where not."""
+    from tutelage.models.rewards import same_vocabulary
+    from tutelage.verbs.runs import say
+
+    sampling = settings.sampling
+    if not same_vocabulary(policy.tokenizer, other.tokenizer):
+        say(settings, f"The {what} is left out: the two models have different vocabularies.")
+        return False
+    if what == "divergence" and (
+        not sampling.temperature or sampling.top_k or sampling.top_p < 1 or sampling.min_p
+    ):
+        say(
+            settings,
+            "The divergence is left out: it needs answers from the whole distribution, at a temperature.",
+        )
+        return False
+    return True
 
 
 def _references(settings: Settings) -> dict[Messages, str]:
