@@ -19,8 +19,8 @@ STEPS = 3
 def profiled(folder: Path) -> Iterator[Tracker]:
     """A tracker by which the steps after the first are recorded; profile.txt and trace.json are in `folder` at the end.
 
-    profile.txt lists the operations by the time that each takes itself, trace.json opens in Perfetto. A run that had no
-    step after its first is told so on standard error.
+    profile.txt lists the operations by the time that each takes itself, first by name and then by the shapes of what
+    they work on; trace.json opens in Perfetto. A run that had no step after its first is told so on standard error.
     """
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
@@ -50,8 +50,11 @@ def profiled(folder: Path) -> Iterator[Tracker]:
 def _write(recorder: profile, folder: Path, steps: int) -> None:
     recorder.stop()
     where = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
-    table = recorder.key_averages(group_by_input_shape=True).table(
-        sort_by=where, row_limit=60, max_name_column_width=60, max_shapes_column_width=80
+    tables = (
+        recorder.key_averages(group_by_input_shape=by_shape).table(
+            sort_by=where, row_limit=40, max_name_column_width=60, max_shapes_column_width=80
+        )
+        for by_shape in (False, True)
     )
-    (folder / TABLE).write_text(f"{steps} steps\n{table}\n", encoding="utf-8")
+    (folder / TABLE).write_text("\n".join((f"{steps} steps", *tables)), encoding="utf-8")
     recorder.export_chrome_trace(str(folder / TRACE))
