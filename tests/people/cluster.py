@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PATIENCE = 300.0
+"""Seconds for the server to come up: a machine that is busy with other things takes long."""
+
 
 def programs() -> Path | None:
     """The folder with initdb and postgres, newest version first."""
@@ -77,7 +80,8 @@ def cluster(bin_folder: Path) -> Iterator[str]:
 
 
 def _wait_until_ready(bin_folder: Path, home: str, server: "subprocess.Popen[bytes]") -> None:
-    for _ in range(200):
+    limit = time.monotonic() + PATIENCE
+    while time.monotonic() < limit:
         asked = [str(bin_folder / "pg_isready"), "-q", "-h", home]
         if subprocess.run(asked, check=False).returncode == 0:
             return

@@ -5,11 +5,12 @@ Signature: (chosen [B], rejected [B], p_chosen [B], margin [B]) -> loss [B]. `ma
 preference as the data tells it (0 for none); each loss says what it makes of it.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tutelage.core.preferences import bradley_terry
 
@@ -29,6 +30,14 @@ class Soft:
 
     def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
         return bradley_terry(chosen, rejected, p_chosen) + self.centre * (chosen + rejected) ** 2
+
+
+@dataclass(frozen=True)
+class Hard:
+    """Bradley–Terry on the likelier side as if it were certain; a label of one half stays what it is."""
+
+    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+        return bradley_terry(chosen, rejected, (torch.sign(p_chosen - 0.5) + 1) / 2)
 
 
 @dataclass(frozen=True)
@@ -68,15 +77,32 @@ class Davidson:
             )
 
     def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
-        half = (chosen - rejected) / 2
-        tie = torch.full_like(half, self.ties).log()
-        log_z = torch.logsumexp(torch.stack((half, -half, tie)), 0)
-        decided = p_chosen * half - (1 - p_chosen) * half
-        return log_z - torch.where(p_chosen == 0.5, tie, decided)
+        return _davidson(chosen - rejected, p_chosen, chosen.new_tensor(math.log(self.ties)))
+
+
+class LearnedDavidson(nn.Module):
+    """`Davidson` whose ν is fitted together with the scores. `log_ties` is log ν, a scalar."""
+
+    def __init__(self, ties: float = 1.0) -> None:
+        super().__init__()
+        self.log_ties = nn.Parameter(torch.tensor(math.log(ties)))
+
+    def forward(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+        """The loss of every pair. Float[B]"""
+        return _davidson(chosen - rejected, p_chosen, self.log_ties.to(chosen))
+
+
+def _davidson(difference: Tensor, p_chosen: Tensor, log_ties: Tensor) -> Tensor:
+    half = difference / 2
+    tie = log_ties.expand_as(half)
+    log_z = torch.logsumexp(torch.stack((half, -half, tie)), 0)
+    decided = p_chosen * half - (1 - p_chosen) * half
+    return log_z - torch.where(p_chosen == 0.5, tie, decided)
 
 
 SCORING_LOSSES: dict[str, ScoringLoss] = {
     "soft": Soft(),
+    "bt": Hard(),
     "margin": Margin(),
     "scaled": Scaled(),
     "davidson": Davidson(),

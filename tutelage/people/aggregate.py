@@ -18,7 +18,7 @@ from tutelage.stats.reliability import one_coin, posterior
 from tutelage.stats.strength import strength_scale
 from tutelage.stats.votes import Floats, Votes
 
-_SIDES = ("a", "b")
+SIDES = ("a", "b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,16 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     could calibrate it.
     """
     pairs = list(pair_votes(votes))
-    decided = [pair for pair in pairs if pair.verdict in _SIDES]
+    decided = [pair for pair in pairs if pair.verdict in SIDES]
     coded = Votes.of(
-        [_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], _SIDES
+        [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
     )
     if len(coded) != len(decided):
         raise TutelageError(
             "A rater has two votes in force on one pair; leave repeats out before aggregating."
         )
     known = np.array(
-        [_SIDES.index(gold[name]) if gold.get(name) in _SIDES else -1 for name in coded.items], dtype=int
+        [SIDES.index(gold[name]) if gold.get(name) in SIDES else -1 for name in coded.items], dtype=int
     )
     weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
     fitted = one_coin(coded, known)
@@ -110,7 +110,8 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     )
 
 
-def _name(pair: PairVote) -> str:
+def pair_name(pair: PairVote | Label) -> str:
+    """The pair's name among all pairs of a study."""
     whole = (pair.first, pair.second) == (0, 1)
     return pair.item if whole else f"{pair.item}\x1f{LETTERS[pair.first]}{LETTERS[pair.second]}"
 
@@ -125,14 +126,14 @@ def _strength_weights(votes: Votes, decided: Sequence[PairVote]) -> tuple[Floats
 
 
 def _labels(pairs: Sequence[PairVote], p_first: dict[str, float], gold: Mapping[str, str]) -> Iterator[Label]:
-    p_first |= {item: float(answer == "a") for item, answer in gold.items() if answer in _SIDES}
+    p_first |= {item: float(answer == "a") for item, answer in gold.items() if answer in SIDES}
     grouped: dict[str, list[PairVote]] = {}
     for pair in pairs:
-        grouped.setdefault(_name(pair), []).append(pair)
+        grouped.setdefault(pair_name(pair), []).append(pair)
     for name, about in grouped.items():
         counts = {
             verdict: sum(p.verdict == verdict for p in about) for verdict in ("a", "b", "tie", "both_bad")
         }
-        signed = sum(p.strength if p.verdict == "a" else -p.strength for p in about if p.verdict in _SIDES)
+        signed = sum(p.strength if p.verdict == "a" else -p.strength for p in about if p.verdict in SIDES)
         strength = signed / max(1, counts["a"] + counts["b"])
         yield Label(about[0].item, about[0].first, about[0].second, p_first.get(name, 0.5), counts, strength)

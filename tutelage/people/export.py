@@ -122,6 +122,13 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
     }
 
 
+def reconciliation(labelled: Labelled, selection: Selection) -> tuple[str, ...]:
+    """What became of every judgement, as a sum that comes out, and what deserves a remark."""
+    fates = {name: labelled.fates.get(name, 0) for name in FATES}
+    parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
+    return f"{len(labelled.votes):,} judgements = {parts or '0'}", *_notes(fates, selection)
+
+
 def safe_cell(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-import httpx
-
-from tutelage.data.records import Messages
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.records import Messages, user
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment
@@ -100,34 +99,22 @@ class EndpointJudge:
         )
 
     def _reply(self, text: str) -> str:
-        body = {
-            "model": self.model,
-            "temperature": self.temperature,
-            "messages": [{"role": "user", "content": text}],
-        }
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        address = f"{self.url.rstrip('/')}/chat/completions"
-        try:
-            response = httpx.post(
-                address, json=body, headers=headers, timeout=self.timeout
-            ).raise_for_status()
-            return str(response.json()["choices"][0]["message"]["content"])
-        except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise TutelageError(f"The judge {self.model} at {address} did not answer: {error}.") from error
+        endpoint = Endpoint(self.url, self.model, self.key, self.timeout)
+        (reply,) = endpoint.ask(user(text), temperature=self.temperature)
+        return reply.text
 
 
 @dataclass(frozen=True)
 class ScoreJudge:
-    """A reward model, or any `score(prompts, completions) -> list[float]`, as a rater. Scores closer than `tie` are
-    equal; the strength grows by one with each `step` of difference."""
+    """A reward model, or any `score(conversations, responses) -> list[float]`, as a rater. Scores no further apart than
+    `tie` are equal; the strength grows by one with each `step` of difference."""
 
-    score: Callable[[list[str], list[str]], Sequence[float]]
+    score: Callable[[Sequence[Messages], Sequence[str]], Sequence[float]]
     tie: float = 0.0
     step: float = 1.0
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
-        asked = messages[-1].content
-        one, two = self.score([asked, asked], [first, second])
+        one, two = self.score([messages, messages], [first, second])
         difference = one - two
         if abs(difference) <= self.tie:
             return Opinion("tie", 0)
@@ -142,10 +129,11 @@ def judge_study(
     compare: Compare,
     *,
     detail: Mapping[str, object] | None = None,
+    most: int | None = None,
     done: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Let a judge answer everything it has not been asked yet; how many answers that were. Interrupted, it goes on
-    where it stopped.
+    """Let a judge answer everything it has not been asked yet, or the next `most` questions; how many answers that
+    were. Interrupted, it goes on where it stopped.
 
     Raises:
         TutelageError: the study ranks responses, the name belongs to a person or to a judge with another detail, or
@@ -156,7 +144,10 @@ def judge_study(
         raise TutelageError(f"'{study.name}' ranks responses; a model judge compares pairs.")
     rater_id = _judge(store, study_id, name, dict(detail or {}))
     count = 0
-    while (question := next_assignment(store, rater_id)) is not None:
+    while most is None or count < most:
+        question = next_assignment(store, rater_id)
+        if question is None:
+            break
         submit(store, question.id, both_orders(question, compare), rater_id=rater_id)
         count += 1
         done(count)

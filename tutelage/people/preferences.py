@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tutelage.data.records import Preference
-from tutelage.people.aggregate import Label, Labels, aggregate, pairs_of
+from tutelage.people.aggregate import SIDES, Label, Labels, aggregate, pair_name, pair_votes, pairs_of
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
+from tutelage.stats.votes import Votes
 
 PairKey: TypeAlias = tuple[str, int, int]
 
@@ -83,6 +84,16 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
     bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
     rows = tuple(_rows(kept, questions, settled, selection))
     return Labelled(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
+
+
+def decided_votes(labelled: Labelled, selection: Selection) -> Votes:
+    """The votes for a side that count, on pairs in production: what agreement and the ceiling are measured on. Items
+    are named by their key; the pairs of a ranking by its key, a unit separator and their letters."""
+    heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
+    decided = [pair for pair in pair_votes(heard) if pair.verdict in SIDES]
+    return Votes.of(
+        [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
+    )
 
 
 def _pair(label: Label) -> PairKey:

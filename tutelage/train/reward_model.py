@@ -1,15 +1,15 @@
-"""Training a reward model on preferences: Bradley–Terry on the score at the last token."""
+"""Training a reward model on preferences: a loss of Bradley–Terry's family on the score at the last token."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.core.preferences import bradley_terry
+from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.heads import ScalarModel
 from tutelage.models.rows import Encoded, by_tokens, collate
@@ -20,27 +20,36 @@ from tutelage.train.learner import Learner, Step
 from tutelage.train.objectives import WeightedPairs
 from tutelage.train.run import Run
 
+AS_LABELLED: ScoringLoss = Margin()
+"""Bradley–Terry with the labels and the margins of the pairs."""
+HEAD_RATE = 1e-2
+"""Learning rate of what a loss itself learns: a number or two, whatever the size of the model."""
+
 
 @dataclass(frozen=True)
 class RewardJob:
     """The pairs to learn and those to judge by. `patience` looks at the held-out pairs without a better loss end the
-    run; 0 never does."""
+    run; 0 never does. A `loss` that is a module is trained along with the model."""
 
     train: Sequence[EncodedPair]
     held_out: Sequence[EncodedPair]
     epochs: float
     look_every: int
     patience: int
+    loss: ScoringLoss = AS_LABELLED
 
 
-def prefer(model: ScalarModel, pairs: WeightedPairs) -> tuple[Tensor, dict[str, Tensor]]:
-    """Bradley–Terry: − Σ w [ p log σ(d − margin) + (1 − p) log σ(−d − margin) ] with d = r_chosen − r_rejected.
+def prefer(
+    model: ScalarModel, pairs: WeightedPairs, loss_of: ScoringLoss = AS_LABELLED
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Σ w loss(r_chosen, r_rejected): by default
+    − Σ w [ p log σ(d − margin) + (1 − p) log σ(−d − margin) ] with d = r_chosen − r_rejected.
 
     Metrics: `accuracy`, the weighted share of pairs scored in the order that the label calls likelier (ties half),
     and `margin`, the mean score difference.
     """
     chosen, rejected = model.scores(pairs.both().trimmed()).chunk(2)
-    loss = (pairs.weight * bradley_terry(chosen, rejected, pairs.p_chosen, pairs.margin)).sum()
+    loss = (pairs.weight * loss_of(chosen, rejected, pairs.p_chosen, pairs.margin)).sum()
     difference = (chosen - rejected).detach()
     right = torch.sign(difference) * torch.sign(pairs.p_chosen - 0.5)
     return loss, {
@@ -60,15 +69,19 @@ def train_reward_model(
     """Minimise `prefer`, look at the held-out pairs now and then, and end with the weights that did best on them."""
     pad = pad_token_id(model.tokenizer)
     order = Order(job.train, batches.batch_size, settings.seed)
+    learned = list(job.loss.to(model.device).parameters()) if isinstance(job.loss, nn.Module) else []
     learner = Learner(
-        {"model": model.parameters()}, optimiser, max(1, round(job.epochs * order.steps_per_epoch))
+        {"model": model.parameters(), "loss": learned},
+        optimiser,
+        max(1, round(job.epochs * order.steps_per_epoch)),
+        loss=HEAD_RATE,
     )
     looks = _Looks(job, **load_state(run, learner))
 
     def look(step: Step) -> Mapping[str, float]:
         if not job.held_out or (step.index % max(1, job.look_every) and step.index != learner.total):
             return {}
-        metrics = held_out_preferences(model, job.held_out, batches.tokens_at_once)
+        metrics = held_out_preferences(model, job.held_out, batches.tokens_at_once, job.loss)
         looks.record(metrics["held_out/loss"])
         return metrics
 
@@ -79,7 +92,7 @@ def train_reward_model(
             learner,
             model.model,
             lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
-            lambda pairs: prefer(model, pairs),
+            lambda pairs: prefer(model, pairs, job.loss),
             budget=batches.tokens_at_once,
             seed=settings.seed,
         ),
@@ -135,14 +148,18 @@ def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int) -> Tens
     return scores
 
 
-def held_out_preferences(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int) -> dict[str, float]:
-    """held_out/loss, held_out/accuracy (against the likelier side; ties half) and held_out/margin."""
+@torch.no_grad()
+def held_out_preferences(
+    model: ScalarModel, pairs: Sequence[EncodedPair], budget: int, loss: ScoringLoss = AS_LABELLED
+) -> dict[str, float]:
+    """held_out/loss, held_out/accuracy (against the likelier side; equal scores and even labels half) and
+    held_out/margin."""
     chosen, rejected = pair_scores(model, pairs, budget)
     p = torch.tensor([pair.source.p_chosen for pair in pairs])
     margin = torch.tensor([pair.source.margin for pair in pairs])
     right = (torch.sign(chosen - rejected) * torch.sign(p - 0.5) + 1) / 2
     return {
-        "held_out/loss": float(bradley_terry(chosen, rejected, p, margin).mean()),
+        "held_out/loss": float(loss(chosen, rejected, p, margin).mean()),
         "held_out/accuracy": float(right.mean()),
         "held_out/margin": float((chosen - rejected).mean()),
     }

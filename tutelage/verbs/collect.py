@@ -165,13 +165,71 @@ class Simulate(Settings):
     url: str = ""
     """Server to use; without one it is started for the time."""
     raters: int = 6
-    """How many raters: one careless, one adversarial, the others ordinary."""
+    """How many raters; of every twelve, one is careless, one adversarial, the others ordinary."""
     answers: int | None = None
     """Answers of each rater at most."""
     gold: str = "tutelage.simulate:gold"
     """What the raters value, as module:function of prompts and completions."""
     seed: int = 0
     """Seed of the raters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge(Settings):
+    """Let a model judge everything as one more rater, counted apart from people: a language model behind an
+    OpenAI-compatible endpoint, asked about both orders of each pair, or a reward model."""
+
+    rater: str = ""
+    """Name of the rater; that of the model when empty. One name is one judge: another model or prompt needs another."""
+    endpoint: str = ""
+    """Address of the endpoint that serves --model, such as http://localhost:8000/v1; its key, if it wants one, is read
+    from TUTELAGE_ENDPOINT_KEY."""
+    model: str = ""
+    """The endpoint's model."""
+    temperature: float = 0.0
+    """Of the endpoint's model."""
+    template: Path | None = None
+    """File with the prompt, if not the built-in one: {question}, {guidelines}, {conversation}, {first} and {second} are
+    filled in, and the reply has to end with [[A]], [[B]] or [[C]]."""
+    reward: str = ""
+    """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
+    tie: float = 0.0
+    """Scores no further apart than this are equal."""
+    step: float = 1.0
+    """Scores further apart by this are one step of strength more."""
+    limit: int | None = None
+    """Questions at most; the next call goes on."""
+
+    def __post_init__(self) -> None:
+        if bool(self.endpoint) == bool(self.reward):
+            raise TutelageError("A judge is either a model behind --endpoint or a --reward.")
+        if self.endpoint and not self.model:
+            raise TutelageError("--endpoint needs --model, the name by which it serves the judge.")
+        if self.step <= 0 or self.tie < 0 or self.temperature < 0:
+            raise TutelageError("--step has to be above 0, --tie and --temperature at least 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Next(Settings):
+    """Say which questions are asked next. At least 30 % of the new ones are always drawn at random, so that there is an
+    unbiased sample of the study whatever else is asked."""
+
+    by: Literal["finish-first", "random", "uncertainty", "models"] = "finish-first"
+    """finish-first: questions that were begun, then new ones at random; random: any open one at random; uncertainty:
+    new ones that --reward cannot tell apart; models: new ones between --new and --old."""
+    reward: tuple[str, ...] = ()
+    """Reward models (folders) or module:function: one is unsure of pairs with close scores, several of those that they
+    disagree about."""
+    new: str = ""
+    """The newer model, as the study names it; the policy of the last round when empty."""
+    old: str = ""
+    """The older model; any other than the newer one when empty."""
+
+    def __post_init__(self) -> None:
+        if (self.by == "uncertainty") != bool(self.reward):
+            raise TutelageError("--by uncertainty needs --reward, and nothing else does.")
+        if (self.new or self.old) and self.by != "models":
+            raise TutelageError("--new and --old go with --by models.")
 
 
 COMMANDS: Mapping[str, type[Settings]] = {
@@ -182,6 +240,8 @@ COMMANDS: Mapping[str, type[Settings]] = {
     "export": Export,
     "import": Import,
     "simulate": Simulate,
+    "judge": Judge,
+    "next": Next,
 }
 
 
@@ -216,4 +276,12 @@ def main(settings: Settings) -> int:
             from tutelage.verbs.collecting.simulating import simulate
 
             return simulate(settings)
+        case Judge():
+            from tutelage.verbs.collecting.judging import judge
+
+            return judge(settings)
+        case Next():
+            from tutelage.verbs.collecting.choosing import choose
+
+            return choose(settings)
     raise TypeError(f"{type(settings).__name__} belongs to no command of collect")

@@ -33,7 +33,9 @@ class Counts:
 @dataclass(frozen=True)
 class Round:
     """One trip through people: its items and answers in numbers, the models it compared, and what its lineage was said
-    to be (`open_round`). `pairs` and `equal` count pairs of a-or-b votes on the same item, and those that agree."""
+    to be (`open_round`). `pairs` and `equal` count pairs of a-or-b votes on the same item, and those that agree.
+    `policy` is the model that the round is about, where the lineage says so; `won`, `lost` and `drawn` are the votes
+    between it and other models, both-bad ones left out."""
 
     number: int
     items: int
@@ -46,6 +48,27 @@ class Round:
     equal: int
     samplers: tuple[str, ...]
     lineage: Mapping[str, object]
+    policy: str
+    won: int
+    lost: int
+    drawn: int
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of pairs of votes that agree."""
+        return self.equal / self.pairs if self.pairs else None
+
+    @property
+    def tie_share(self) -> float | None:
+        """The share of votes that found a pair equal, both bad not among them."""
+        votes = self.a_votes + self.b_votes + self.ties + self.both_bad
+        return self.ties / votes if votes else None
+
+    @property
+    def win_rate(self) -> float | None:
+        """How often the policy was found better than another model, a tie as half."""
+        votes = self.won + self.lost + self.drawn
+        return (self.won + self.drawn / 2) / votes if votes else None
 
 
 @dataclass(frozen=True)
@@ -152,6 +175,8 @@ def _lineage(connection: Connection, study_id: int) -> dict[str, dict[str, objec
 
 def _round(number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, object]) -> Round:
     samplers = sorted({sampler for group in groups for sampler in json.loads(group["samplers"])})
+    policy = str(lineage.get("policy", ""))
+    won, lost, drawn = _score(policy, _matches(groups))
     return Round(
         number=number,
         items=_total(groups, "items"),
@@ -164,7 +189,19 @@ def _round(number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, o
         equal=_total(groups, "equal") // 2,
         samplers=tuple(samplers),
         lineage=lineage,
+        policy=policy,
+        won=won,
+        lost=lost,
+        drawn=drawn,
     )
+
+
+def _score(policy: str, matches: Sequence[Match]) -> tuple[int, int, int]:
+    """Votes for the policy against other models, for those, and for neither."""
+    against = [match for match in matches if (policy == match.sampler_a) != (policy == match.sampler_b)]
+    won = sum(m.a_votes if m.sampler_a == policy else m.b_votes for m in against)
+    lost = sum(m.b_votes if m.sampler_a == policy else m.a_votes for m in against)
+    return won, lost, sum(m.ties for m in against)
 
 
 def _matches(groups: Sequence[sa.RowMapping]) -> tuple[Match, ...]:

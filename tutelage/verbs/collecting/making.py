@@ -1,6 +1,6 @@
 """Making a study: the questions, and how they are asked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tutelage.data.records import Comparison, Completion, Prompt
 from tutelage.errors import TutelageError
 from tutelage.verbs.collect import Init
+from tutelage.verbs.collecting.lineage import lineage_of
 from tutelage.verbs.collecting.place import database, new_name
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ class Questions:
         )
 
 
-def make(settings: Init) -> int:
-    """Gather the questions first, so that nothing is made where something is wrong with them."""
-    from tutelage.people import add_items, open_store
+def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
+    """Gather the questions first, so that nothing is made where something is wrong with them. `lineage` tells where
+    the round comes from; of answers that are sampled here, it is that of the model."""
+    from tutelage.people import add_items, open_round, open_store
 
     questions = _main_questions(settings)
     questions += _known_questions(settings.golds, "gold") + _known_questions(settings.training, "training")
@@ -43,6 +45,9 @@ def make(settings: Init) -> int:
     with closing(open_store(database(settings))) as store:
         study = _study(store, settings, presentation)
         added = add_items(store, study.id, questions.prompts, questions.completions, questions.items)
+        lineage = lineage or (lineage_of(settings.model) if settings.model else None)
+        if lineage:
+            open_round(store, study.id, settings.round, lineage)
         for line in questions.told:
             print(line)
         print(

@@ -10,7 +10,7 @@ from tutelage.verbs.collecting.serving import describe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tutelage.people import Rater
+    from tutelage.people import Rater, Round
     from tutelage.people.web.figures.keeping import Whole
     from tutelage.stats.agreement import Agreement
 
@@ -26,7 +26,7 @@ def tell(settings: Status) -> int:
     with closing(store):
         whole = Keeper(store).compute(study)
         counts, figures = whole.survey.counts, whole.figures
-        console = Console(highlight=False)
+        console = Console(highlight=False, soft_wrap=True)
         console.print(f"{study.name} ({study.state}): {describe(store, study)}", markup=False)
         console.print(f"database      {store.address}", markup=False)
         console.print(
@@ -35,6 +35,7 @@ def tell(settings: Status) -> int:
         )
         console.print(f"agreement     {_agreement(figures.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
+        _print_rounds(console, whole.survey.rounds)
         _print_raters(console, [r for r in list_raters(store, study.id) if r.role == "rater"], whole)
     return 0
 
@@ -43,6 +44,21 @@ def _agreement(found: "Agreement") -> str:
     if found.value is None or found.low is None or found.high is None:
         return f"unknown: {found.note}"
     return f"{found.value:.1%} ({found.low:.1%} to {found.high:.1%}) on {found.items:,} items with two raters or more"
+
+
+def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
+    """How the study moved, once there is something to compare."""
+    if len(rounds) < 2 and not any(each.lineage for each in rounds):
+        return
+    for each in rounds:
+        shares = (("agreement", each.agreement), ("ties", each.tie_share), ("wins", each.win_rate))
+        said = ", ".join(f"{name} {share:.0%}" for name, share in shares if share is not None)
+        about = f"{each.policy or ', '.join(filter(None, each.samplers))}"
+        console.print(
+            f"round {each.number:<8}{each.complete:,} of {each.items:,} items{', ' if said else ''}{said}"
+            f"{f'; {about}' if about else ''}",
+            markup=False,
+        )
 
 
 def _print_raters(console: "Console", raters: "list[Rater]", whole: "Whole") -> None:
