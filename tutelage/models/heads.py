@@ -21,7 +21,8 @@ from tutelage.core.batch import Rows
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
 from tutelage.models.backbone import Backbone, inner, trunk
-from tutelage.models.policy import before_each_response_token, run_trunk
+from tutelage.models.rows import spread
+from tutelage.models.states import states_at_end, states_before
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -50,9 +51,8 @@ class ScalarModel:
 
     def last_states(self, rows: Rows) -> Tensor:
         """The hidden state at the last token of each row. Float[B, d]"""
-        hidden = self._hidden(rows)
-        last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
-        return hidden[torch.arange(len(rows), device=hidden.device), last]
+        with self._precision():
+            return states_at_end(self.model, rows)
 
     def scores(self, rows: Rows) -> Tensor:
         """One score per answer, read at its last token. Float[B]"""
@@ -62,8 +62,7 @@ class ScalarModel:
     def values(self, rows: Rows) -> Tensor:
         """V(prompt, response[:t]) for every t, 0 where there is no token. Float[B, R]"""
         with self._precision():
-            states = before_each_response_token(self._hidden(rows), rows)
-            return self.head(states).squeeze(-1).float() * rows.mask
+            return spread(self.head(states_before(self.model, rows)).squeeze(-1).float(), rows.mask)
 
     def save(self, folder: Path) -> None:
         """Write the model with its head, and the scores of a few canned inputs to know it again by."""
@@ -92,12 +91,6 @@ class ScalarModel:
             mask=everywhere[:, 4:],
         )
         return [float(score) for score in self.scores(rows)]
-
-    def _hidden(self, rows: Rows) -> Tensor:
-        tokens = torch.cat([rows.prompt, rows.response], 1)
-        mask = torch.cat([rows.prompt_mask, rows.mask], 1)
-        with self._precision():
-            return run_trunk(self.model, tokens, mask)
 
     def _precision(self) -> Any:
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)

@@ -13,8 +13,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tutelage.core.batch import Rows
 from tutelage.data.chat import end_token_ids
-from tutelage.models.backbone import Backbone, head_of, inner, save_model, trunk
+from tutelage.models.backbone import Backbone, head_of, inner, save_model
 from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
+from tutelage.models.rows import before_each_response_token, spread
+from tutelage.models.rows import positions as positions
+from tutelage.models.states import run_trunk, states_before
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -104,17 +107,17 @@ class Policy:
         return torch.autocast(self.device.type, dtype=self.dtype)
 
     def states(self, rows: Rows) -> Tensor:
-        """The hidden state before each response token, from which that token is predicted. Float[B, R, d]"""
-        tokens = torch.cat([rows.prompt, rows.response], 1)
-        mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+        """The hidden state before each of the M response tokens, from which it is predicted, row by row. Float[M, d]"""
         with self.precision():
-            if self.head.weight is None and self.head.module is None:
-                hidden = self.model(
-                    input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)
-                ).logits
-            else:
-                hidden = run_trunk(self.model, tokens, mask)
-        return before_each_response_token(hidden, rows)
+            if self.head.weight is not None or self.head.module is not None:
+                return states_before(self.model, rows)
+            mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+            logits = self.model(
+                input_ids=torch.cat([rows.prompt, rows.response], 1),
+                attention_mask=mask.long(),
+                position_ids=positions(mask),
+            ).logits
+        return before_each_response_token(logits, rows)[rows.mask]
 
     def scores(
         self,
@@ -130,18 +133,17 @@ class Policy:
         Only response positions reach the head, and no logits outlive their chunk (see `logprobs`). `exact_kl` asks
         for KL(policy‖reference) of every token's whole distribution, for another forward pass of the reference.
         """
-        states = self.states(rows)
-        here = states[rows.mask]
+        here = self.states(rows)
         with self.precision():
             logp, entropies = token_scores(
                 here, self.head, rows.response[rows.mask], temperature=temperature, entropy=entropy
             )
         kl = self._divergence(rows, here, temperature) if exact_kl else None
         return TokenScores(
-            logp=_spread(logp, rows.mask),
-            entropy=None if entropies is None else _spread(entropies, rows.mask),
-            value=None if value_head is None else value_head(states.float()).squeeze(-1) * rows.mask,
-            exact_kl=None if kl is None else _spread(kl, rows.mask),
+            logp=spread(logp, rows.mask),
+            entropy=None if entropies is None else spread(entropies, rows.mask),
+            value=None if value_head is None else spread(value_head(here.float()).squeeze(-1), rows.mask),
+            exact_kl=None if kl is None else spread(kl, rows.mask),
         )
 
     def _divergence(self, rows: Rows, here: Tensor, temperature: float) -> Tensor:
@@ -152,7 +154,7 @@ class Policy:
                 return self.head.logits(states)
 
         with self.reference():
-            there = self.states(rows)[rows.mask]
+            there = self.states(rows)
         with self.precision():
             return exact_divergence(here, self.head, there, ref_logits, temperature=temperature)
 
@@ -163,7 +165,7 @@ class Policy:
         training, so keep the rows few; `scores` is the way to the tokens' own log-probabilities.
         """
         with self.precision():
-            return self.head.logits(self.states(rows)[rows.mask]) / temperature
+            return self.head.logits(self.states(rows)) / temperature
 
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
@@ -204,37 +206,6 @@ class Policy:
 def twice_differentiable() -> AbstractContextManager[None]:
     """Inside, attention runs on kernels whose gradient has a gradient; the fused ones have none."""
     return sdpa_kernel(SDPBackend.MATH)
-
-
-def positions(mask: Tensor) -> Tensor:
-    """Position ids that count real tokens only, so that padding moves nothing. Int[B, T]"""
-    return (mask.long().cumsum(1) - 1).clamp(min=0)
-
-
-def run_trunk(model: nn.Module, tokens: Tensor, mask: Tensor, **more: Any) -> Tensor:
-    """Last hidden states of the transformer without its head. Float[B, T, d]"""
-    out = trunk(model)(
-        input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask), use_cache=False
-    )
-    return out.last_hidden_state
-
-
-def before_each_response_token(x: Tensor, rows: Rows) -> Tensor:
-    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts response token t.
-
-    This is the shift by one, and it stands nowhere else.
-    """
-    first = rows.prompt.shape[1] - 1
-    if first < 0:
-        raise ValueError(
-            "a prompt needs at least one token: nothing predicts the first response token otherwise"
-        )
-    return x[:, first : first + rows.response.shape[1]]
-
-
-def _spread(values: Tensor, mask: Tensor) -> Tensor:
-    """Values of the unmasked tokens [N] → [B, R] with zeros elsewhere, differentiable."""
-    return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
 
 
 def _adapter_is_zero(model: PeftModel) -> bool:

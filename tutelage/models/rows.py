@@ -1,12 +1,12 @@
-"""Token ids as padded tensors, and their division by a budget of tokens."""
+"""Token ids as padded tensors, what their columns mean, and their division by a budget of tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Pairs, Rows
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,34 @@ def collate(rows: Sequence[Encoded], pad: int, device: torch.device) -> Rows:
     return Rows(prompt=prompt, prompt_mask=prompt_mask, response=response, mask=mask)
 
 
+def positions(mask: Tensor) -> Tensor:
+    """Position ids that count real tokens only, so that padding moves nothing. Int[B, T]"""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)
+
+
+def before_each_response_token(x: Tensor, rows: Rows) -> Tensor:
+    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts response token t.
+
+    This is the shift by one, and it stands nowhere else.
+    """
+    first = rows.prompt.shape[1] - 1
+    if first < 0:
+        raise ValueError(
+            "a prompt needs at least one token: nothing predicts the first response token otherwise"
+        )
+    return x[:, first : first + rows.response.shape[1]]
+
+
+def spread(values: Tensor, mask: Tensor) -> Tensor:
+    """Values of the M response tokens, row by row → [B, R] with zeros elsewhere, differentiable."""
+    return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
+
+
+def families(rows: Rows) -> Tensor:
+    """A number for each row, the same for rows that answer the same prompt. Int[B]"""
+    return rows.prompt.where(rows.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
+
+
 def by_tokens(lengths: Tensor, budget: int) -> Iterator[Tensor]:
     """Split rows into micro-batches of at most `budget` padded tokens, longest together. Yields Int[b].
 
@@ -60,3 +88,50 @@ def by_tokens(lengths: Tensor, budget: int) -> Iterator[Tensor]:
         count = max(1, budget // width)
         yield order[start : start + count]
         start += count
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a row asks of a forward pass that reads every prompt once."""
+
+    prompt: Hashable
+    prompt_tokens: int
+    own_tokens: int
+
+
+def shares(batch: Rows | Pairs) -> list[tuple[Share, ...]]:
+    """What each row, or both rows of each pair, ask for."""
+    rows = batch.both() if isinstance(batch, Pairs) else batch
+    columns = torch.stack([families(rows), rows.prompt_mask.sum(1), rows.mask.sum(1)], 1).tolist()
+    each = [Share(*column) for column in columns]
+    if isinstance(batch, Pairs):
+        return list(zip(each[: len(batch)], each[len(batch) :], strict=True))
+    return [(share,) for share in each]
+
+
+def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[Tensor]:
+    """Split items into micro-batches of at most `budget` tokens, where a prompt counts once in each. Yields Int[b].
+
+    An item is a row, or the rows of a pair, which stay together. So do items with the same prompt as long as the budget
+    holds them; a single item beyond it stands alone.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for number, item in enumerate(items):
+        groups.setdefault(item[0].prompt, []).append(number)
+    part: list[int] = []
+    for group in groups.values():
+        pieces = [group] if _tokens(items, group) <= budget else [[number] for number in group]
+        for piece in pieces:
+            if part and _tokens(items, part + piece) > budget:
+                yield torch.tensor(part)
+                part = []
+            part = part + piece
+    if part:
+        yield torch.tensor(part)
+
+
+def _tokens(items: Sequence[Sequence[Share]], which: Sequence[int]) -> int:
+    """Tokens of a forward pass over some items."""
+    asked = [share for number in which for share in items[number]]
+    prompts = {share.prompt: share.prompt_tokens for share in asked}
+    return sum(prompts.values()) + sum(share.own_tokens for share in asked)

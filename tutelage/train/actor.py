@@ -16,7 +16,8 @@ from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_mode
 from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import same_vocabulary
-from tutelage.models.rows import by_tokens
+from tutelage.models.rows import spread
+from tutelage.models.states import micro_batches
 
 CRITIC = "critic"
 CriticPlace = Literal["trunk", "network"]
@@ -83,14 +84,14 @@ class Actor:
             return self.critic.values(rows)
         with torch.no_grad():
             states = self.policy.states(rows).float()
-        return self.critic(states).squeeze(-1) * rows.mask
+        return spread(self.critic(states).squeeze(-1), rows.mask)
 
     @torch.no_grad()
     def scores_of_all(self, rows: Rows, *, temperature: float, budget: int) -> tuple[Tensor, Tensor | None]:
         """`scores` of any number of rows, by micro-batches: log-probabilities and values, each Float[B, R]"""
         logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
         value = None if self.critic is None else torch.zeros_like(logp)
-        for index in by_tokens(rows.lengths(), budget):
+        for index in micro_batches(self.policy.model, rows, budget):
             part = rows.rows(index).trimmed()
             scores = self.scores(part, temperature=temperature)
             width = part.mask.shape[1]

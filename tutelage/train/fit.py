@@ -3,25 +3,17 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from tutelage.core.batch import Pairs, Rows
 from tutelage.models.backbone import adapter_dropout
-from tutelage.models.rows import by_tokens
+from tutelage.models.states import micro_batches
 from tutelage.train.learner import Learner, Step, refuse_not_finite, seed_step
 
-B = TypeVar("B", bound="Splittable", covariant=True)
-
-
-class Splittable(Protocol):
-    """A batch whose weights were computed over all of it, so that sums over any split add up."""
-
-    def rows(self, index: Tensor) -> "Splittable": ...
-
-    def lengths(self) -> Tensor: ...
-
+Splittable = Rows | Pairs
+"""A batch whose weights were computed over all of it, so that sums over any split add up."""
 
 Objective = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 """batch → (loss, metrics), both summed with weights that add up to 1 over the whole batch."""
@@ -39,7 +31,7 @@ def fit(
     """Minimise `objective`, one optimiser step per item. The dropout of adapters in `model` is on only within a step.
 
     `batches(step)` gives the batch of a step (counted from 0) as a function of the step alone, and `budget` bounds
-    the padded tokens of one forward pass; it changes the memory needed and nothing else. The step that is yielded
+    the tokens of one forward pass; it changes the memory needed and nothing else. The step that is yielded
     is done: whoever iterates may save, evaluate or stop.
     """
     while learner.step < learner.total:
@@ -49,7 +41,7 @@ def fit(
         lengths = batch.lengths()
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
         adapter_dropout(model, True)
-        for index in by_tokens(lengths, budget):
+        for index in micro_batches(model, batch, budget):
             loss, metrics = objective(batch.rows(index))
             refuse_not_finite({"loss": loss}, learner.step + 1, _named(index))
             loss.backward()

@@ -117,7 +117,7 @@ class _Move:
         bare = Actor(self.actor.policy)
         total = torch.zeros((), device=self.batch.mask.device)
         self.farthest = 0.0
-        for part, weight in micro_batches(self.recipe, self.batch, self.how):
+        for part, weight in micro_batches(self.recipe, bare, self.batch, self.how):
             gain, scores = gain_of(self.recipe, bare, part, weight, self.state, self.how)
             if torch.is_grad_enabled():
                 refuse_not_finite({"policy/objective": gain}, self.step + 1, ", ".join(part.ids[:4]))
@@ -138,7 +138,7 @@ def _fit_critic(
     moved: dict[str, float] = {}
     for _ in range(update.critic_steps):
         total = torch.zeros((), device=batch.mask.device)
-        for part, weight in micro_batches(recipe, batch, how):
+        for part, weight in micro_batches(recipe, actor, batch, how):
             loss = critic_loss(recipe, part, actor.values(part), weight)
             refuse_not_finite({"value/loss": loss}, learner.step + 1, ", ".join(part.ids[:4]))
             (recipe.critic.coef * loss).backward()

@@ -21,8 +21,8 @@ from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.surrogates import Driven
 from tutelage.errors import TutelageError
+from tutelage.models import states
 from tutelage.models.logprobs import TokenScores
-from tutelage.models.rows import by_tokens
 from tutelage.train.actor import Actor
 from tutelage.train.learner import Learner, refuse_not_finite
 
@@ -39,7 +39,7 @@ class Update:
     max_length: int
     """The limit of a response in tokens, for the reduction over a fixed length."""
     budget: int
-    """Padded tokens of one forward pass."""
+    """Tokens of one forward pass."""
     exact: bool
     """Whether the sampler's log-probabilities are those of the trainer, so that the first ratio is 1."""
     mix: Callable[[int], Tensor] | None = None
@@ -118,7 +118,7 @@ def _one_step(
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=rows.mask.device))
     totals["policy/objective"], totals["kl/old"], highest = (totals[""].clone() for _ in range(3))
     del totals[""]
-    for part, weight in micro_batches(recipe, rows, how, loud):
+    for part, weight in micro_batches(recipe, actor, rows, how, loud):
         gain, scores = gain_of(recipe, actor, part, weight, state, how, critic_only=warming)
         terms = {"policy/objective": gain}
         loss = -gain if not warming else torch.zeros_like(gain)
@@ -149,13 +149,13 @@ def _one_step(
 
 
 def micro_batches(
-    recipe: Recipe, rows: Batch, how: Update, which: Tensor | None = None
+    recipe: Recipe, actor: Actor, rows: Batch, how: Update, which: Tensor | None = None
 ) -> Iterator[tuple[Batch, Tensor]]:
     """The rows (or `which` of them, Bool[B]) cut by the budget of tokens, with the weight of every token among all."""
     weight = token_weights(rows.mask, recipe.reduce, how.max_length)
     if which is not None and not which.all():
         rows, weight = rows.rows(which), weight[which]
-    for index in by_tokens(rows.lengths(), how.budget):
+    for index in states.micro_batches(actor.policy.model, rows, how.budget):
         part = rows.rows(index).trimmed()
         yield part, weight[index.to(weight.device)][:, : part.mask.shape[1]]
 

@@ -1,0 +1,89 @@
+"""Hidden states of rows: every distinct prompt read once and no padding, where the model's attention allows it.
+
+Where it does not (see `attention_interface.supports`), every row is read by itself in a padded batch, with the same
+result. That is said once for each model.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from tutelage.core.batch import Pairs, Rows
+from tutelage.models.attention import tree_attention
+from tutelage.models.attention_interface import attention_by, supports
+from tutelage.models.backbone import inner, trunk
+from tutelage.models.packing import Packed, pack
+from tutelage.models.rows import before_each_response_token, by_shared_tokens, by_tokens, positions, shares
+
+_log = logging.getLogger(__name__)
+_told: WeakSet[nn.Module] = WeakSet()
+
+
+def states_before(model: nn.Module, rows: Rows) -> Tensor:
+    """The state before each of the M response tokens of all rows, row by row. Float[M, d]"""
+    if shares_prompts(model, rows):
+        packed = pack(rows, ends=False)
+        return embedding(packed.before[rows.mask], _line(model, packed))
+    return before_each_response_token(_padded(model, rows), rows)[rows.mask]
+
+
+def states_at_end(model: nn.Module, rows: Rows) -> Tensor:
+    """The state at the last token of each row. Float[B, d]"""
+    if shares_prompts(model, rows):
+        packed = pack(rows, ends=True)
+        return embedding(packed.last, _line(model, packed))
+    last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
+    return _padded(model, rows)[torch.arange(len(rows), device=last.device), last]
+
+
+def micro_batches(model: nn.Module, batch: Rows | Pairs, budget: int) -> Iterator[Tensor]:
+    """Split rows or pairs into micro-batches for which `model` computes at most `budget` tokens. Yields Int[b].
+
+    Rows of one prompt stay together where that saves reading it again. Since every weight is computed over the whole
+    batch before, the split changes no result.
+    """
+    rows = batch.both() if isinstance(batch, Pairs) else batch
+    if shares_prompts(model, rows):
+        return by_shared_tokens(shares(batch), budget)
+    return by_tokens(batch.lengths(), budget)
+
+
+def shares_prompts(model: nn.Module, rows: Rows) -> bool:
+    """Whether the rows can be read with every prompt once."""
+    longest = int(rows.lengths().max()) if len(rows) else 0
+    if supports(model, longest):
+        return True
+    if model not in _told:
+        _told.add(model)
+        _log.warning(
+            "%s does more than plain attention over %d tokens (a window, a cap, a bias or an attention of its own), so "
+            "prompts are read once for each response. Results are the same.",
+            type(inner(model)).__name__,
+            longest,
+        )
+    return False
+
+
+def run_trunk(model: nn.Module, tokens: Tensor, mask: Tensor, **more: Any) -> Tensor:
+    """Last hidden states of the transformer without its head. Float[B, T, d]"""
+    out = trunk(model)(
+        input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask), use_cache=False
+    )
+    return out.last_hidden_state
+
+
+def _padded(model: nn.Module, rows: Rows) -> Tensor:
+    tokens = torch.cat([rows.prompt, rows.response], 1)
+    return run_trunk(model, tokens, torch.cat([rows.prompt_mask, rows.mask], 1))
+
+
+def _line(model: nn.Module, packed: Packed) -> Tensor:
+    """The state at every token of a line. Float[N, d]"""
+    with attention_by(model, tree_attention(packed.shape)):
+        out = trunk(model)(input_ids=packed.tokens[None], position_ids=packed.places[None], use_cache=False)
+    return out.last_hidden_state[0]
