@@ -1,5 +1,6 @@
 # make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
 # make test    style, types and tests; the browser tests get a Chromium if they can
+# make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make clean   remove the environment and the caches, never the runs
 #
 # Each makes its own environment in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
@@ -9,12 +10,13 @@ PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
 PYTEST_ARGS ?=
+JOB ?=
 
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: demo test environment browser clean
+.PHONY: demo test environment browser bench clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -39,6 +41,14 @@ $(READY): pyproject.toml constraints.txt
 
 browser: environment
 	@$(BIN)/python tests/browser/chromium.py
+
+bench: environment .bench/peers/.ready .bench/peers-ppo/.ready
+	$(BIN)/python -m bench $(JOB) $(ARGS)
+
+.bench/%/.ready: bench/%.txt
+	$(PYTHON) -m venv .bench/$*
+	.bench/$*/bin/python -m pip install --quiet $(PIP_ARGS) -r $<
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,0 +1,8 @@
+"""Tutelage beside its peers: the same jobs, models, data, seeds and precision, each side in a process of its own.
+
+    python -m bench                   every job
+    python -m bench sft grpo          some of them
+    python -m bench --data FILE       on the texts of a preference file instead of generated ones
+
+`jobs/` has a file for each job that says what both sides do. The peers live in environments of their own.
+"""

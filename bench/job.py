@@ -1,0 +1,100 @@
+"""What a job is, and what its two processes are told and give back."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.flops import Decoding
+from bench.shapes import SHAPES, Shape
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job finds its model and data, and how often it repeats."""
+
+    world: Path
+    """Folder of the texts and of one folder for each model."""
+    job: Path
+    """Folder of the job's own data."""
+    out: Path
+    """Empty folder for what a side writes."""
+    shape: Shape
+    steps: int
+    """Steps that are measured, after one that is not."""
+    seed: int = 0
+    profile: bool = False
+    """Whether our side also writes where its time goes."""
+
+    @property
+    def model(self) -> str:
+        """Folder of the model."""
+        return str(self.world / self.shape.name)
+
+    @property
+    def device(self) -> str:
+        """cpu or cuda."""
+        return self.shape.device
+
+    @property
+    def dtype(self) -> str:
+        """float32 on a processor, bf16 on a GPU."""
+        return "bf16" if self.device == "cuda" else "float32"
+
+    def facts(self) -> dict[str, Any]:
+        """What `prepare` wrote down about the data."""
+        told: dict[str, Any] = json.loads((self.job / "facts.json").read_text())
+        return told
+
+    def note(self, **facts: object) -> None:
+        """Write down what the other processes need to know about the data."""
+        (self.job / "facts.json").write_text(json.dumps(facts))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a side tells: seconds of each measured step, of parts of it by name, and whatever else is worth a number."""
+
+    seconds: list[float]
+    parts: Mapping[str, list[float]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What one step needs at least. A part of a step is named as in `Measured.parts`; "" is the whole of it."""
+
+    update: float = 0.0
+    """Operations of the update."""
+    updating: str = ""
+    decoding: Decoding | None = None
+    sampling: str = ""
+    tokens: float = 0.0
+    """Tokens of a step, for the rate: those trained on, or those sampled."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A thing that both sides do. `about` says what, `settings` how the peer is set."""
+
+    name: str
+    about: str
+    peer: str
+    settings: str
+    environment: str
+    """The peer's environment: the name of its list of packages beside this file."""
+    shape: str
+    prepare: Callable[[Place], None]
+    ours: Callable[[Place], Measured]
+    theirs: Callable[[Place], Measured]
+    needs: Callable[[Place], Needs]
+    faster: float | None = None
+    """The peer's time over ours that is aimed at."""
+    leaner: float | None = None
+    """Our peak memory over the peer's that is aimed at."""
+    steps: int = 4
+
+    def place(self, world: Path, out: Path) -> Place:
+        """The folders of this job in a world."""
+        return Place(world, world / "jobs" / self.name, out, SHAPES[self.shape], self.steps)

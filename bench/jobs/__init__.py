@@ -1,0 +1,8 @@
+"""Every job, by name. A file each says what both sides do."""
+
+from bench.job import Job
+from bench.jobs import decoding, dpo, growth, grpo, ppo, reward, sft
+
+JOBS: dict[str, Job] = {
+    job.name: job for part in (sft, dpo, reward, grpo, ppo, decoding, growth) for job in part.JOBS
+}

@@ -1,0 +1,121 @@
+"""GRPO: 8 samples to each prompt of 280 tokens, responses of 64, β .04, one optimiser step on each rollout."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from bench.flops import Decoding, Tree, training
+from bench.job import Job, Measured, Needs, Place
+
+Turns: TypeAlias = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a rollout."""
+
+    prompts: int
+    prompt: int = 280
+    samples: int = 8
+    response: int = 64
+
+    def __str__(self) -> str:
+        return f"{self.prompts} prompts of {self.prompt} × {self.samples} samples of {self.response}"
+
+
+def prepare(place: Place, size: Size) -> None:
+    """Prompts, all of one length, asked again in every step."""
+    from bench.worlds import ensure_model, write_prompts
+
+    ensure_model(place)
+    place.note(lengths=write_prompts(place, size.prompts, size.prompt, size.prompt))
+
+
+def ours(place: Place, size: Size) -> Measured:
+    """`tutelage improve --recipe grpo`."""
+    from bench.ours import common, improved
+    from tutelage import config
+    from tutelage.verbs import improve
+
+    settings = improve.Settings(
+        **common(place),
+        prompts=str(place.job / "prompts.jsonl"),
+        reward=("bench.rewards:letters",),
+        recipe="grpo",
+        set=(
+            f"samples={size.samples}",
+            "update.minibatches=1",
+            "penalty.coef=0.04",
+            "shaping.missing_end=none",
+        ),
+        steps=place.steps + 1,
+        batch_size=size.prompts,
+        sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
+        sample_every=10_000,
+    )
+    return improved(settings)
+
+
+def theirs(place: Place, size: Size) -> Measured:
+    """`GRPOTrainer`."""
+    from trl import GRPOConfig, GRPOTrainer
+
+    from bench.rewards import letters
+    from bench.theirs import StepClock, common, load, logged, rows
+
+    def score(prompts: list[Turns], completions: list[Turns], **_: object) -> list[float]:
+        return letters([p[-1]["content"] for p in prompts], [c[0]["content"] for c in completions])
+
+    model, tokenizer = load(place)
+    clock = StepClock()
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=score,
+        train_dataset=rows(place.job / "prompts.jsonl"),
+        args=GRPOConfig(
+            **common(place),
+            per_device_train_batch_size=size.prompts * size.samples,
+            num_generations=size.samples,
+            max_completion_length=size.response,
+            max_steps=place.steps + 1,
+            beta=0.04,
+            loss_type="grpo",
+            temperature=1.0,
+            learning_rate=3e-6,
+        ),
+        callbacks=[clock],
+    )
+    trainer.train()
+    return Measured(clock.durations(), facts={"length": logged(trainer, "completions/mean_length")})
+
+
+def needs(place: Place, size: Size) -> Needs:
+    """In the update every prompt once for its samples, forward and backward; in decoding, once for its group."""
+    trees = [Tree(size.prompt, (size.response,) * size.samples)] * size.prompts
+    decoding = Decoding(place.shape, size.prompts, size.samples, size.prompt, size.response)
+    sampled = size.prompts * size.samples * size.response
+    return Needs(training(place.shape, trees), "update", decoding, "sampling", float(sampled))
+
+
+def job(shape: str, size: Size, steps: int) -> Job:
+    """The job with a model of this shape."""
+    return Job(
+        name=f"grpo-{shape}",
+        about=f"GRPO, {shape}, {size}, β .04",
+        peer="TRL 1.16.0",
+        settings="generation by transformers, fused head, one micro-batch, loss_type grpo; no gradient checkpointing",
+        environment="peers",
+        shape=shape,
+        prepare=partial(prepare, size=size),
+        ours=partial(ours, size=size),
+        theirs=partial(theirs, size=size),
+        needs=partial(needs, size=size),
+        faster=5.0,
+        leaner=0.40,
+        steps=steps,
+    )
+
+
+SMALL, LARGE = Size(prompts=4), Size(prompts=2)
+JOBS = (job("6.8M", SMALL, steps=4), job("134M", LARGE, steps=3))

@@ -1,0 +1,65 @@
+"""What a machine can do at best: its processor's or GPU's multiplication of matrices, and reading of memory."""
+
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def describe(device: str) -> dict[str, Any]:
+    """Name, cores, versions, the highest rate of a matrix product and of reading, both measured now."""
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    return {
+        "name": _name(device),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "flops": _gemm(device, dtype),
+        "bandwidth": _reading(device, dtype),
+    }
+
+
+def _name(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    try:
+        with open("/proc/cpuinfo") as told:
+            return next(line.split(":", 1)[1].strip() for line in told if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _gemm(device: str, dtype: torch.dtype) -> float:
+    """Operations per second of a product of two large square matrices."""
+    size = 8192 if device == "cuda" else 2048
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / _quickest(lambda: a @ b, device)
+
+
+def _reading(device: str, dtype: torch.dtype) -> float:
+    """Bytes per second at which a matrix larger than any cache is read by a product with a vector, as in decoding."""
+    matrix = torch.ones(32_768, 8_192, device=device, dtype=dtype)
+    vector = torch.ones(8_192, device=device, dtype=dtype)
+    return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device)
+
+
+def _quickest(work: Callable[[], object], device: str) -> float:
+    """The middle of the best third of nine runs, in seconds: what is possible, not what was disturbed."""
+    times = []
+    for _ in range(10):
+        started = time.perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - started)
+    return statistics.median(sorted(times[1:])[:3])
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(describe(sys.argv[1])))

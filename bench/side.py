@@ -1,0 +1,42 @@
+"""One process of a job: `python -m bench.side JOB prepare|ours|theirs|profile WORLD OUT`.
+
+Writes OUT/measured.json; with `profile` our side also leaves profile.txt and trace.json in OUT/run.
+"""
+
+import json
+import resource
+import sys
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.jobs import JOBS
+
+
+def main(name: str, side: str, world: str, out: str) -> None:
+    """Do one side of a job, and write what it measured with its peak memory."""
+    job = JOBS[name]
+    place = job.place(Path(world), Path(out))
+    if side == "prepare":
+        job.prepare(place)
+        return
+    if side == "profile":
+        place = replace(place, profile=True)
+    measured = asdict((job.theirs if side == "theirs" else job.ours)(place))
+    measured["peak_mb"] = peak_memory(place.device)
+    measured["versions"] = {package: version(package) for package in ("torch", "transformers")}
+    (place.out / "measured.json").write_text(json.dumps(measured, indent=1))
+
+
+def peak_memory(device: str) -> float:
+    """MiB at most: of this process on a processor, of the GPU's memory on a GPU."""
+    if device == "cuda":
+        import torch
+
+        return float(torch.cuda.max_memory_allocated() / 2**20)
+    scale = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

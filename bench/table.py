@@ -1,0 +1,122 @@
+"""The table of what was measured: bench/RESULTS.md."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.job import Job
+from bench.jobs import JOBS
+
+Result = Mapping[str, Any]
+
+HEAD = """# Tutelage beside its peers
+
+Written by `make bench`. Seconds are medians of the steps after the first, with the least and the most in brackets;
+memory is the peak of the whole process; *faster* is the peer's time over ours, the last column our memory over the
+peer's. Both sides have the same model with random weights, the same data in the same batches and order, seed and
+precision, and processes of their own on one machine.
+"""
+EFFICIENCY = """What our side reaches of the machine. Updates: the operations that are needed if no token is computed
+twice, at the measured rate of a matrix product. Decoding: the larger of arithmetic and reading, at the measured rates.
+"""
+
+
+def write_table(results: Path, place: Path) -> None:
+    """Write the table of every result in a folder."""
+    known = {job.name: json.loads(file.read_text()) for job in JOBS.values() if (file := _file(results, job))}
+    both = {name: told for name, told in known.items() if {"ours", "theirs"} <= told.keys()}
+    parts = [HEAD, *_machines(both), _times(both), _efficiency(both), _settings(both)]
+    place.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _file(results: Path, job: Job) -> Path | None:
+    file = results / f"{job.name}.json"
+    return file if file.is_file() else None
+
+
+def _machines(results: Mapping[str, Result]) -> list[str]:
+    """Machine, versions and date of the results, a line for each combination."""
+    lines: dict[str, list[str]] = {}
+    for name, told in results.items():
+        machine, ours = told["machine"], told["ours"]["versions"]
+        line = (
+            f"{told['date']}, {machine['name']}, {machine['threads']} threads: {machine['flops'] / 1e9:.0f} GFLOP/s in "
+            f"a matrix product, {machine['bandwidth'] / 1e9:.1f} GB/s read; Python {machine['python']}, torch "
+            f"{ours['torch']}, transformers {ours['transformers']}; texts: {told['data']}; revision {told['revision']}"
+        )
+        lines.setdefault(line, []).append(name)
+    return [f"- {line} ({', '.join(names)})" for line, names in lines.items()] + [""]
+
+
+def _times(results: Mapping[str, Result]) -> str:
+    rows = [
+        "| job | peer | its step | ours | faster | its memory | ours | memory |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, told in results.items():
+        job, theirs, ours = JOBS[name], told["theirs"], told["ours"]
+        if "points" in ours["facts"]:
+            continue
+        ratio = median(theirs["seconds"]) / median(ours["seconds"])
+        memory = ours["peak_mb"] / theirs["peak_mb"]
+        rows.append(
+            f"| {job.about} | {job.peer} | {_spread(theirs)} | {_spread(ours)} | {_aimed(ratio, job.faster, '≥')} | "
+            f"{theirs['peak_mb'] / 1024:.2f} GiB | {ours['peak_mb'] / 1024:.2f} GiB | "
+            f"{_aimed(memory, job.leaner, '≤')} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _spread(told: Result) -> str:
+    seconds = told["seconds"]
+    return f"{_seconds(median(seconds))} ({_seconds(min(seconds))}–{_seconds(max(seconds))})"
+
+
+def _seconds(value: float) -> str:
+    return "never" if math.isinf(value) else f"{value:.2f} s"
+
+
+def _aimed(value: float, target: float | None, sign: str) -> str:
+    """The value, and where a target was set whether it is met."""
+    shown = f"{value:.2f}"
+    if target is None:
+        return shown
+    met = value >= target if sign == "≥" else value <= target
+    return f"**{shown}** (aim {sign} {target:g}: {'met' if met else 'not met'})"
+
+
+def _efficiency(results: Mapping[str, Result]) -> str:
+    """How near our side comes to what the machine could do."""
+    rows = [
+        EFFICIENCY,
+        "| job | tokens per second | needed in the update | of the matrix rate | of the floor in decoding |",
+        "|---|---|---|---|---|",
+    ]
+    for name, told in results.items():
+        needs, ours = told["needs"], told["ours"]
+        if not needs["tokens"]:
+            continue
+        rate = needs["tokens"] / median(ours["seconds"])
+        gflop = f"{needs['update'] / 1e9:.0f} GFLOP" if needs["update"] else "–"
+        share = _share(needs["update"] / told["machine"]["flops"], ours, needs["updating"])
+        reached = _share(needs["floor"], ours, needs["sampling"])
+        rows.append(f"| {name} | {rate:,.0f} | {gflop} | {share} | {reached} |")
+    return "\n".join(rows) + "\n"
+
+
+def _share(least: float, told: Result, part: str) -> str:
+    """What was needed at least over what it took; a dash where nothing was."""
+    if not least:
+        return "–"
+    return f"{least / median(told['parts'][part] if part else told['seconds']):.0%}"
+
+
+def _settings(results: Mapping[str, Result]) -> str:
+    told: dict[tuple[str, str], list[str]] = {}
+    for name in results:
+        told.setdefault((JOBS[name].peer, JOBS[name].settings), []).append(name)
+    lines = [f"- {', '.join(names)}: {peer}, {settings}" for (peer, settings), names in told.items()]
+    return "\n".join(["How the peers are set:", "", *lines, ""])

@@ -1,0 +1,89 @@
+"""What the bench says that a job needs, against counts of a real model; and that both sides get the same reward."""
+
+import math
+
+import pytest
+import tiny
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from bench.flops import Decoding, Tree, forward, training
+from bench.jobs.ppo import LEVEL, counting, seconds_to_level
+from bench.rewards import letters
+from bench.shapes import SHAPES, Shape
+
+SMALL = Shape("small", vocabulary=37, hidden=24, layers=3, heads=4, kv_heads=2, feed_forward=40)
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=SMALL.vocabulary,
+            hidden_size=SMALL.hidden,
+            intermediate_size=SMALL.feed_forward,
+            num_hidden_layers=SMALL.layers,
+            num_attention_heads=SMALL.heads,
+            num_key_value_heads=SMALL.kv_heads,
+            tie_word_embeddings=True,
+            attn_implementation="eager",
+        )
+    )
+
+
+def test_operations_are_those_of_a_real_forward_pass_without_the_masked_half_of_attention(model) -> None:
+    length = 10
+    with FlopCounterMode(display=False) as counter:
+        model(torch.ones(1, length, dtype=torch.long))
+    masked = 2 * SMALL.hidden * SMALL.layers * length**2
+    assert counter.get_total_flops() == forward(SMALL, [Tree(0, (length,))]) + masked
+
+
+def test_a_backward_pass_costs_twice_as_much(model) -> None:
+    length = 10
+    with FlopCounterMode(display=False) as counter:
+        model(torch.ones(1, length, dtype=torch.long)).logits.sum().backward()
+    masked = 2 * SMALL.hidden * SMALL.layers * length**2
+    assert counter.get_total_flops() == training(SMALL, [Tree(0, (length,))]) + 3 * masked
+
+
+def test_a_shared_prompt_costs_once(model) -> None:
+    apart = forward(SMALL, [Tree(20, (5,)), Tree(20, (7,))])
+    together = forward(SMALL, [Tree(20, (5, 7))])
+    assert apart - together == pytest.approx(forward(SMALL, [Tree(20, ())]))
+
+
+def test_a_token_leaves_as_many_numbers_in_the_caches_as_is_said(model) -> None:
+    cache = model(torch.ones(1, 6, dtype=torch.long), use_cache=True).past_key_values
+    held = sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
+    assert held == 6 * SMALL.kv_width
+
+
+def test_weights_that_are_read_are_those_of_the_model(model) -> None:
+    matrices = sum(p.numel() for p in model.parameters() if p.dim() == 2)  # the embedding is the head
+    read = Decoding(SMALL, prompts=1, samples=1, prompt=0, response=0).bytes_read
+    assert read == 4 * matrices
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("6.8M", 6.8), ("17.6M", 17.6), ("134M", 134.5), ("1.2B", 1236)]
+)
+def test_the_shapes_are_as_large_as_they_are_called(name: str, millions: float) -> None:
+    assert (SHAPES[name].trunk + SHAPES[name].head) / 1e6 == pytest.approx(millions, rel=0.01)
+
+
+def test_both_sides_get_the_same_reward() -> None:
+    tokenizer = tiny.tokenizer()
+    text = "Why is the sky so blue? Look out of the window now. " * 3
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    judge = counting(tokenizer, len(tokenizer) + 5)
+    judge_says = judge.count(ids, torch.ones_like(ids)).hidden_states[-1][0, -1, 0]
+    assert float(judge_says) == pytest.approx(letters([text[:20]], [text[20:]])[0])
+    assert float(judge_says) > 0
+
+
+def test_the_time_to_a_level_counts_from_the_end_of_the_first_step() -> None:
+    scores = [0.0, 0.0, LEVEL, LEVEL, LEVEL, LEVEL]
+    assert seconds_to_level(scores, [5.0, 6, 7, 8, 10, 20]) == 5.0
+    assert math.isinf(seconds_to_level([0.0] * 6, [1.0, 2, 3, 4, 5, 6]))
