@@ -1,0 +1,165 @@
+"""One policy trained by one recipe against one reward, in a folder from which it can go on, and measured at the end."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tutelage import config
+from tutelage.algorithms.override import override
+from tutelage.algorithms.recipe import Recipe, RecipeState, initial_state
+from tutelage.algorithms.registry import recipe_named
+from tutelage.data.records import Prompt, user
+from tutelage.data.rows import write_jsonl
+from tutelage.lab.ensembles import Counted
+from tutelage.lab.measuring import BUDGET, averages, measure
+from tutelage.lab.start import Start
+from tutelage.models.policy import Policy
+from tutelage.models.rewards import Reward
+from tutelage.train.actor import Actor
+from tutelage.train.batches import Order
+from tutelage.train.drive import Watch, drive, load_state
+from tutelage.train.improve import Progress, Question, Rules, improve
+from tutelage.train.learner import Learner, Step
+from tutelage.train.rollouts import ask
+from tutelage.train.run import Run
+
+FOLLOWED = 2
+"""Held-out prompts whose answers are followed through training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Climb:
+    """How a policy is trained and measured."""
+
+    recipe: str = "ppo"
+    set: tuple[str, ...] = ()
+    """Changes to the recipe."""
+    steps: int = 60
+    answers: int = 32
+    """Answers of one step; a recipe that samples G to a prompt asks answers / G prompts."""
+    tokens: int = 0
+    """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
+    lr: float = 3e-4
+    seed: int = 0
+    reference: bool = True
+    """Ask the reference in training; False is for recipes without a penalty, which do not need it."""
+    tested: int = 160
+    """Held-out prompts that the final policy answers."""
+    every: int = 10
+    """Steps between the answers that are kept to be read."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is climbed, and who else is asked about the answers, by name. "gold" is among them."""
+
+    reward: Reward
+    judges: Mapping[str, Reward] = field(default_factory=dict)
+
+
+def climb(
+    folder: Path, start: Start, plan: Climb, policy: Policy, goal: Goal, *, quiet: bool
+) -> dict[str, Any]:
+    """Train `policy` (which becomes its own reference) by the plan, or go on with it.
+
+    metrics.jsonl has, beside what `improve` measures, <judge>/mean and <judge>/std of the step's answers, kl/std, and
+    tokens, those sampled so far. answers.jsonl are the answers to held-out prompts, whose averages are the figures that
+    come back.
+    """
+    recipe = override(recipe_named(plan.recipe), plan.set)
+    policy.freeze_reference()
+    with Run.open(folder, plan, resume=True, keep=1) as run:
+        actor = Actor(policy)
+        if recipe.critic is not None:
+            actor = Actor.with_critic(policy, "trunk", None, seed=plan.seed)
+        held_out = start.questions("held_out", policy)
+        _train(run, actor, recipe, plan, start, goal, held_out[:FOLLOWED], quiet)
+        rows = measure(
+            policy,
+            held_out[: plan.tested],
+            {"score": goal.reward, **goal.judges},
+            start.sampling,
+            seed=plan.seed,
+        )
+        write_jsonl(folder / "answers.jsonl", rows)
+        figures = averages(rows)
+        run.finish(figures)
+    shutil.rmtree(folder / "checkpoints")  # a finished cell is measured; its weights would only fill the disk
+    return figures
+
+
+def _train(
+    run: Run,
+    actor: Actor,
+    recipe: Recipe,
+    plan: Climb,
+    start: Start,
+    goal: Goal,
+    followed: Sequence[Question],
+    quiet: bool,
+) -> None:
+    learner = _learner(actor, plan)
+    extra = load_state(run, learner)
+    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
+    reward = Counted(goal.reward, int(extra["tokens"]) if extra else 0)
+    questions = Order(
+        start.questions("train", actor.policy), max(1, plan.answers // recipe.samples), plan.seed
+    )
+    rules = Rules(start.sampling, BUDGET, plan.seed, reference=plan.reference)
+
+    def look(step: Step) -> dict[str, float]:
+        if step.index == 1 or step.index % plan.every == 0 or step.index == plan.steps:
+            _keep_answers(run, step.index, actor.policy, followed, goal, start.sampling)
+        return {"tokens": float(reward.tokens)} | _told(step, goal.judges)
+
+    drive(
+        run,
+        learner,
+        improve(actor, learner, questions, reward, recipe, rules, progress),
+        label=run.path.name,
+        save=actor.save,
+        extra_state=lambda: {"recipe": progress.state.to_dict(), "tokens": reward.tokens},
+        checkpoints=config.Checkpoints(every=25, keep=1),
+        show=("score/mean", "gold/mean", "kl/reference"),
+        quiet=quiet,
+        watch=Watch(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
+    )
+
+
+def _learner(actor: Actor, plan: Climb) -> Learner:
+    """A constant learning rate, so that a longer run begins as a shorter one does."""
+    groups = {"policy": actor.policy.parameters()}
+    if actor.critic is not None:
+        groups["critic"] = actor.critic_parameters()
+    return Learner(groups, config.Optimiser(lr=plan.lr, warmup=2, schedule="constant"), plan.steps)
+
+
+def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
+    """What the judges say about a step's answers, and how far apart their KLs are."""
+    sample = step.sample
+    assert sample is not None
+    kl = ((sample.logp - sample.ref_logp) * sample.mask).sum(1)
+    figures = {"kl/std": float(kl.std(correction=0))}
+    prompts = [Prompt(str(row), user(asked)) for row, (asked, _) in enumerate(step.texts)]
+    for name, judge in judges.items():
+        scores = judge(sample, prompts, [text for _, text in step.texts])
+        figures |= {f"{name}/mean": float(scores.mean()), f"{name}/std": float(scores.std(correction=0))}
+    return figures
+
+
+def _keep_answers(
+    run: Run, step: int, policy: Policy, questions: Sequence[Question], goal: Goal, sampling: config.Sampling
+) -> None:
+    answered = ask(policy, questions, 1, sampling, goal.reward, seed=0)
+    gold = goal.judges["gold"](answered.rollout, answered.prompts, answered.texts).tolist()
+    run.samples(
+        step,
+        [
+            {"prompt": p.messages[-1].content, "completion": text, "score": float(score), "gold": worth}
+            for p, text, score, worth in zip(
+                answered.prompts, answered.texts, answered.score, gold, strict=True
+            )
+        ],
+    )

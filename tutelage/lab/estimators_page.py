@@ -1,0 +1,320 @@
+"""The page about the estimators of the KL."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import stdev
+
+from tutelage.evaluate.report.bars import Bar, Bars
+from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
+from tutelage.evaluate.report.scales import number
+from tutelage.evaluate.report.words import percent
+from tutelage.lab.cells import Done
+from tutelage.lab.climbing import Climb
+from tutelage.lab.figures import averaged
+from tutelage.lab.gradients import (
+    Estimate,
+    Floats,
+    cosine,
+    inner,
+    jackknife,
+    load_sketches,
+    noise,
+    products,
+)
+from tutelage.lab.measuring import Z95, Mean, mean
+from tutelage.lab.page import Figure, Page, Table
+
+COLOURS = {"k1": 0, "k2": 1, "k3": 2, "abs": 3, "exact": 4, "none": 5}
+KINDS = ("k1", "k2", "k3", "abs")
+TRUTH = "truth"
+
+
+@dataclass(frozen=True)
+class Told:
+    """One estimator at one policy, in units of the exact KL there: its mean, and the standard deviation of one answer's
+    estimate. `kl` is the exact KL per answer."""
+
+    kind: str
+    kl: float
+    mean: Mean
+    spread: float
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The gradient by one estimator in one place: its cosine with the true gradient, its length as a share of that
+    one's, and its noise as a multiple of the true one's least."""
+
+    name: str
+    angle: Estimate
+    length: Estimate
+    noise: Estimate
+
+
+def tell(cell: Done) -> list[Told]:
+    """What was measured at one policy. The error of a mean is that of its difference from the exact one, which is taken
+    on the same answers."""
+    exact = cell.column("exact")
+    whole = sum(exact) / len(exact)
+    found = []
+    for kind in KINDS:
+        values = cell.column(kind)
+        apart = mean([value - true for value, true in zip(values, exact, strict=True)])
+        found.append(
+            Told(
+                kind,
+                whole,
+                Mean(1 + apart.value / whole, apart.error / abs(whole)),
+                stdev(values) / abs(whole),
+            )
+        )
+    return found
+
+
+def pulls(sketches: Mapping[str, Floats]) -> list[Pull]:
+    """Every gradient against the true one."""
+    true = sketches[TRUTH]
+
+    def length(a: Floats, b: Floats) -> float:
+        return inner(products(a, b)) / inner(products(b, b))
+
+    def relative(a: Floats, b: Floats) -> float:
+        return noise(products(a, a)) / noise(products(b, b))
+
+    return [
+        Pull(
+            name,
+            jackknife(cosine, rows, true),
+            jackknife(length, rows, true),
+            jackknife(relative, rows, true),
+        )
+        for name, rows in sketches.items()
+        if name != TRUTH
+    ]
+
+
+def page(done: Sequence[Done], coef: float, plan: Climb, command: str) -> Page:
+    """The page of the experiment."""
+    measured = [tell(cell) for cell in done if cell.name.startswith("at-")]
+    (steep,) = [cell for cell in done if cell.name == "gradients"]
+    pulled = pulls(load_sketches([steep.place]))
+    runs = [cell for cell in done if "gold" in cell.figures]
+    return Page(
+        title="Which estimator of the KL, and where?",
+        question=(
+            "k1, k2, k3 and abs against the exact KL: as numbers to report, as penalties in the reward, and as terms "
+            "of the loss."
+        ),
+        command=command,
+        findings=tuple(findings(measured, pulled, runs)),
+        figures=(*_numbers(measured), _angles(pulled), *_training(runs, plan)),
+        tables=(_estimates(measured), _pulls(pulled), _runs(runs)),
+        method=_method(coef, plan, len(done[0].steps)),
+        numbers={
+            "gradients": {
+                pull.name: {"cosine": pull.angle.value, "noise": pull.noise.value} for pull in pulled
+            },
+            "runs": {cell.name: dict(cell.figures) for cell in runs},
+        },
+    )
+
+
+def _method(coef: float, plan: Climb, answers: int) -> tuple[str, ...]:
+    numbers = (
+        f"Numbers: {answers} answers each of policies on the line from the SFT model to the demonstration's policy and "
+        "beyond, against the exact KL of every state they visit. Gradients: with respect to all weights, at the "
+        "demonstration's policy, of the mean over answers of the penalty; the true one follows the exact KL of each "
+        "state and, by the score function, that of the states to come. Intervals: 95%, by the jackknife over batches."
+    )
+    training = (
+        f"Training: RLOO, {plan.steps} steps of {plan.answers} answers, every run with the same coefficient of "
+        f"{coef:g} per nat, once on every token's reward and once in the loss; one seed."
+    )
+    return numbers, training
+
+
+def findings(measured: Sequence[Sequence[Told]], pulled: Sequence[Pull], runs: Sequence[Done]) -> list[str]:
+    """What was measured, in sentences."""
+    by_name = {pull.name: pull for pull in pulled}
+    return [
+        _as_numbers(measured),
+        _as_gradients(by_name),
+        _zero(by_name["k1 in the loss"]),
+        *_as_penalties(runs),
+    ]
+
+
+def _as_numbers(measured: Sequence[Sequence[Told]]) -> str:
+    near, far = measured[0], measured[-1]
+
+    def ratios(told: Sequence[Told]) -> str:
+        return ", ".join(f"{one.kind} {one.mean.value:.2f} ± {Z95 * one.mean.error:.2f}" for one in told)
+
+    quiet_near, quiet_far = (
+        min(told, key=lambda one: one.spread) for told in (near, [o for o in far if o.kind in ("k1", "k3")])
+    )
+    noisy = next(one for one in far if one.kind != quiet_far.kind and one.kind in ("k1", "k3"))
+    return (
+        f"As numbers, in units of the exact KL: at {number(near[0].kl)} nats {ratios(near)}; at {number(far[0].kl)} "
+        f"nats {ratios(far)}. Near the reference {quiet_near.kind} is the quietest; far away, of the two without bias, "
+        f"one answer's {quiet_far.kind} spreads by {quiet_far.spread:.2f} and {noisy.kind} by {noisy.spread:.2f}."
+    )
+
+
+def _as_gradients(by_name: Mapping[str, Pull]) -> str:
+    order = sorted(
+        by_name.values(), key=lambda pull: -pull.angle.value if isfinite(pull.angle.value) else 2.0
+    )
+    told = ", ".join(f"{pull.name} {_angle(pull)}" for pull in order if isfinite(pull.angle.value))
+    return f"As gradients, the cosines with the true one: {told}."
+
+
+def _angle(pull: Pull) -> str:
+    return f"{pull.angle.value:.2f} ± {Z95 * pull.angle.error:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _zero(pull: Pull) -> str:
+    reach = Z95 * pull.length.error
+    if abs(pull.length.value) <= reach:
+        return (
+            f"k1 in the loss pulls nowhere: along the true gradient it is {percent(pull.length.value)} ± "
+            f"{percent(reach)} of its length, with {number(pull.noise.value, 2)} times its noise."
+        )
+    return f"k1 in the loss is {percent(pull.length.value)} ± {percent(reach)} of the true gradient's length along it."
+
+
+def _as_penalties(runs: Sequence[Done]) -> list[str]:
+    by_name = {cell.name: cell for cell in runs}
+    free = float(by_name["none"].figures["kl"])
+    held = {name: float(cell.figures["kl"]) for name, cell in by_name.items() if name != "none"}
+    told = ", ".join(
+        f"{by_name[name].title} {number(kl, 2)}"
+        for name, kl in sorted(held.items(), key=lambda pair: pair[1])
+    )
+    loose = [by_name[name].title for name, kl in held.items() if kl > 0.8 * free]
+    said = [
+        f"In training without a penalty the policy went {number(free)} nats; with one coefficient for all: {told}."
+    ]
+    if loose:
+        said.append(f"As good as no penalty (above 80% of the free distance): {', '.join(loose)}.")
+    return said
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(measured: Sequence[Sequence[Told]]) -> list[Figure]:
+    x = tuple(told[0].kl for told in measured)
+    means, spreads = [], []
+    for i, kind in enumerate(KINDS):
+        told = [at[i] for at in measured]
+        y, low, high = (tuple(getattr(one.mean, end) for one in told) for end in ("value", "low", "high"))
+        means.append(Series(x, y, kind, colour=COLOURS[kind], low=low, high=high))
+        spreads.append(Series(x, tuple(one.spread for one in told), kind, colour=COLOURS[kind]))
+    axis = Axis("exact KL, nats per answer", log=True)
+    bias_chart = Chart(
+        "Bias",
+        tuple(means),
+        axis,
+        Axis("mean estimate over the exact KL"),
+        (Rule(1.0, "exact"),),
+        width=470,
+        height=300,
+    )
+    noise_chart = Chart(
+        "Noise", tuple(spreads), axis, Axis("standard deviation of one answer's estimate, over the KL", log=True),
+        width=470, height=300,
+    )  # fmt: skip
+    return [
+        Figure.of(
+            "bias",
+            bias_chart,
+            "k1 and k3 have the right mean at every distance; k2 only near the reference, abs never.",
+        ),
+        Figure.of("spread", noise_chart, "k3 is the quietest near the reference, where k1 is mostly noise."),
+    ]
+
+
+def _angles(pulled: Sequence[Pull]) -> Figure:
+    bars = tuple(
+        Bar(
+            name=pull.name.replace(" in the ", ", "),
+            value=pull.angle.value,
+            written=_angle(pull),
+            low=pull.angle.value - Z95 * pull.angle.error,
+            high=pull.angle.value + Z95 * pull.angle.error,
+            colour=0 if pull.name.endswith("reward") else 1,
+        )
+        for pull in pulled
+        if isfinite(pull.angle.value)
+    )
+    chart = Bars(
+        "Direction of the gradient", bars, Axis(low=-0.2, high=1.0), (Rule(0.0), Rule(1.0)), "dot", width=470
+    )
+    caption = (
+        "Cosine of the mean gradient with that of the exact KL of answers. Blue: on the tokens' rewards; orange: in "
+        "the loss. An estimator with no mean direction is left out."
+    )
+    return Figure.of("angles", chart, caption)
+
+
+def _training(runs: Sequence[Done], plan: Climb) -> list[Figure]:
+    window = max(3, plan.steps // 8 | 1)
+    figures = []
+    for where in ("reward", "loss"):
+        series = []
+        for cell in runs:
+            kind, _, place = cell.name.partition("-")
+            if place in (where, ""):
+                error = [value / plan.answers**0.5 for value in cell.column("kl/std")]
+                steps, values = cell.column("step"), cell.column("kl/reference")
+                label = kind if place else "no penalty"
+                series.append(averaged(steps, values, error, label, COLOURS[kind], window=window))
+        axes = Axis("step", whole=True), Axis("KL to the reference, nats per answer")
+        chart = Chart(
+            f"Training with the penalty in the {where}", tuple(series), *axes, width=470, height=300
+        )
+        figures.append(
+            Figure.of(f"training-{where}", chart, "The same coefficient for all; bands are 95% intervals.")
+        )
+    return figures
+
+
+def _estimates(measured: Sequence[Sequence[Told]]) -> Table:
+    rows = [
+        (
+            f"{number(told[0].kl)} nats",
+            *(f"{one.mean.value:.2f} ± {Z95 * one.mean.error:.2f} ({one.spread:.2f})" for one in told),
+        )
+        for told in measured
+    ]
+    note = "The mean of the estimate over the exact KL, with its 95% interval, and in brackets one answer's spread."
+    return Table("As numbers", ("exact KL", *KINDS), tuple(rows), note)
+
+
+def _pulls(pulled: Sequence[Pull]) -> Table:
+    rows = [
+        (
+            pull.name,
+            _angle(pull) if isfinite(pull.angle.value) else "none",
+            f"{pull.length.value:.2f} ± {Z95 * pull.length.error:.2f}".replace("-", "\N{MINUS SIGN}"),
+            f"{number(pull.noise.value, 2)} ± {number(Z95 * pull.noise.error, 2)}",
+        )
+        for pull in pulled
+    ]
+    columns = ("", "cosine", "length along the true one", "noise, of the true one's")
+    return Table("As gradients", columns, tuple(rows))
+
+
+def _runs(runs: Sequence[Done]) -> Table:
+    rows = []
+    for cell in runs:
+        figures = [
+            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
+            for n in ("score", "gold", "kl")
+        ]
+        rows.append((cell.title.replace("none", "no penalty"), *figures))
+    return Table(
+        "In training: the final policies on held-out prompts", ("", "score", "gold", "KL, nats"), tuple(rows)
+    )

@@ -1,0 +1,50 @@
+"""What an experiment is, and how it is conducted: cells first, then the page about what they left."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tutelage.lab.cells import Cell, Done, run_cells
+from tutelage.lab.page import Page, write_data, write_page
+from tutelage.lab.start import Start
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Setting(Generic[S]):
+    """What the cells are made for: where they begin, how large they are, what chance they have."""
+
+    start: Start
+    size: S
+    seed: int
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[S]):
+    """A question put to the world. `cells` and `page` are functions of how large it is."""
+
+    full: S
+    quick: S
+    cells: Callable[[Setting[S]], list[Cell]]
+    page: Callable[[Sequence[Done], S, str], Page]
+
+    def conduct(
+        self,
+        folder: Path,
+        start: Start,
+        size: S,
+        *,
+        seed: int,
+        quiet: bool,
+        command: str,
+        tell: Callable[[str], None],
+    ) -> tuple[Page, Path]:
+        """Run the cells that are not done, write data and page, and return the page and where it is."""
+        cells = self.cells(Setting(start, size, seed, quiet))
+        done = run_cells(folder / "cells", start.fingerprint, cells, tell)
+        page = self.page(done, size, command)
+        write_data(folder, done)
+        return page, write_page(folder, page)

@@ -1,0 +1,92 @@
+"""Where every experiment begins: the models and prompts of a demonstration, found in a folder or made here."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tutelage import config
+from tutelage.data.chat import encode
+from tutelage.data.formats import load_prompts
+from tutelage.data.records import Split
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.models.rewards import FunctionReward, Reward, make_reward
+from tutelage.rounds.stages import ROUND, Story, run_stages
+from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring
+from tutelage.simulate import gold
+from tutelage.train.improve import Question
+from tutelage.verbs import sample
+
+NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
+"""The stages of a demonstration that the experiments stand on."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A finished demonstration. `fingerprint` is another one where anything that made its models is another."""
+
+    folder: Path
+    fingerprint: str
+    sampling: config.Sampling
+
+    def policy(self, stage: str = "sft") -> Policy:
+        """The model of a stage, loaded anew."""
+        return Policy(load_backbone(self.model(stage), config.Lora(rank=0)))
+
+    def model(self, stage: str) -> config.Model:
+        """Where the model of a stage is."""
+        return config.Model(path=str(self.folder / stage / "model"))
+
+    def score(self, policy: Policy) -> Reward:
+        """The demonstration's reward model, for the answers of `policy`."""
+        found = self.model("reward")
+        return make_reward([found.path], policy, found)
+
+    def questions(self, split: Split, policy: Policy) -> list[Question]:
+        """The prompts of a split, as text and as tokens."""
+        name = "prompts_train.jsonl" if split == "train" else "prompts_held_out.jsonl"
+        prompts = load_prompts(self.folder / "data" / name).records
+        return [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+
+
+def gold_reward() -> Reward:
+    """What the simulated raters want, asked directly; the policy never sees it."""
+    return FunctionReward(lambda prompts, answers: gold(prompts, answers), GOLD)
+
+
+def find(folder: Path) -> Start:
+    """The demonstration in a folder. Raises TutelageError when one of the stages in NEEDED is not finished there."""
+    try:
+        told = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
+        stages = {stage["name"]: stage for stage in told}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TutelageError(
+            f"{folder} holds no demonstration ({type(error).__name__}): give the folder that tutelage demo wrote, or "
+            "leave --from out and one is made."
+        ) from error
+    missing = [name for name in NEEDED if stages.get(name, {}).get("status") != "done"]
+    if missing:
+        raise TutelageError(
+            f"The demonstration in {folder} has not finished {', '.join(missing)}; run tutelage demo --out {folder} "
+            "again."
+        )
+    made = "/".join(str(stages[name]["fingerprint"]) for name in NEEDED)
+    asked = config.load(sample.Settings, folder / "sample" / "config.json")
+    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling)
+
+
+def make(folder: Path, *, seed: int, quick: bool, quiet: bool, tell: Callable[[str], None]) -> Start:
+    """Run the stages of the demonstration that are needed and not done yet in a folder."""
+    scale = QUICK if quick else Scale()
+    tutoring = Tutoring(folder, seed, scale, quiet, tell)
+    stages = [stage for stage in tutoring.stages() if stage.name in NEEDED]
+    story = Story(
+        title="The world of the laboratory",
+        about="The models that the experiments begin with, made as the demonstration makes them.",
+        command=f"tutelage lab --seed {seed}{' --quick' if quick else ''}",
+    )
+    run_stages(folder, story, stages, tell)
+    return find(folder)
