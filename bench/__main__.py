@@ -28,11 +28,12 @@ def main() -> None:
     machine = _machine(asked.device)
     for job in _jobs(asked):
         print(f"{job.name}: {job.about}", flush=True)
-        result = _measure(job, world, asked)
-        result |= {
+        result = _measure(job, world, asked) | {
             "machine": machine,
+            "needs": _needs(job, world, machine),
             "date": datetime.now(UTC).date().isoformat(),
-            "data": asked.data or "generated",
+            "data": Path(asked.data).name or "generated",
+            "revision": _revision(),
         }
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{job.name}.json").write_text(json.dumps(result, indent=1) + "\n")

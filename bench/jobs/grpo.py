@@ -75,7 +75,8 @@ def theirs(place: Place, size: Size) -> Measured:
         train_dataset=rows(place.job / "prompts.jsonl"),
         args=GRPOConfig(
             **common(place),
-            per_device_train_batch_size=size.prompts * size.samples,
+            per_device_train_batch_size=size.samples,
+            gradient_accumulation_steps=size.prompts,
             num_generations=size.samples,
             max_completion_length=size.response,
             max_steps=place.steps + 1,
@@ -104,7 +105,7 @@ def job(shape: str, size: Size, steps: int) -> Job:
         name=f"grpo-{shape}",
         about=f"GRPO, {shape}, {size}, β .04",
         peer="TRL 1.16.0",
-        settings="generation by transformers, fused head, one micro-batch, loss_type grpo; no gradient checkpointing",
+        settings="generate of transformers, fused head, micro-batches of one group, loss_type grpo, no checkpointing",
         environment="peers",
         shape=shape,
         prepare=partial(prepare, size=size),
