@@ -10,6 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
 
 def find() -> str | None:
     """The path of a Chromium that is installed: Debian's, or Playwright's own."""

@@ -55,10 +55,12 @@ def made(folder: Path, pairs: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(study: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """A server in a process of its own: the process, its address, and everything it printed."""
-    words = [sys.executable, "-m", "tutelage", "collect", "serve", str(study), "--port", "0", *flags]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def serving(
+    study: Path, module: str = "tutelage", folder: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A server in a process of its own, a module run in a folder: the process, its address, and all it printed."""
+    words = [sys.executable, "-m", module, "collect", "serve", str(study), "--port", "0"]
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         told = "".join(_until(process, "ctrl-C"))
         yield process, re.findall(r"address +(\S+)", told)[0], told

@@ -9,21 +9,28 @@ from tutelage.stats.intervals import Interval
 
 REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
 """Published agreement between raters of preference data: what is usual, where textbooks would ask for more."""
-_WIDTH, _LEFT, _RIGHT = 640.0, 0.5, 1.0
+_WIDE, _NARROW, _LEFT, _RIGHT = 640.0, 290.0, 0.5, 1.0
 
 
-def agreement_scale(value: float | None, low: float | None, high: float | None) -> Markup:
-    """Agreement between one half and one, with its interval, among the published lines."""
-    parts = [f'<line class="axis" x1="0" x2="{_WIDTH:.0f}" y1="44" y2="44"/>']
+def agreement_scale(
+    value: float | None, low: float | None, high: float | None, *, narrow: bool = False
+) -> Markup:
+    """Agreement between one half and one, with its interval, among the published lines. The names of the lines stand
+    side by side, or, where it is narrow, below each other."""
+    width, step = (_NARROW, 15) if narrow else (_WIDE, 0)
+    axis = 44 + 2 * step
+    parts = [f'<line class="axis" x1="0" x2="{width:.0f}" y1="{axis}" y2="{axis}"/>']
     for tick in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
         anchor = {0.5: "start", 1.0: "end"}.get(tick, "middle")
+        x = _x(tick, width)
         parts.append(
-            f'<text class="tick" x="{_x(tick):.1f}" y="62" text-anchor="{anchor}">{share(tick)}</text>'
+            f'<text class="tick" x="{x:.1f}" y="{axis + 18}" text-anchor="{anchor}">{share(tick)}</text>'
         )
-    for place, name in REFERENCES:
-        parts.append(f'<line class="reference" x1="{_x(place):.1f}" x2="{_x(place):.1f}" y1="20" y2="50"/>')
+    for row, (place, name) in enumerate(REFERENCES):
+        x, y = _x(place, width), 13 + step * row
+        parts.append(f'<line class="reference" x1="{x:.1f}" x2="{x:.1f}" y1="{y + 7}" y2="{axis + 6}"/>')
         parts.append(
-            f'<text class="name" x="{_x(place):.1f}" y="13" text-anchor="middle">{name} {share(place, 1)}</text>'
+            f'<text class="name" x="{x:.1f}" y="{y}" text-anchor="middle">{name} {share(place, 1)}</text>'
         )
     title = "Agreement is not known yet"
     if value is not None:
@@ -31,9 +38,12 @@ def agreement_scale(value: float | None, low: float | None, high: float | None) 
             f"{n} {share(p, 1)}" for p, n in REFERENCES
         )
         if low is not None and high is not None:
-            parts.append(f'<line class="whisker" x1="{_x(low):.1f}" x2="{_x(high):.1f}" y1="44" y2="44"/>')
-        parts.append(f'<circle class="dot" cx="{_x(value):.1f}" cy="44" r="7"/>')
-    return _svg("scale", _WIDTH, 68, title, parts)
+            ends = _x(low, width), _x(high, width)
+            parts.append(
+                f'<line class="whisker" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{axis}" y2="{axis}"/>'
+            )
+        parts.append(f'<circle class="dot" cx="{_x(value, width):.1f}" cy="{axis}" r="7"/>')
+    return _svg("scale narrow" if narrow else "scale", width, axis + 24, title, parts)
 
 
 def whisker(found: Interval, title: str, *, middle: float | None = 0.5) -> Markup:
@@ -91,8 +101,8 @@ def split(counts: Sequence[tuple[str, int]], title: str) -> Markup:
     return _svg("split", 100, 8, title, parts, stretch=True)
 
 
-def _x(share: float) -> float:
-    return _WIDTH * (min(_RIGHT, max(_LEFT, share)) - _LEFT) / (_RIGHT - _LEFT)
+def _x(share: float, width: float) -> float:
+    return width * (min(_RIGHT, max(_LEFT, share)) - _LEFT) / (_RIGHT - _LEFT)
 
 
 def _svg(

@@ -16,6 +16,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def chance(probability: float) -> str:
+    """How likely something is by chance alone: 0.00004 as p < 0.001."""
+    return "p < 0.001" if probability < 0.001 else f"p = {probability:.3f}"
+
+
 def seconds(milliseconds: float | None) -> str:
     """92000 as 1 min 32 s."""
     if milliseconds is None:
@@ -56,6 +61,7 @@ def spaced(name: str) -> str:
 FILTERS: Mapping[str, Callable[..., str]] = {
     "share": share,
     "number": number,
+    "chance": chance,
     "seconds": seconds,
     "moment": moment,
     "ago": ago,

@@ -5,7 +5,7 @@ import { Clock, here } from "./clock.js";
 import { Form } from "./form.js";
 import { listen, onward } from "./keys.js";
 import { Outbox } from "./outbox.js";
-import { showQuestion, toggleRaw } from "./show.js";
+import { mark, showQuestion, toggleRaw } from "./show.js";
 import { drop, durable, keys, put, take } from "./storage.js";
 
 const find = (selector) => document.querySelector(selector);
@@ -86,7 +86,7 @@ function show(question, answer = null) {
   const draft = take(draftKey(question));
   showQuestion(question);
   find("#lesson").hidden = true;
-  find("#answer").hidden = false;
+  find("#question").classList.remove("taught");
   find("#editing").hidden = answer === null;
   find("#question").hidden = false;
   if (draft) form.fill(draft.answer);
@@ -135,10 +135,12 @@ function pauseForBreak() {
   pause("Time for a moment away", `${BLOCK} more answers are done. Look out of a window for a while.`, "Go on", next, true);
 }
 
-function teach(question, receipt) {
-  find("#answer").hidden = true;
+function teach(receipt, answer) {
+  find("#question").classList.add("taught");
   find("#lesson").hidden = false;
   const said = receipt.feedback;
+  mark(said.expected, "our choice");
+  mark(answer.choice, "your choice");
   const expected = { left: "A is better", right: "B is better", tie: "They are about equal" }[said.expected];
   find("#lesson-title").textContent = said.right ? `Yes: ${expected}` : `We would say: ${expected}`;
   find("#lesson-text").innerHTML = said.html;
@@ -173,7 +175,7 @@ async function submit() {
   sinceBreak += 1;
   tellProgress();
   if (item) return afterAdjudication(receipt);
-  if (question.training) return afterTraining(question, receipt);
+  if (question.training) return afterTraining(receipt, answer);
   history.push({ question, answer });
   if (sinceBreak >= BLOCK) {
     sinceBreak = 0;
@@ -183,13 +185,13 @@ async function submit() {
   await next();
 }
 
-async function afterTraining(question, receipt) {
+async function afterTraining(receipt, answer) {
   find("#submit").disabled = true;
   const reply = await receipt;
   find("#submit").disabled = false;
   if (reply.refused) return next();
   learn(reply);
-  if (reply.feedback) teach(question, reply);
+  if (reply.feedback) teach(reply, answer);
   else next();
 }
 
@@ -308,24 +310,29 @@ function openDialog(name) {
   find(name).showModal();
 }
 
+/** What acts only while there is something to answer. */
+const asked = (action) => (key) => {
+  if (current && find("#pause").hidden && find("#lesson").hidden) action(key);
+};
+
 listen(
   {
     Enter: submit,
     Escape: cancel,
     "?": () => openDialog("#keys"),
     g: () => openDialog("#guidelines"),
-    x: () => choose("x"),
-    s: () => {
+    x: asked(() => choose("x")),
+    s: asked(() => {
       choose("s");
       form.enter(form.skipPanel);
-    },
-    c: () => find("#criteria")?.querySelector("fieldset:not(:has(:checked)) input, input").focus({ focusVisible: true }),
-    f: () => form.enter(form.flags),
-    n: () => form.enter(form.reasonPanel),
-    m: () => toggleRaw(),
+    }),
+    c: asked(() => find("#criteria")?.querySelector("fieldset:not(:has(:checked)) input, input").focus({ focusVisible: true })),
+    f: asked(() => form.enter(form.flags)),
+    n: asked(() => form.enter(form.reasonPanel)),
+    m: asked(() => toggleRaw()),
     u: undo,
   },
-  chooseByKey,
+  asked(chooseByKey),
 );
 
 find("#answer").addEventListener("submit", (event) => {

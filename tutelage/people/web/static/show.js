@@ -27,6 +27,13 @@ export function toggleRaw() {
   return raw;
 }
 
+/** Say beside the letter of a side (left, right; of any other there is none) what it was. */
+export function mark(side, words) {
+  const place = ["left", "right"].indexOf(side);
+  const title = document.querySelectorAll("#responses h2")[place];
+  title?.append(" ", make("span", "mark", words));
+}
+
 function fill(element, text) {
   if (!raw) {
     element.innerHTML = text.html;

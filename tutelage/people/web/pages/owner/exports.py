@@ -21,6 +21,24 @@ FEW_ENOUGH = 20_000
 TOO_MANY = 200_000
 """Judgements from which exporting is the command line's business."""
 ROWS = 5
+FATES = {
+    "used": "in a preference below",
+    "outvoted": "equal or both bad, beside a pair that was decided",
+    "tied": "of pairs that most found equal",
+    "both_bad": "of pairs that most found bad; they become single bad responses",
+    "too_few": "of pairs with fewer votes for a side than asked for",
+    "identical": "of pairs whose responses are the same text",
+    "adjudication": "judgements by an owner, which decide a label by themselves",
+    "gold": "on known answers: they tell about the rater",
+    "training": "practice",
+    "repeat": "asked again: they tell how steady a rater is",
+    "skipped": "could not be judged",
+    "excluded": "by an owner, with a reason",
+    "other_kind": "by a kind of rater that is not chosen here",
+    "other_version": "on a version of the question that is not chosen here",
+    "superseded": "changed later by the rater",
+}
+"""What the fates of judgements mean."""
 
 
 def form(call: Call) -> Response:
@@ -39,6 +57,7 @@ def form(call: Call) -> Response:
         selection=selection,
         versions=range(1, len(list_versions(call.store, call.here.id)) + 1),
         preview=preview,
+        fates=FATES,
         problem=problem,
         command=command_line(call, selection),
         exports=list_exports(call.store, call.here.id)[:10],

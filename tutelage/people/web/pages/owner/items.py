@@ -12,21 +12,23 @@ from tutelage.people.web.charts import split
 
 PAGE = 25
 ORDERS = {"disagreement": "Most disagreement", "doubt": "Least sure labels", "added": "As they were added"}
+"""For rankings there is no first one: the votes of an item have no two sides to count."""
 
 
 def table(call: Call) -> Response:
     """A page of items in one of three orders."""
-    order = call.text("by")
+    orders = {key: said for key, said in ORDERS.items() if call.here.kind == "pair" or key != "disagreement"}
+    order = call.text("by") if call.text("by") in orders else next(iter(orders))
     page = call.text("page", "1")
     number = min(int(page), 100_000) if page.isdecimal() and len(page) < 9 and int(page) > 0 else 1
-    questions = _questions(call, order if order in ORDERS else "disagreement", (number - 1) * PAGE)
+    questions = _questions(call, order, (number - 1) * PAGE)
     return call.page(
         "owner/items.html",
         questions=questions[:PAGE],
         more=len(questions) > PAGE,
         number=number,
-        order=order if order in ORDERS else "disagreement",
-        orders=ORDERS,
+        order=order,
+        orders=orders,
         bar=counts_bar,
         address=item_address,
         place="items",

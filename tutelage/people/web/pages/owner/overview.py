@@ -5,14 +5,17 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from tutelage.people import Rater, list_events, list_raters
+from tutelage.people import Rater, list_events, list_questions, list_raters
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
 from tutelage.people.web.charts import agreement_scale, bars, whisker
 from tutelage.people.web.figures.computing import Figures
+from tutelage.people.web.pages.owner.items import counts_bar, item_address
 from tutelage.stats.intervals import Interval, wilson
 
 DAY_MS = 86_400_000
+FEW = 3
+"""Items that are named on the first page."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,18 @@ def overview(call: Call) -> Response:
             "active": sum(
                 rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters
             ),
-            "scale": agreement_scale(figures.agreement.value, figures.agreement.low, figures.agreement.high),
+            "scales": [
+                agreement_scale(
+                    figures.agreement.value, figures.agreement.low, figures.agreement.high, narrow=narrow
+                )
+                for narrow in (False, True)
+            ],
             "days": bars(figures.by_day, "Answers a day over the last two weeks"),
             "shares": shares(raters, figures, survey.counts),
             "whisker": whisker,
+            "disagreed": list_questions(call.store, call.here.id, disagreed=True, limit=FEW),
+            "bar": counts_bar,
+            "address": item_address,
             "remarkable": [
                 rater for rater in raters if figures_of(figures, rater) and rater.excluded is None
             ],

@@ -13,6 +13,8 @@ from tutelage.stats.intervals import Interval
 FEW_ENOUGH = 20_000
 """Votes up to which a preview is made without being asked for."""
 RETURN_DAYS = 7
+STANDINGS = {"flagged": "fails the test", "cleared": "passes the test", "learning": "too few to tell"}
+"""What the test on known answers says so far."""
 SCOPES: tuple[Scope, ...] = ("rater", "item", "judgement")
 
 
@@ -28,6 +30,7 @@ def table(call: Call) -> Response:
         "owner/raters.html",
         raters=raters,
         figures=figures,
+        standings=STANDINGS,
         kept=kept,
         whisker=whisker,
         Interval=Interval,
@@ -48,6 +51,7 @@ def _detail(call: Call, rater: Rater, **more: object) -> Response:
         "owner/rater.html",
         who=rater,
         found=found,
+        standings=STANDINGS,
         kept=kept,
         preview=_preview(call, rater) if wanted and rater.kind != "llm" else None,
         whisker=whisker,

@@ -1,0 +1,290 @@
+"""A study that looks like one: for the screenshots, and for whoever wants to try both screens by hand."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+from typing import TypeAlias
+
+from tutelage.data.records import Completion, Message, Prompt
+from tutelage.people import (
+    Answer,
+    Assignment,
+    Item,
+    Plan,
+    Presentation,
+    Rater,
+    Store,
+    Study,
+    add_items,
+    add_rater,
+    change_rater,
+    consent,
+    create_study,
+    next_assignment,
+    submit,
+)
+from tutelage.people.store.items import Pool
+from tutelage.simulate import SimulatedRater, gold
+from tutelage.simulate.raters import TAU
+from tutelage.simulate.styles import STYLES, compose
+from tutelage.simulate.topics import topics
+
+DAYS = 9
+ANSWERS = 236
+GUIDELINES = """\
+Imagine a curious child of **nine** who asks, and choose the answer that you would rather have that child read.
+
+### What counts, in this order
+
+1. **True.** An answer with a mistake loses to one without, however charming it is.
+2. **Understood.** Short sentences, words a child knows, a comparison from everyday life.
+3. **Invites.** A good tutor ends with something to try or to think about.
+
+### Worked examples
+
+> *Why is the sky blue?*
+>
+> **A** – “Rayleigh scattering goes with $1/\\lambda^4$.”
+>
+> **B** – “Sunlight is a mix of colours. Air bounces blue light around the most, so it reaches you from everywhere.”
+
+**B is much better**: both are true, but only B can be understood. If A had been wrong as well, nothing would change.
+
+> **A** – “A whale is the largest fish.”   **B** – “A whale is big.”
+
+**B is slightly better**: it says little, but A teaches something false.
+
+Length alone is no reason. If neither can be shown to a child, choose *both bad*; if you cannot tell, *can’t judge*.
+"""
+NAME = "Explain it to a child"
+MODELS = ("tutor-2 (ppo)", "tutor-0 (sft)", "tutor-1 (ppo)")
+Written: TypeAlias = tuple[str, str, tuple[str, str]]
+CRITERIA = ("age-appropriate", "engaging", "accurate", "clear", "interactive")
+SHOWN = Presentation("Which answer would you rather give to a child of nine?", 3, CRITERIA, GUIDELINES)
+PLAN = Plan(overlap=3, gold_rate=0.06, repeat_rate=0.05)
+FRACTIONS = (
+    """\
+Half means **two equal parts**. Cut a pizza into 2 and you get $\\frac{1}{2}$ each; into 4, and you get $\\frac{1}{4}$.
+
+Now look: two of the quarters make one half!
+
+$$\\frac{1}{4} + \\frac{1}{4} = \\frac{2}{4} = \\frac{1}{2}$$
+
+So a half is bigger, although 4 is a bigger number than 2: the *more* people share, the *less* each one gets.
+
+**Try it:** fold a sheet of paper in half, and then again. How many parts do you see? What is one of them called?""",
+    """\
+To compare $\\frac{1}{2}$ and $\\frac{1}{4}$, bring them to a common denominator.
+
+1. The least common multiple of 2 and 4 is 4.
+2. $\\frac{1}{2} = \\frac{2}{4}$
+3. Since $2 > 1$, it follows that $\\frac{2}{4} > \\frac{1}{4}$.
+
+Therefore one half is greater than one quarter: of fractions with equal numerators, the smaller denominator wins.""",
+)
+LOOPS = (
+    """\
+A loop does the same thing again and again, so that you need not write it ten times:
+
+```python
+for number in range(1, 11):
+    print(number)   # says 1, 2, 3 … 10
+```
+
+Read it like a sentence: *for every number from 1 up to 10, say the number.* (Python stops just **before** 11.)
+
+What would you change to count backwards?""",
+    """\
+Here you go!
+
+```python
+i = 1
+while True:
+    print(i)
+    i = i + 1
+```
+
+This counts for you. Loops are super useful and every programmer uses them every day!""",
+)
+RANKED = (
+    (
+        "The Moon is a ball of rock that goes around the Earth once a month. It does not shine by itself: the Sun "
+        "lights it, like a lamp lights an orange. Have you seen it by day?"
+    ),
+    "The Moon orbits Earth at a mean distance of 384,400 km with a sidereal period of 27.3 days.",
+    "The Moon is a big lamp in the sky that is switched on at night.",
+    "It is a rock. It goes around us.",
+)
+
+
+WRITTEN: tuple[Written, ...] = (
+    (
+        "fractions",
+        "My teacher says one half is more than one quarter. But 4 is more than 2! Who is right?",
+        FRACTIONS,
+    ),
+    ("loops", "How do I make Python count from 1 to 10 for me?", LOOPS),
+)
+PRACTICE: tuple[Written, ...] = (
+    (
+        "whales",
+        "Is a whale a fish?",
+        (
+            (
+                "It looks like one! But a whale breathes air, just like you, and feeds its babies milk. That makes it "
+                "a **mammal**. How long can *you* hold your breath?"
+            ),
+            "Yes. A whale is the largest fish in the sea.",
+        ),
+    ),
+)
+EXPLAINED = (
+    "The other answer sounds sure, but a whale is no fish: **a mistake weighs more than anything else.**"
+)
+
+
+class Clock:
+    """Real time, moved to the past by some days."""
+
+    def __init__(self, days: float) -> None:
+        self.behind = days * 86_400.0
+
+    def __call__(self) -> float:
+        return time.time() - self.behind
+
+
+def answered(store: Store, clock: Clock, *, items: int = 90) -> Study:
+    """A tutoring study after some days: three models, five careful raters, one who nearly always takes the left."""
+    study = create_study(store, NAME, plan=PLAN, presentation=SHOWN, secret="5e" * 32)
+    _add_composed(store, study, items)
+    _people_answer(store, study, clock)
+    return study
+
+
+def fresh(store: Store) -> Study:
+    """The same study before anybody came, with two pairs that show code and formulae, and one to practise on."""
+    plan = replace(PLAN, overlap=100, gold_rate=0.0, repeat_rate=0.0)
+    study = create_study(store, NAME, plan=plan, presentation=SHOWN)
+    add_pairs(store, study, WRITTEN)
+    add_pairs(store, study, PRACTICE, pool="training")
+    return study
+
+
+def ranking(store: Store) -> Study:
+    """A study in which four responses are put in order."""
+    study = create_study(
+        store, "The Moon, in order", kind="ranking", presentation=Presentation("Put these answers in order.")
+    )
+    keys = [f"moon{place}" for place in range(len(RANKED))]
+    completions = [Completion(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)]
+    prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
+    add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
+    return study
+
+
+def _add_composed(store: Store, study: Study, count: int) -> None:
+    """Pairs of answers by three models, each with a style of its own; some of them with a known answer."""
+    rng = Random(7)
+    styles = {style.name: style for style in STYLES}
+    manners = (("good", "excellent"), ("dry", "plain"), ("plain", "good"))
+    habits = dict(zip(MODELS, manners, strict=True))
+    prompts, completions, asked = [], [], []
+    subjects = list(topics())
+    for number in range(count):
+        topic = rng.choice(subjects)
+        models = list(combinations(habits, 2))[number % 3]
+        key = f"{topic.slug}-{number:03d}"
+        prompts.append(
+            Prompt(key, (Message("user", topic.fill("Can you explain {name} to me? I am nine.")),))
+        )
+        texts = [compose(topic, styles[rng.choice(habits[model])], rng) for model in models]
+        known = number % 9 == 0
+        if known:
+            texts[1] = "I do not want to talk about that."
+        responses = [
+            Completion(f"{key}-{side}", key, text, model)
+            for side, text, model in zip("ab", texts, models, strict=True)
+        ]
+        completions += responses
+        item = Item(key, key, (responses[0].id, responses[1].id))
+        asked.append(replace(item, pool="gold", gold="a") if known else item)
+    add_items(store, study.id, prompts, completions, asked)
+
+
+def add_pairs(store: Store, study: Study, asked: Sequence[Written], *, pool: Pool = "production") -> None:
+    """Questions with two responses each; those of other pools have the first one as their known answer."""
+    prompts = [Prompt(key, (Message("user", question),)) for key, question, _ in asked]
+    completions = [
+        Completion(f"{key}-{side}", key, text, model)
+        for key, _, texts in asked
+        for side, text, model in zip("ab", texts, MODELS, strict=False)
+    ]
+    gold = None if pool == "production" else "a"
+    items = [
+        Item(key, key, (f"{key}-a", f"{key}-b"), pool=pool, gold=gold, explanation=EXPLAINED)
+        for key, _, _ in asked
+    ]
+    add_items(store, study.id, prompts, completions, items)
+
+
+def _people_answer(store: Store, study: Study, clock: Clock) -> None:
+    rng = Random(11)
+    people = [
+        SimulatedRater("Amina Yusuf", TAU * 0.5, length_bias=0.03, mean_seconds=31),
+        SimulatedRater("Bruno Keller", TAU * 0.8, mean_seconds=24),
+        SimulatedRater("Chen Wei", TAU * 0.6, mean_seconds=38),
+        SimulatedRater("Dalia Haddad", TAU * 1.2, length_bias=0.15, mean_seconds=22),
+        SimulatedRater("Emeka Obi", TAU * 0.9, mean_seconds=27),
+        # and one who takes what stands on the left
+        SimulatedRater("Freya Lund", TAU, kind="careless", side_bias=1.6, mean_seconds=3),
+    ]
+    raters = {person.name: _came(store, study, person.name) for person in people}
+    start = clock.behind
+    answered = 0
+    while people and answered < ANSWERS:
+        person = people[answered % len(people)]
+        question = next_assignment(store, raters[person.name].id)
+        if question is None:
+            people.remove(person)
+            continue
+        submit(store, question.id, _judged(person, question, rng))
+        answered += 1
+        clock.behind = max(0.0, start - answered * DAYS * 86_400 / ANSWERS)
+    clock.behind = 0.0
+    change_rater(store, raters["Freya Lund"].id, state="paused", why="see the flags")
+
+
+def _came(store: Store, study: Study, name: str) -> Rater:
+    rater = add_rater(store, study.id, name)
+    consent(store, rater.id)
+    return rater
+
+
+def _judged(person: SimulatedRater, question: Assignment, rng: Random) -> Answer:
+    asked = question.messages[-1].content
+    worth = gold([asked, asked], [question.left, question.right])
+    words = [len(text.split()) for text in question.texts]
+    vote = person.judge(worth[0], worth[1], words[0], words[1], rng)
+    side = vote.verdict if vote.verdict in ("left", "right") else "tie"
+    careful = person.kind != "careless" and rng.random() < 0.6
+    reason = rng.choice(REASONS) if careful and rng.random() < 0.4 else ""
+    return Answer(
+        vote.verdict,
+        vote.strength,
+        criteria={name: side if rng.random() < 0.8 else "tie" for name in CRITERIA[:4]} if careful else {},  # type: ignore[misc]
+        flags=("cut_off",) if rng.random() < 0.015 else (),
+        reason=reason,
+        active_ms=round(1000 * vote.seconds),
+        wall_ms=round(1300 * vote.seconds),
+    )
+
+
+REASONS = (
+    "Ends with a question that a child can try out.",
+    "Too many long words.",
+    "Both are true, but only one is friendly.",
+    "It says the same thing twice.",
+    "The comparison helps a lot.",
+)

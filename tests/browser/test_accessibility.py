@@ -1,0 +1,257 @@
+"""For everybody: no serious fault by axe-core, everything by keyboard and seen to be, and on the smallest screen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tutelage.people import (
+    Answer,
+    Plan,
+    add_rater,
+    create_study,
+    exclude,
+    next_assignment,
+    start_session,
+    submit,
+)
+
+from .sites import Site, open_rating, press, shown
+
+Visit = Callable[..., Page]
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
+OWNERS = (
+    "", "/raters", "/raters/2", "/items", "/items?by=added", "/items/i0", "/models", "/settings", "/invitations",
+    "/history", "/export",
+)  # fmt: skip
+"""The owner's pages, below /owner."""
+RICH = (
+    "# Title\n\nSome *text* with `code`, $x^2$ and [a link](https://example.org).\n\n"
+    "```python\ndef f(x):\n    return x  # comment\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+)
+
+
+def faults(page: Page) -> list[str]:
+    """What axe-core finds that is serious or worse, and where."""
+    if not page.evaluate("typeof axe !== 'undefined'"):
+        page.evaluate(AXE)
+    found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [
+        f"{rule['id']} ({rule['impact']}): {node['html'][:160]} {node['failureSummary'][:200]}"
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
+
+
+def busy(site: Site) -> Any:
+    """A study with something on every page."""
+    study = site.study(
+        [(RICH, f"Another *answer* {n}.") for n in range(8)],
+        criteria=("clear", "accurate"),
+        guidelines=RICH,
+        plan=Plan(overlap=2, gold_rate=0, repeat_rate=0),
+    )
+    for name, choice in (("anna", "left"), ("otto", "right")):
+        rater = add_rater(site.store, study.id, name).id
+        for number in range(6):
+            question = next_assignment(site.store, rater)
+            assert question is not None
+            flags = ("broken",) if number == 1 else ()
+            submit(
+                site.store, question.id, Answer(choice, 2, reason="Because.", flags=flags, active_ms=9_000)
+            )  # type: ignore[arg-type]
+    exclude(site.store, study.id, "rater", "otto", "a test")
+    return study
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_raters_screen_has_no_serious_fault(site: Site, visit: Visit, dark: bool, width: int) -> None:
+    study = busy(site)
+    page = visit(width=width, dark=dark)
+    page.goto(site.invitation(study))
+    assert faults(page) == []
+    site.sign_in(page, study, "berta")
+    page.goto(f"{site.url}/welcome")
+    assert faults(page) == []
+    first = open_rating(page, site)
+    assert faults(page) == []
+    press(page, "6 f Escape n")
+    page.locator(".quiet").nth(1).click()
+    page.click("#submit")
+    expect(page.locator("#hint")).to_be_visible()
+    assert faults(page) == []
+    press(page, "Escape 1 Enter")
+    shown(page, first.question)
+    press(page, "u")
+    assert faults(page) == []
+    page.click("#open-guidelines")
+    assert faults(page) == []
+    press(page, "Escape")
+    page.click("#open-keys")
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_pages_around_it_have_no_serious_fault(site: Site, visit: Visit, dark: bool) -> None:
+    study = site.study(pairs=1)
+    site.add(study, [("first, *of course*", "second")], pool="training", start=100)
+    page = visit(dark=dark, width=800)
+    page.goto(site.url)
+    assert faults(page) == []
+    page.goto(f"{site.url}/rate")  # who is not signed in is refused
+    assert faults(page) == []
+    rater = site.sign_in(page, study, "berta", training=True)
+    page.goto(f"{site.url}/return/{start_session(site.store, rater)}")
+    assert faults(page) == []
+    question = open_rating(page, site)
+    press(page, "1 Enter" if question.texts[0].startswith("first") else "7 Enter")
+    expect(page.locator("#lesson")).to_be_visible()
+    assert faults(page) == []
+    press(page, "Enter")
+    expect(page.locator("#pause")).to_be_visible()
+    assert faults(page) == []
+    press(page, "Enter")
+    shown(page, question.question)
+    press(page, "s 1 Enter")
+    expect(page.locator("#pause-title")).to_have_text("That is all for now")
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize(
+    ("dark", "width"), [(False, 1280), (True, 1280), (False, 360)], ids=["light", "dark", "narrow"]
+)
+def test_the_owners_pages_have_no_serious_fault(site: Site, visit: Visit, dark: bool, width: int) -> None:
+    study = busy(site)
+    page = visit(dark=dark, width=width)
+    site.sign_in(page, study, "boss", role="owner")
+    for path in OWNERS:
+        page.goto(f"{site.url}/owner{path}")
+        assert faults(page) == [], path
+    page.click("nav >> text=Invitations")
+    page.click("text=Make the link")
+    assert faults(page) == []
+    page.goto(f"{site.url}/owner/nothing")
+    assert faults(page) == []
+
+
+def test_an_empty_study_has_no_serious_fault(site: Site, visit: Visit) -> None:
+    study = create_study(site.store, "empty")
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    for path in ("", "/raters", "/items", "/models", "/export", "/history"):
+        page.goto(f"{site.url}/owner{path}")
+        assert faults(page) == [], path
+
+
+def test_a_ranking_has_no_serious_fault(site: Site, visit: Visit) -> None:
+    study = site.study([[RICH, "b", "c", "d", "e", "f"]] * 2, kind="ranking")
+    page = visit(width=360)
+    site.sign_in(page, study)
+    open_rating(page, site)
+    press(page, "1 2 2")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_fault_would_be_found(site: Site, visit: Visit) -> None:
+    study = busy(site)
+    page = visit()
+    site.sign_in(page, study, "berta")
+    open_rating(page, site)
+    page.evaluate("document.querySelector('#submit').replaceChildren()")
+    assert any("button-name" in fault for fault in faults(page))
+
+
+def test_everything_is_reached_by_tab_and_seen_to_be(site: Site, visit: Visit) -> None:
+    study = busy(site)
+    page = visit()
+    site.sign_in(page, study, "berta")
+    open_rating(page, site)
+    press(page, "1 f Escape")
+    page.locator("#open-reason").click()
+    reached, ringless = [], []
+    for _ in range(70):
+        page.keyboard.press("Tab")
+        state = page.evaluate(
+            """() => {
+                const e = document.activeElement;
+                const seen = e.matches("input[type=radio], input[type=checkbox]") && e.nextElementSibling || e;
+                const name = e.id || e.name || e.textContent.trim().slice(0, 20);
+                return [name, getComputedStyle(seen).outlineStyle, e.tagName];
+            }"""
+        )
+        if state[2] == "BODY":  # past the last one; the next is the first
+            continue
+        reached.append(state[0])
+        if state[1] == "none":
+            ringless.append(state[0])
+    assert ringless == []
+    wanted = (
+        "open-guidelines",
+        "open-keys",
+        "leave",
+        "criterion-0",
+        "criterion-1",
+        "open-flags",
+        "open-reason",
+        "flag",
+        "reason",
+        "verdict",
+        "submit",
+    )
+    assert [name for name in wanted if name not in reached] == []
+
+
+def test_a_screen_reader_is_told_what_each_control_means(site: Site, visit: Visit) -> None:
+    study = busy(site)
+    page = visit()
+    site.sign_in(page, study, "berta")
+    open_rating(page, site)
+    question = page.get_by_role("group", name="Which response is better?")
+    names = (
+        "A much better",
+        "A better",
+        "A slightly better",
+        "about equal",
+        "B slightly better",
+        "B better",
+        "B much better",
+        "Both bad",
+        "Can’t judge",
+    )
+    for name in names:
+        assert question.get_by_role("radio", name=name, exact=True).count() == 1, name
+    for letter in "AB":
+        assert page.get_by_role("article", name=f"Response {letter}").count() == 1
+    assert page.get_by_role("group", name="Clear").get_by_role("radio").count() == 3
+    assert page.get_by_role("status").inner_text() == "Saved"
+    assert page.get_by_role("progressbar", name="Progress").count() == 1
+    expect(page.locator("#ask")).to_be_focused()
+
+
+@pytest.mark.parametrize("height", [640, 740])
+def test_the_smallest_screen_is_enough(site: Site, visit: Visit, height: int) -> None:
+    study = site.study(
+        [("word " * 200 + "x" * 300, RICH + "\n\n" + "y" * 200)] * 3, criteria=("age-appropriate", "clear")
+    )
+    page = visit(width=360, height=height, has_touch=True)
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    bar = page.locator("#verdict").bounding_box()
+    assert bar is not None
+    assert bar["y"] + bar["height"] <= height + 1  # it is there without scrolling
+    assert bar["height"] < height * 0.35  # and leaves room to read
+    for number in range(7):
+        box = page.locator(".point").nth(number).bounding_box()
+        assert box is not None
+        assert box["width"] >= 36
+        assert box["height"] >= 44
+    page.locator(".point").nth(5).tap()
+    expect(page.locator("#said")).to_have_text("B better")
+    page.locator("#submit").tap()
+    shown(page, first.question)

@@ -1,0 +1,141 @@
+"""Texts that attack whoever looks at them, in a real browser: nothing runs, nothing is loaded, nothing is sent."""
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from people.web.test_render import PROBES as EVERY_PROBE
+from playwright.sync_api import Page
+
+from tutelage.people import Answer, add_rater, next_assignment, submit
+
+from .sites import Site, open_rating, press, shown
+
+Visit = Callable[..., Page]
+PROBES = [probe for probe in EVERY_PROBE if "\0" not in probe]
+"""A zero character is refused before anything is stored."""
+
+
+class Watch:
+    """Notes whatever a page does that it should not do."""
+
+    def __init__(self, page: Page, site: Site) -> None:
+        self.site = urlsplit(site.url).netloc
+        self.found: list[str] = []
+        page.on("dialog", lambda dialog: (self.found.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: self._request(request.url))
+        page.on("popup", lambda popup: self.found.append(f"popup {popup.url}"))
+        page.on("console", lambda message: self._console(message.text))
+
+    def _request(self, url: str) -> None:
+        if urlsplit(url).netloc != self.site and not url.startswith("data:image/svg+xml"):
+            self.found.append(f"request {url}")
+
+    def _console(self, text: str) -> None:
+        if "Content Security Policy" in text:
+            self.found.append(text)
+
+
+ACTIVE = ":is(script, img, iframe, object, embed, form, input:not([type=radio]), style, link, svg)"
+NO_HANDLERS = """() => [...document.querySelectorAll("#responses *, #prompt *")].every((element) =>
+    element.getAttributeNames().every((name) =>
+        !name.startsWith("on") && name !== "style" && (name !== "id" || element.id.startsWith("response-"))))"""
+
+
+def assert_still_whole(page: Page) -> None:
+    """The page's own parts are there once, and nothing of the texts has become one of them."""
+    assert page.locator("#screen").count() == 1
+    assert page.evaluate("[...document.scripts].every((script) => script.src.startsWith(location.origin))")
+    assert page.locator(f"#responses {ACTIVE}").count() == 0
+    assert page.evaluate(NO_HANDLERS)
+
+
+def test_hostile_texts_do_nothing_to_a_rater(site: Site, visit: Visit) -> None:
+    half = (len(PROBES) + 1) // 2
+    study = site.study(
+        [(one, other) for one, other in zip(PROBES[:half], [*PROBES[half:], "x"], strict=False)]
+    )
+    page = visit()
+    watch = Watch(page, site)
+    site.sign_in(page, study)
+    seen = ""
+    for number in range(len(PROBES) // 2):
+        question = open_rating(page, site) if not seen else shown(page, seen)
+        assert_still_whole(page)
+        press(page, "m")  # as they were written
+        assert_still_whole(page)
+        press(page, "m 4 Enter")
+        seen = question.question
+        if number % 25 == 24:
+            page.wait_for_selector("#pause:not([hidden])")
+            press(page, "Enter")
+    assert watch.found == []
+
+
+def test_hostile_texts_do_nothing_to_an_owner(site: Site, visit: Visit) -> None:
+    study = site.study(
+        [(PROBES[0], probe) for probe in PROBES[1:25]],
+        question=PROBES[0],
+        guidelines="\n\n".join(PROBES[1:20]),
+    )
+    rater = add_rater(site.store, study.id, "<img src=x onerror=alert(1)>").id
+    while (question := next_assignment(site.store, rater)) is not None:
+        submit(site.store, question.id, Answer("left", 1, reason=PROBES[1]))
+    page = visit()
+    watch = Watch(page, site)
+    site.sign_in(page, study, "boss", role="owner")
+    for path in (
+        "",
+        "/raters",
+        f"/raters/{rater}",
+        "/items?by=added",
+        "/items/i3",
+        "/settings",
+        "/history",
+        "/export",
+    ):
+        page.goto(f"{site.url}/owner{path}")
+        assert page.locator("main :is(script, img, iframe, object, embed)").count() == 0
+        assert page.locator("[onerror], [onload], [onclick], [style]").count() == 0
+    assert watch.found == []
+
+
+def test_a_hostile_name_or_question_does_nothing_to_a_rater(site: Site, visit: Visit) -> None:
+    study = site.study(
+        question=PROBES[1], criteria=('"><script>alert(1)</script>', "' onfocus=alert(1) x='"), name=PROBES[2]
+    )
+    page = visit()
+    watch = Watch(page, site)
+    page.goto(site.invitation(study))
+    page.fill("#name", "<b>anna</b>")
+    page.click("text=Start")
+    page.click("text=agree")
+    shown(page)
+    press(page, "c 1 2 3 Enter")
+    assert_still_whole(page)
+    assert watch.found == []
+
+
+def test_the_policy_would_stop_what_the_sanitiser_lets_through(site: Site, visit: Visit) -> None:
+    """The second line of defence on its own: markup that got into a page all the same neither runs nor loads."""
+    study = site.study()
+    page = visit()
+    site.sign_in(page, study)
+    open_rating(page, site)
+    blocked: list[str] = []
+    page.on("console", lambda message: blocked.append(message.text))
+    page.evaluate(
+        """() => {
+            document.addEventListener("securitypolicyviolation", (event) => {
+                (window.stopped ||= []).push(event.violatedDirective);
+            });
+            document.querySelector("#prompt").innerHTML =
+                "<img src=x onerror='window.ran = 1'><img src='https://evil.test/b.png'><p style='color: red'>x</p>";
+            const script = document.createElement("script");
+            script.textContent = "window.ran = 2";
+            document.body.append(script);
+        }"""
+    )
+    page.wait_for_function("(window.stopped ?? []).length >= 4")
+    assert page.evaluate("window.ran") is None
+    stopped = set(page.evaluate("window.stopped"))
+    assert {"img-src", "style-src-attr", "script-src-attr", "script-src-elem"} <= stopped

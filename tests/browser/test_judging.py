@@ -1,0 +1,362 @@
+"""A rater in a real browser: every answer arrives exactly once, as it was given, whatever happens on the way."""
+
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tutelage.people import list_votes, start_session
+from tutelage.people.store.access import end_session
+
+from .sites import QUIET, Shown, Site, open_rating, press, saved, shown
+
+Visit = Callable[..., Page]
+CRITERIA = ("clear", "accurate")
+
+
+def as_given(vote: object) -> tuple[object, ...]:
+    """The displayed part of a vote."""
+    said = vote.displayed  # type: ignore[attr-defined]
+    return said["choice"], said.get("strength", 0), dict(said.get("criteria", {})), vote.flags, vote.reason  # type: ignore[attr-defined]
+
+
+def test_ten_judgements_by_keyboard_alone_and_every_accident(
+    site: Site, visit: Visit, tmp_path: Path
+) -> None:
+    study = site.study(pairs=16, criteria=CRITERIA)
+    page = visit()
+    page.goto(site.invitation(study))
+    expect(page.locator("#name")).to_be_focused()
+    page.keyboard.type("Anna")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/welcome")
+    page.keyboard.press("Tab")
+    expect(page.locator("main button")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/rate")
+
+    work = [
+        ("1 Enter", ("left", 3, {}, (), "")),
+        ("7 Enter", ("right", 3, {}, (), "")),
+        ("0 Enter", ("tie", 0, {}, (), "")),
+        ("x Enter", ("both_bad", 0, {}, (), "")),
+        ("s 2 Enter", ("skip", 0, {}, (), "The prompt makes no sense to me")),
+        ("2 f 1 5 Escape Enter", ("left", 2, {}, ("harmful", "cut_off"), "")),
+        ("6 n W h y ! Escape Enter", ("right", 2, {}, (), "Why!")),
+        ("c 1 2 5 Enter", ("right", 1, {"clear": "left", "accurate": "tie"}, (), "")),
+        ("5 3 Enter", ("left", 1, {}, (), "")),
+        ("4 n o k Control+Enter", ("tie", 0, {}, (), "ok")),
+    ]
+    seen: list[Shown] = []
+    for keys, _ in work:
+        seen.append(shown(page, seen[-1].question if seen else ""))
+        press(page, keys)
+    eleventh = shown(page, seen[-1].question)
+
+    press(page, "u")  # the tenth again, with its answer in the form
+    assert shown(page, eleventh.question) == seen[9]
+    expect(page.locator("#editing")).to_be_visible()
+    expect(page.locator("#reason")).to_have_value("ok")
+    press(page, "6 Enter")
+    assert shown(page, seen[9].question) == eleventh
+    saved(page)
+
+    def lose(route: Route) -> None:
+        route.abort("internetdisconnected")
+
+    page.route("**/rate/answers", lose)
+    press(page, "1 Enter")  # the eleventh, into the void
+    twelfth = shown(page, eleventh.question)
+    expect(page.locator("#save")).to_have_text(re.compile("Offline, 1 answer kept here"))
+    page.unroute("**/rate/answers")
+
+    def take_but_not_tell(route: Route) -> None:
+        route.fetch()
+        route.abort("connectionreset")
+
+    page.route("**/rate/answers", take_but_not_tell)
+    press(page, "7 Enter")  # the server gets it, but the browser is not told
+    shown(page, twelfth.question)
+    expect(page.locator("#save")).to_have_text(re.compile("Offline"))
+    page.unroute("**/rate/answers")
+    page.reload()
+    thirteenth = shown(page)
+    saved(page)
+    assert thirteenth.question not in {each.question for each in [*seen, eleventh, twelfth]}
+
+    given = [answer for _, answer in work]
+    changed = ("right", 2, {}, (), "ok")
+    expected = [*given, changed, ("left", 3, {}, (), ""), ("right", 3, {}, (), "")]
+    votes = list_votes(site.store, study.id, every_revision=True)
+    assert [as_given(vote) for vote in votes] == expected
+    assert [vote.revision for vote in votes] == [1] * 10 + [2] + [1] * 2
+    assert [vote.latest for vote in votes] == [True] * 9 + [False] + [True] * 3
+    displayed = [*seen, seen[9], eleventh, twelfth]
+    for vote, screen in zip(votes, displayed, strict=True):
+        responses = ("first", "second")
+        assert [text.split()[0] for text in screen.texts] == [responses[side] for side in vote.sides]
+        assert (vote.active_ms or 0) <= (vote.wall_ms or 0)
+    exported = site.exported(study, tmp_path / "export")
+    assert [(row["key"], row["displayed"]["choice"], row["reason"], row["latest"]) for row in exported] == [
+        (vote.key, vote.displayed["choice"], vote.reason, vote.latest) for vote in votes
+    ]
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3])
+def test_every_point_of_the_bar_arrives_as_it_was_clicked(
+    site: Site, visit: Visit, tmp_path: Path, scale: int
+) -> None:
+    points = (
+        [("left", s) for s in range(scale, 0, -1)]
+        + [("tie", 0)]
+        + [("right", s) for s in range(1, scale + 1)]
+    )
+    study = site.study(pairs=len(points) + 1, scale=scale)
+    page = visit()
+    site.sign_in(page, study)
+    before = ""
+    for number in range(len(points)):
+        before = open_rating(page, site).question if not before else shown(page, before).question
+        page.locator(".point").nth(number).click()
+        page.click("#submit")
+    shown(page, before)
+    page.locator(".quiet").nth(0).click()
+    page.click("#submit")
+    expect(page.locator("#pause")).to_be_visible()
+    saved(page)
+    expected = [*points, ("both_bad", 0)]
+    for votes in (
+        [(v.displayed["choice"], v.displayed.get("strength", 0)) for v in list_votes(site.store, study.id)],
+        [
+            (r["displayed"]["choice"], r["displayed"]["strength"])
+            for r in site.exported(study, tmp_path / "e")
+        ],
+    ):
+        assert votes == expected
+
+
+def test_every_other_widget_arrives_as_it_was_clicked(site: Site, visit: Visit, tmp_path: Path) -> None:
+    study = site.study(pairs=8, criteria=CRITERIA)
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    flags = page.locator("#flags input")
+    names = [flags.nth(number).get_attribute("value") for number in range(flags.count())]
+    page.click("#open-flags")
+    for number in range(len(names)):
+        page.locator("#flags .chip").nth(number).click()
+    for row, chip in ((0, 2), (1, 0), (1, 1)):  # the second row twice: the last click counts
+        page.locator("#criteria fieldset").nth(row).locator(".chip").nth(chip).click()
+    page.click("#open-reason")
+    page.fill("#reason", "two\nlines, and ünïcode 🙂")
+    page.locator(".point").first.click()
+    page.click("#submit")
+    second = shown(page, first.question)
+    reasons = page.locator("#skip-panel input")
+    page.locator(".quiet").nth(1).click()
+    page.locator("#skip-panel .chip").last.click()
+    page.click("#open-reason")
+    page.fill("#reason", "and more")
+    page.click("#submit")
+    shown(page, second.question)
+    saved(page)
+    told = reasons.last.get_attribute("value")
+    votes = list_votes(site.store, study.id)
+    expected = [
+        ("left", 3, {"clear": "right", "accurate": "tie"}, tuple(names), "two\nlines, and ünïcode 🙂"),
+        ("skip", 0, {}, (), f"{told} — and more"),
+    ]
+    assert [as_given(vote) for vote in votes] == expected
+    rows = site.exported(study, tmp_path / "export")
+    said = [
+        (r["displayed"]["choice"], r["displayed"]["criteria"], tuple(r["flags"]), r["reason"]) for r in rows
+    ]
+    assert said == [(choice, criteria, flags, reason) for choice, _, criteria, flags, reason in expected]
+    press(page, "u")  # the form shows again what was said
+    assert shown(page).question == second.question
+    expect(page.locator("#skip-panel input").last).to_be_checked()
+    expect(page.locator("#reason")).to_have_value("and more")
+    press(page, "Escape Escape u u")
+    assert shown(page).question == first.question
+    assert page.locator("#flags input:checked").count() == len(names)
+
+
+def test_a_ranking_arrives_as_it_was_given(site: Site, visit: Visit, tmp_path: Path) -> None:
+    study = site.study([[f"text {place}" for place in "abcd"]] * 3, kind="ranking")
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    press(page, "Enter")
+    expect(page.locator("#hint")).to_contain_text("Give every response a rank")
+    press(page, "2 1 4 2")
+    expect(page.locator("#order")).to_have_text("B  >  A = D  >  C")
+    press(page, "Enter")
+    second = shown(page, first.question)
+    for place, rank in enumerate((3, 3, 1, 2)):
+        page.locator(".response").nth(place).locator(".chip").nth(rank - 1).click()
+    page.locator(".response").nth(0).locator(".chip").nth(0).click()
+    page.click("#submit")
+    third = shown(page, second.question)
+    press(page, "x Enter")
+    expect(page.locator("#pause")).to_be_visible()
+    saved(page)
+    votes = list_votes(site.store, study.id)
+    assert [tuple(vote.displayed.get("ranking", ())) for vote in votes] == [(2, 1, 4, 2), (1, 3, 1, 2), ()]
+    assert [vote.verdict for vote in votes] == ["ranked", "ranked", "both_bad"]
+    for vote, screen in zip(votes[:2], (first, second), strict=True):
+        ranked = {f"text {'abcd'[index]}": vote.ranking[index] for index in range(4)}
+        assert [ranked[text] for text in screen.texts] == list(vote.displayed["ranking"])  # type: ignore[call-overload]
+    assert third.question not in (first.question, second.question)
+    assert len(site.exported(study, tmp_path / "export")) == 3
+
+
+def test_a_draft_survives_a_reload(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=4, criteria=CRITERIA)
+    page = visit()
+    site.sign_in(page, study)
+    before = open_rating(page, site)
+    press(page, "c 3 1 6 f 2 Escape n h a l f")
+    page.reload()
+    assert shown(page) == before
+    expect(page.locator("#reason")).to_have_value("half")
+    assert page.locator("#criteria input:checked").count() == 2
+    press(page, "Escape Enter")
+    shown(page, before.question)
+    saved(page)
+    (vote,) = list_votes(site.store, study.id)
+    assert as_given(vote) == ("right", 2, {"clear": "right", "accurate": "left"}, ("personal_data",), "half")
+
+
+def test_nothing_is_sent_by_mistake(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=4)
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    press(page, "Enter Enter")
+    expect(page.locator("#hint")).to_contain_text("Choose a verdict first")
+    press(page, "s Enter")
+    expect(page.locator("#hint")).to_contain_text("Say why")
+    press(page, "5 Enter Enter Enter")
+    second = shown(page, first.question)
+    expect(page.locator("#hint")).to_be_visible()
+    saved(page)
+    assert len(list_votes(site.store, study.id)) == 1
+    press(page, "u 1 Escape")  # looked at, not changed
+    assert shown(page, "").question == second.question
+    press(page, "? 1 Escape")  # digits do nothing behind a dialog
+    assert page.locator("[name=verdict]:checked").count() == 0
+    press(page, "?")
+    page.uncheck("#keys-on")
+    press(page, "Escape 7")
+    assert page.locator("[name=verdict]:checked").count() == 0
+    assert [vote.displayed["choice"] for vote in list_votes(site.store, study.id)] == ["right"]
+
+
+def test_practice_a_pause_and_the_end(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=26)
+    site.add(study, [("first, of course", "second at best")], pool="training", start=100)
+    page = visit()
+    site.sign_in(page, study, training=True)
+    question = open_rating(page, site)
+    press(page, "1 Enter" if question.texts[0].startswith("second") else "7 Enter")
+    expect(page.locator("#lesson-title")).to_have_text(re.compile("We would say: [AB] is better"))
+    expect(page.locator("#lesson em")).to_have_text("First")
+    assert page.locator("#responses .text").all_inner_texts() == list(
+        question.texts
+    )  # still there to learn from
+    assert sorted(page.locator(".mark").all_inner_texts()) == ["our choice", "your choice"]
+    assert not page.locator("#verdict").is_visible()
+    press(page, "1 x f")  # nothing left to choose
+    assert page.locator("#flags").is_hidden()
+    press(page, "Enter")
+    expect(page.locator("#pause-title")).to_have_text(re.compile("Stopped for now"))
+
+    other = visit()
+    site.sign_in(other, study, "berta", training=True)
+    question = open_rating(other, site)
+    press(other, "7 Enter" if question.texts[0].startswith("second") else "1 Enter")
+    expect(other.locator("#lesson-title")).to_have_text(re.compile("Yes: [AB] is better"))
+    press(other, "Enter")
+    expect(other.locator("#pause-title")).to_have_text("The practice is over")
+    press(other, "Enter")
+    seen = shown(other, question.question).question
+    for number in range(24):
+        press(other, "4 Enter")
+        if number < 23:
+            seen = shown(other, seen).question
+    expect(other.locator("#pause-title")).to_have_text("Time for a moment away")
+    press(other, "Enter")
+    for _ in range(2):
+        seen = shown(other, seen).question
+        press(other, "4 Enter")
+    expect(other.locator("#pause-title")).to_have_text("That is all for now")
+    expect(other.locator("#pause-text")).to_contain_text("everything there is to answer")
+    saved(other)
+    assert sum(vote.rater == "berta" for vote in list_votes(site.store, study.id)) == 27
+
+
+def test_when_the_session_is_over_the_answer_waits_for_its_rater(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=4)
+    page = visit()
+    number = site.sign_in(page, study)
+    first = open_rating(page, site)
+    (cookie,) = page.context.cookies()
+    end_session(site.store, str(cookie["value"]))
+    press(page, "2 Enter")
+    expect(page.locator("#notice")).to_contain_text("Open your invitation link again")
+    expect(page.locator("#save")).to_contain_text("1 answer kept here")
+    assert list_votes(site.store, study.id) == ()
+    page.goto(f"{site.url}/return/{start_session(site.store, number)}")
+    page.click("main button")
+    page.wait_for_url("**/rate")
+    shown(page, first.question)
+    saved(page)
+    assert [vote.displayed["choice"] for vote in list_votes(site.store, study.id)] == ["left"]
+
+
+def test_a_server_that_is_away_loses_nothing_and_is_never_the_end(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=6)
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    page.wait_for_timeout(500)
+    page.context.set_offline(True)
+    press(page, "2 Enter")
+    second = shown(page, first.question)  # fetched ahead
+    press(page, "3 Enter")
+    expect(page.locator("#pause-title")).to_have_text("The server cannot be reached")
+    expect(page.locator("#save")).to_contain_text("2 answers kept here")
+    page.context.set_offline(False)
+    third = shown(page, second.question)  # by itself
+    saved(page)
+    assert third.question not in (first.question, second.question)
+    assert [v.displayed["strength"] for v in list_votes(site.store, study.id)] == [2, 1]
+
+
+def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
+    """From the key to the new question on the page, in the page's own clock: 100 ms at the median on a machine that has
+    nothing else to do, and the limit leaves room for one that has."""
+    study = site.study(pairs=24, plan=QUIET)
+    page = visit()
+    site.sign_in(page, study)
+    seen = open_rating(page, site).question
+    page.evaluate(
+        """() => {
+            window.times = [];
+            let pressed = 0;
+            addEventListener("keydown", (event) => { if (event.key === "Enter") pressed = performance.now(); }, true);
+            new MutationObserver(() => requestAnimationFrame(() => window.times.push(performance.now() - pressed)))
+                .observe(document.querySelector("#screen"), { attributeFilter: ["data-question"] });
+        }"""
+    )
+    for _ in range(15):
+        page.wait_for_timeout(150)  # nobody reads faster
+        press(page, "4 Enter")
+        seen = shown(page, seen).question
+    times = page.evaluate("window.times")
+    print(f"\nEnter to next pair: median {statistics.median(times):.0f} ms, slowest {max(times):.0f} ms")
+    assert len(times) == 15
+    assert statistics.median(times) < 300

@@ -1,0 +1,152 @@
+"""An owner in a real browser: looking, excluding, adjudicating, inviting, exporting."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
+
+from .sites import Site, press, saved, shown
+from .test_accessibility import OWNERS
+
+Visit = Callable[..., Page]
+
+
+def answer_all(site: Site, rater: int, choice: str) -> int:
+    """Let a rater answer whatever is asked; how often that was."""
+    count = 0
+    while (question := next_assignment(site.store, rater)) is not None:
+        said = choice if choice != "first" else ("left" if question.left.startswith("first") else "right")
+        submit(site.store, question.id, Answer(said, 2))  # type: ignore[arg-type]
+        count += 1
+    return count
+
+
+def test_an_owner_excludes_a_rater_and_exports(site: Site, visit: Visit, tmp_path: Path) -> None:
+    study = site.study(pairs=10, plan=Plan(overlap=3, gold_rate=0, repeat_rate=0))
+    for name in ("anna", "berta"):
+        answer_all(site, add_rater(site.store, study.id, name).id, "first")
+    answer_all(site, add_rater(site.store, study.id, "lefty").id, "left")
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/raters")
+    page.click("text=lefty")
+    expect(page.locator("#preview")).to_contain_text("Excluding removes 10 votes")
+    expect(page.locator("#preview")).to_contain_text("→ 100.0")
+    page.fill("#reason", "always left")
+    page.click("text=Exclude lefty")
+    expect(page.locator("h1")).to_contain_text("excluded")
+    page.click("nav >> text=Export")
+    expect(page.locator("#reconciliation")).to_have_text("30 judgements = 20 used + 10 excluded")
+    with page.expect_download() as download:
+        page.click("#download")
+    download.value.save_as(tmp_path / "export.zip")
+    files = zipfile.ZipFile(tmp_path / "export.zip")
+    manifest = json.loads(files.read("manifest.json"))
+    assert manifest["judgements"]["total"] == 30
+    assert manifest["judgements"]["used"] == 20
+    assert manifest["judgements"]["excluded"] == 10
+    rows = [json.loads(line) for line in files.read("preferences.jsonl").decode().splitlines()]
+    assert len(rows) == 10
+    assert all(row["chosen"].startswith("first") for row in rows)
+
+    page.goto(f"{site.url}/owner/raters")
+    page.click("text=lefty")
+    page.click("text=Take back into account")
+    page.click("nav >> text=Export")
+    expect(page.locator("#reconciliation")).to_contain_text("30 used")
+
+
+def test_an_owner_adjudicates_on_the_raters_screen(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=3, plan=Plan(overlap=2, gold_rate=0, repeat_rate=0))
+    answer_all(site, add_rater(site.store, study.id, "anna").id, "first")
+    answer_all(site, add_rater(site.store, study.id, "otto").id, "left")
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/items?by=added")
+    page.click(".items a >> nth=1")
+    page.click("text=Adjudicate")
+    texts = shown(page).texts
+    press(page, "1 Enter" if texts[0].startswith("second") else "7 Enter")
+    page.wait_for_url("**/owner/items/i1")
+    expect(page.locator("tbody .tag", has_text="adjudication")).to_be_visible()
+    (vote,) = [vote for vote in list_votes(site.store, study.id) if vote.chosen_by == "owner"]
+    assert (vote.item, vote.rater, vote.verdict, vote.strength) == ("i1", "boss", "b", 3)
+
+
+def test_figures_keep_themselves_up_to_date(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=5)
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner")
+    expect(page.locator("#live")).to_contain_text("0 of 5 items done")
+    answer_all(site, add_rater(site.store, study.id, "anna").id, "left")
+    expect(page.locator("#live")).to_contain_text("4 of 5 items done")  # one in ten gets a second rater
+
+
+def test_an_invitation_made_in_the_browser_lets_somebody_in(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=3)
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/invitations")
+    page.fill("#note", "the students")
+    page.click("text=Make the link")
+    link = page.input_value("#link")
+    assert link.startswith(f"{site.url}/join/")
+    guest = visit()
+    guest.goto(link)
+    guest.fill("#name", "Zoë")
+    guest.click("text=Start")
+    guest.click("text=agree")
+    shown(guest)
+    press(guest, "1 Enter")
+    saved(guest)
+    assert [vote.rater for vote in list_votes(site.store, study.id)] == ["Zoë"]
+    guest.click("#leave")
+    expect(guest.locator("h1")).to_have_text("Judging needs an invitation")
+
+
+def test_a_change_of_the_question_reaches_raters_at_their_next_question(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=6)
+    rater = visit()
+    site.sign_in(rater, study, "anna")
+    rater.goto(f"{site.url}/rate")
+    first = shown(rater)
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/settings")
+    page.fill("#question", "Which is funnier?")
+    page.fill("#criteria", "funny\nkind")
+    page.click("text=Save as a new version")
+    expect(page.locator("h2", has_text="What raters see")).to_contain_text("version 2")
+    press(rater, "1 Enter")
+    ahead = shown(rater, first.question)  # it had been fetched before the change
+    press(rater, "2 Enter")
+    rater.wait_for_selector("text=Which is funnier?")
+    shown(rater, ahead.question)
+    assert rater.locator("#criteria fieldset").count() == 2
+    press(rater, "c 1 3 7 Enter")
+    saved(rater)
+    votes = list_votes(site.store, study.id)
+    assert [vote.version for vote in votes] == [1, 1, 2]
+    assert votes[2].displayed["criteria"] == {"funny": "left", "kind": "right"}
+    assert open_study(site.store).version == 2
+
+
+def test_no_page_of_the_owner_needs_a_wide_screen(site: Site, visit: Visit) -> None:
+    study = site.study([["word " * 60 + "x" * 300, "`" + "code" * 100 + "`\n\n    " + "code " * 90]] * 3)
+    name = "an unusually long name of a rater " * 2
+    answer_all(site, add_rater(site.store, study.id, name).id, "left")
+    page = visit(width=360, height=740)
+    site.sign_in(page, study, "boss", role="owner")
+    for path in OWNERS:
+        page.goto(f"{site.url}/owner{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+    page.goto(f"{site.url}/owner/raters")
+    for cell in page.locator(".stacked tbody td:visible").all():  # the table has become a list that fits
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360
