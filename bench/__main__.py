@@ -99,8 +99,9 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
                 _run([python, "-m", "bench.side", job.name, side, str(world), out])
                 result[side] = json.loads((Path(out) / "measured.json").read_text())
             told = result[side]
+            seconds = ", ".join(f"{value:.2f}" for value in told["seconds"])
             print(
-                f"  {side}: {', '.join(f'{s:.2f}' for s in told['seconds'])} s, {told['peak_mb']:.0f} MB",
+                f"  {side}: {seconds} s, {told['peak_mb']:.0f} MB, {told['processors']:.1f} processors",
                 flush=True,
             )
     return result

@@ -15,9 +15,10 @@ Result = Mapping[str, Any]
 HEAD = """# Tutelage beside its peers
 
 Written by `make bench`. Seconds are medians of the steps after the first, with the least and the most in brackets;
-memory is the peak of the whole process; *faster* is the peer's time over ours, the last column our memory over the
-peer's. Both sides have the same model with random weights, the same data in the same batches and order, seed and
-precision, and processes of their own on one machine.
+memory is the peak of the whole process; *faster* is the peer's time over ours, *memory* our memory over the peer's,
+*processors* what each side had of the machine: a number well below the threads says that others had it too. Both sides
+have the same model with random weights, the same data in the same batches and order, seed and precision, and processes
+of their own on one machine.
 """
 EFFICIENCY = """What our side reaches of the machine. Updates: the operations that are needed if no token is computed
 twice, at the measured rate of a matrix product. Decoding: the larger of arithmetic and reading, at the measured rates.
@@ -53,8 +54,8 @@ def _machines(results: Mapping[str, Result]) -> list[str]:
 
 def _times(results: Mapping[str, Result]) -> str:
     rows = [
-        "| job | peer | its step | ours | faster | its memory | ours | memory |",
-        "|---|---|---|---|---|---|---|---|",
+        "| job | peer | its step | ours | faster | its memory | ours | memory | processors |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, told in results.items():
         job, theirs, ours = JOBS[name], told["theirs"], told["ours"]
@@ -65,7 +66,7 @@ def _times(results: Mapping[str, Result]) -> str:
         rows.append(
             f"| {job.about} | {job.peer} | {_spread(theirs)} | {_spread(ours)} | {_aimed(ratio, job.faster, '≥')} | "
             f"{theirs['peak_mb'] / 1024:.2f} GiB | {ours['peak_mb'] / 1024:.2f} GiB | "
-            f"{_aimed(memory, job.leaner, '≤')} |"
+            f"{_aimed(memory, job.leaner, '≤')} | {theirs['processors']:.1f}, {ours['processors']:.1f} |"
         )
     return "\n".join(rows) + "\n"
 
