@@ -169,6 +169,6 @@ def test_a_judge_without_a_verdict_is_asked_again_and_then_refused(endpoint: str
     Endpoint.replies = ["Hard to say."] * 2
     with pytest.raises(TutelageError, match=r"no verdict such as .*Hard to say"):
         judge(user("?"), "x", "y")
-    Endpoint.replies = [500]
-    with pytest.raises(TutelageError, match=r"did not answer.*500"):
+    Endpoint.replies = [401]
+    with pytest.raises(TutelageError, match=r"refused the request: status 401"):
         judge(user("?"), "x", "y")

@@ -1,13 +1,12 @@
 """KTO on single answers found good or bad, where nobody compared two (Ethayarajh et al. 2024, arXiv 2402.01306)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tutelage.config.run import BatchSettings
 from tutelage.core.batch import Rows
 from tutelage.core.preferences import Kto
 from tutelage.data.chat import pad_token_id
@@ -15,9 +14,10 @@ from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, collate
-from tutelage.train.batches import Cuts, Order, encode_rows
+from tutelage.train.batches import Cuts, encode_rows
+from tutelage.train.job import Job
 from tutelage.train.preference_training import (
-    PreferenceJob,
+    SHOW,
     answer_logps,
     mean_drift,
     summed,
@@ -115,14 +115,13 @@ def labelled_batch(policy: Policy, items: Sequence[Labelled], drift: float) -> L
 def unpaired_job(
     policy: Policy,
     loss: Kto,
-    train: Sequence[Labelled],
-    held_out: Sequence[Labelled],
-    batches: BatchSettings,
-    seed: int,
-) -> PreferenceJob:
-    """The job of learning from single labelled answers."""
-    budget = batches.tokens_at_once
-    order = Order(train, batches.batch_size, seed)
+    items: Callable[[int], Sequence[Labelled]],
+    steps: int,
+    *,
+    budget: int,
+    held_out: Sequence[Labelled] = (),
+) -> Job:
+    """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""
 
     def batch(items: Sequence[Labelled]) -> LabelledRows:
         known = [item.ref_unrelated for item in items]
@@ -133,10 +132,11 @@ def unpaired_job(
     def objective(rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
         return judge_alone(policy, loss, rows)
 
-    return PreferenceJob(
-        order.steps_per_epoch,
-        lambda step: batch(order(step)),
-        objective,
-        (lambda: summed(objective, batch(held_out), budget)) if held_out else None,
+    return Job(
         label="kto",
+        steps=steps,
+        batch=lambda step: batch(items(step)),
+        objective=objective,
+        look=(lambda: summed(objective, batch(held_out), budget)) if held_out else None,
+        show=SHOW,
     )

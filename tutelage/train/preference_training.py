@@ -11,19 +11,17 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from tutelage import config
-from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, by_tokens, collate
-from tutelage.train.batches import EncodedPair, Order, collate_pairs
-from tutelage.train.drive import Watch, drive, load_state
-from tutelage.train.fit import Objective, Splittable, fit
-from tutelage.train.learner import Learner, Step
+from tutelage.train.batches import EncodedPair, collate_pairs
+from tutelage.train.fit import Objective, Splittable
+from tutelage.train.job import Job
 from tutelage.train.objectives import WeightedPairs
-from tutelage.train.run import Run
 
+SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")
+"""What the progress of a preference loss shows."""
 DRIFT = "drift"
 """What a loss names in its `needs` that measures against the drift of unrelated answers (KTO)."""
 
@@ -144,31 +142,17 @@ def referred_batch(policy: Policy, items: Sequence[Referred], drift: float) -> R
     )
 
 
-@dataclass(frozen=True)
-class PreferenceJob:
-    """What is learnt and what it is judged by: batches by step, the loss on a part of one, a look at what was held out.
-
-    `look` gives metrics, each of which is logged as held_out/<name>.
-    """
-
-    steps_per_epoch: int
-    batch: Callable[[int], Splittable]
-    objective: Objective
-    look: Callable[[], Mapping[str, float]] | None
-    label: str
-
-
 def paired_job(
     policy: Policy,
     loss: PreferenceLoss,
-    train: Sequence[Referred],
-    held_out: Sequence[Referred],
-    batches: BatchSettings,
-    seed: int,
-) -> PreferenceJob:
-    """The job of learning from pairs."""
-    budget = batches.tokens_at_once
-    order = Order(train, batches.batch_size, seed)
+    items: Callable[[int], Sequence[Referred]],
+    steps: int,
+    *,
+    budget: int,
+    held_out: Sequence[Referred] = (),
+    tell: Callable[[int], Mapping[str, float]] = lambda step: {},
+) -> Job:
+    """The job of learning from pairs; `items` gives those of a step, counted from 0."""
 
     def batch(items: Sequence[Referred]) -> ReferredPairs:
         drift = 0.0
@@ -180,12 +164,14 @@ def paired_job(
     def objective(pairs: ReferredPairs) -> tuple[Tensor, dict[str, Tensor]]:
         return compare(policy, loss, pairs)
 
-    return PreferenceJob(
-        order.steps_per_epoch,
-        lambda step: batch(order(step)),
-        objective,
-        (lambda: summed(objective, batch(held_out), budget)) if held_out else None,
+    return Job(
         label=type(loss).__name__.lower(),
+        steps=steps,
+        batch=lambda step: batch(items(step)),
+        objective=objective,
+        look=(lambda: summed(objective, batch(held_out), budget)) if held_out else None,
+        tell=tell,
+        show=SHOW,
     )
 
 
@@ -198,43 +184,3 @@ def summed(objective: Objective, whole: Splittable, budget: int) -> dict[str, fl
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals.get(name, 0.0) + float(value)
     return totals
-
-
-def train_preferences(
-    run: Run,
-    policy: Policy,
-    job: PreferenceJob,
-    settings: RunSettings,
-    batches: BatchSettings,
-    optimiser: config.Optimiser,
-    *,
-    epochs: float,
-    look_every: int,
-) -> None:
-    """Minimise the loss of the job; the best checkpoint is the one of the lowest held-out loss."""
-    learner = Learner({"policy": policy.parameters()}, optimiser, max(1, round(epochs * job.steps_per_epoch)))
-    load_state(run, learner)
-
-    def look(step: Step) -> Mapping[str, float]:
-        if job.look is None or (step.index % max(1, look_every) and step.index != learner.total):
-            return {}
-        return {f"held_out/{name}": value for name, value in job.look().items()}
-
-    drive(
-        run,
-        learner,
-        fit(
-            learner,
-            policy.model,
-            job.batch,
-            job.objective,
-            budget=batches.tokens_at_once,
-            seed=settings.seed,
-        ),
-        label=job.label,
-        save=policy.save,
-        checkpoints=settings.checkpoints,
-        show=("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy"),
-        quiet=settings.quiet,
-        watch=Watch(look, metric="held_out/loss"),
-    )

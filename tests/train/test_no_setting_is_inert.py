@@ -1,0 +1,98 @@
+"""Every setting that a recipe has, through the real loop: another value changes what a transformer learns."""
+
+from functools import cache
+
+import pytest
+import torch
+from learn.test_no_setting_is_inert import BOLD, SEARCHED, other_values, settings
+from simple_goal import low_tokens
+from tiny_training import World, policy_of, some_rows
+
+from tutelage.algorithms import RECIPES, override
+from tutelage.algorithms.checks import remarks
+from tutelage.algorithms.recipe import GradientSteps, NaturalStep
+from tutelage.errors import TutelageError
+from tutelage.train.mixing import PretrainingMix
+
+
+def owner(recipe, path):
+    """The class whose field a path names."""
+    *parents, _ = path.split(".")
+    piece = recipe
+    for name in parents:
+        piece = getattr(piece, name)
+    return type(piece).__name__
+
+
+@cache
+def every():
+    """Each setting once: (class, field) -> the recipes that have it, the plainest first."""
+    found = {}
+    for name, recipe in RECIPES.items():
+        for path, _ in settings(recipe):
+            found.setdefault((owner(recipe, path), path.rpartition(".")[2]), []).append((name, path))
+    return found
+
+
+def stage(recipe, path):
+    """What must be set first for a setting to have its say in a few steps of a small batch."""
+    first = ["reduce=sequence_sum"] if path == "update.minibatches" else []
+    if path == "shaping.missing_end_penalty":
+        first.append("shaping.missing_end=none")
+    if recipe.critic and recipe.critic.warmup and path != "critic.warmup":
+        first.append("critic.warmup=0")
+    if isinstance(recipe.update, GradientSteps) and recipe.update.max_kl and path != "update.max_kl":
+        first.append("update.max_kl=none")
+    if isinstance(recipe.update, NaturalStep) and path in SEARCHED:
+        first += BOLD
+    return first
+
+
+def scores(rows, prompts, texts):
+    """Low tokens count, but for every other prompt all answers are equally good: groups without spread."""
+    told = low_tokens(rows, prompts, texts)
+    same = torch.tensor([int(prompt.id.removeprefix("p")) % 2 == 1 for prompt in prompts])
+    return torch.where(same, 0.5, told)
+
+
+def learned(recipe, folder):
+    policy = policy_of(folder)
+    policy.end_ids = tuple(range(100, 200))
+    mix = PretrainingMix(policy, some_rows(4), 4, recipe.ptx, 1000, 0) if recipe.ptx else None
+    world = World(policy, recipe, steps=3, lr=3e-2, reward=scores, tokens=5, batch=6, mix=mix)
+    for _ in world.train():
+        pass
+    return torch.cat([p.flatten() for p in world.learner.parameters])
+
+
+def has_a_say(recipe, path, value, folder):
+    staged = override(recipe, stage(recipe, path))
+    usual = learned(staged, folder)
+    tried, refused = 0, 0
+    for text in other_values(path, value):
+        try:
+            changed = override(staged, [f"{path}={text}"])
+        except TutelageError:
+            refused += 1
+            continue
+        if changed == staged:
+            continue
+        tried += 1
+        if set(remarks(changed)) > set(remarks(staged)):
+            return True
+        other = learned(changed, folder)
+        if other.shape != usual.shape or not torch.equal(other, usual):
+            return True
+    return refused > 0 and tried == 0
+
+
+@pytest.mark.parametrize("setting", every(), ids=".".join)
+def test_no_setting_is_inert(tiny_model, setting):
+    folder = tiny_model("llama")
+    for name, path in every()[setting][:3]:
+        value = RECIPES[name]
+        for part in path.split("."):
+            value = getattr(value, part)
+        if has_a_say(RECIPES[name], path, value, folder):
+            return
+    raise AssertionError(f"{'.'.join(setting)} changes nothing in {every()[setting][:3]}")
