@@ -1,0 +1,270 @@
+"""The page about over-optimisation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from tutelage.evaluate.overoptimisation import Fit, Form, fit
+from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
+from tutelage.evaluate.report.scales import number
+from tutelage.evaluate.report.watch import smooth
+from tutelage.evaluate.report.words import percent
+from tutelage.lab.cells import Done
+from tutelage.lab.climbing import Climb
+from tutelage.lab.measuring import Mean
+from tutelage.lab.page import Figure, Page, Table, followed
+
+COLOURS = (4, 1, 2, 0, 3, 5)
+FITTED = 0.5
+"""√nats from which the curves are fitted: the slope of that of RL is infinite at 0."""
+REMEDIES = {"mean": "mean", "worst": "worst case", "lower": "mean − λ·variance"}
+
+
+@dataclass(frozen=True)
+class Way:
+    """Proxy and gold along the way of one optimiser, over √KL. `low` and `high` are those of gold, where known."""
+
+    title: str
+    form: Form
+    distance: tuple[float, ...]
+    proxy: tuple[float, ...]
+    gold: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def fitted(self) -> Fit | None:
+        """The curve of Gao et al. through gold."""
+        kept = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
+        return fit(self.form, [d for d, _ in kept], [g for _, g in kept])
+
+    @property
+    def top(self) -> tuple[float, float]:
+        """Where gold is highest, and how high."""
+        gold, distance = max(zip(self.gold, self.distance, strict=True))
+        return distance, gold
+
+    @property
+    def fell(self) -> float:
+        """How far gold closes below its highest."""
+        return self.top[1] - self.gold[-1]
+
+
+def best_of_n_path(cell: Done, proxy: str, title: str) -> Way:
+    """Best-of-n by one proxy, over its exact KL."""
+    rows = [row for row in cell.steps if row["proxy"] == proxy]
+    worth = [Mean(float(row["gold"]), float(row["gold_error"])) for row in rows]
+    return Way(
+        title,
+        "best_of_n",
+        tuple(sqrt(float(row["kl"])) for row in rows),
+        tuple(float(row["score"]) for row in rows),
+        tuple(one.value for one in worth),
+        tuple(one.low for one in worth),
+        tuple(one.high for one in worth),
+    )
+
+
+def rl_path(cell: Done) -> Way:
+    """A run of PPO over its measured KL, smoothed; from the SFT model, whose scores are 0 by their scale."""
+    kl, score, gold = (smooth(cell.column(name)) for name in ("kl/reference", "score/mean", "gold/mean"))
+    return Way(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
+
+
+def page(done: Sequence[Done], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
+    """The page of the experiment."""
+    by_name = {cell.name: cell for cell in done}
+    sampled = by_name["best-of-n"]
+    chosen = [best_of_n_path(sampled, f"judge-{count}", f"{count:,} pairs") for count in pairs]
+    climbed = [rl_path(by_name[f"ppo-{count}"]) for count in pairs]
+    cautious = [best_of_n_path(sampled, how, name) for how, name in REMEDIES.items()]
+    alone = chosen[list(pairs).index(remedied)]
+    prices = [cell for cell in done if cell.name.startswith("ppo-beta-")]
+    single = by_name[f"ppo-{remedied}"]
+    remedies = [
+        (single, "one reward model"),
+        *((by_name[f"ppo-{how}"], name) for how, name in REMEDIES.items()),
+    ]
+    remedies += [(cell, f"one, {cell.title}") for cell in prices]
+    accuracies = {count: by_name[f"judge-{count}"].figures for count in pairs}
+    return Page(
+        title="How far can a reward model be trusted?",
+        question=(
+            "Reward models from few and from many pairs, climbed by choosing the best of n answers and by PPO: how far "
+            "do score and gold go together, and what keeps them together longer?"
+        ),
+        command=command,
+        findings=tuple(findings(accuracies, chosen, climbed, remedies)),
+        figures=(
+            _paths(
+                "best-of-n",
+                "Best-of-n",
+                chosen,
+                "Dashed: the score that chose; whiskers: 95% intervals over prompts.",
+            ),
+            _paths(
+                "ppo", "PPO", climbed, "Dashed: the score that was climbed. Running averages over the steps."
+            ),
+            _fits("best-of-n-fits", "Best-of-n: gold and d (α − β d)", chosen),
+            _fits("ppo-fits", "PPO: gold and d (α − β log d)", climbed),
+            _gold_only(
+                "remedies-best-of-n", f"Best-of-n with ensembles, {remedied:,} pairs", [alone, *cautious]
+            ),
+            _gold_only(
+                "remedies-ppo", f"PPO with remedies, {remedied:,} pairs", [_named(c, t) for c, t in remedies]
+            ),
+        ),
+        tables=(_accuracies(accuracies), _table(chosen, climbed), _remedies(remedies)),
+        method=_method(plan),
+        strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {remedied:,} pairs")),
+        numbers={cell.name: dict(cell.figures) for cell in done},
+    )
+
+
+def _named(cell: Done, title: str) -> Way:
+    path = rl_path(cell)
+    return Way(title, path.form, path.distance, path.proxy, path.gold)
+
+
+def _method(plan: Climb) -> tuple[str, ...]:
+    judged = (
+        "Pairs are of the SFT model's answers, each judged once by an attentive simulated rater whose noise makes two "
+        "of them agree on 71% of the pairs; a larger set contains the smaller ones. Scores and gold have mean 0 and "
+        "standard deviation 1 over the SFT model's answers to held-out prompts."
+    )
+    climbed = (
+        "Best-of-n is estimated without bias from all samples of a prompt (Nakano et al. 2021), at the exact KL of "
+        f"log n − (n − 1)/n. PPO: {plan.steps} steps of {plan.answers} answers at a learning rate of {plan.lr:g}, "
+        "without a price on the KL unless it is named; one seed. The curves of Gao et al. (2022) are fitted by least "
+        f"squares from √KL = {FITTED:g} on. Distances of the two methods are not comparable."
+    )
+    return judged, climbed
+
+
+def findings(
+    accuracies: Mapping[int, Mapping[str, object]],
+    chosen: Sequence[Way],
+    climbed: Sequence[Way],
+    remedies: Sequence[tuple[Done, str]],
+) -> list[str]:
+    """What was measured, in sentences."""
+    told = ", ".join(
+        f"{count:,} pairs {percent(float(str(one['accuracy'])), 1)}" for count, one in accuracies.items()
+    )
+    ends = ", ".join(f"{path.title} {path.gold[-1]:+.2f}" for path in chosen)
+    return [
+        f"Share of single held-out votes foretold: {told}.",
+        f"Best-of-n at its largest n changes gold by (in standard deviations) {ends}. {_turns(chosen)}",
+        f"PPO: {'; '.join(_way(path) for path in climbed)}.",
+        _cure(remedies),
+    ]
+
+
+def _turns(paths: Sequence[Way]) -> str:
+    turned = [path.title for path in paths if path.fell > 0 and path.high and path.high[-1] < path.top[1]]
+    if turned:
+        return f"Gold falls back for {', '.join(turned)}: beyond some n a better score is a worse answer."
+    return "No curve turns over for certain: in reach of best-of-n more score is not yet less gold."
+
+
+def _way(path: Way) -> str:
+    distance, gold = path.top
+    return (
+        f"from {path.title} gold rose to {gold:+.2f} at √KL {number(distance, 2)} and ended at {path.gold[-1]:+.2f} at "
+        f"{number(path.distance[-1], 2)}, with the score at {path.proxy[-1]:+.2f}"
+    ).replace("-", "\N{MINUS SIGN}")
+
+
+def _cure(remedies: Sequence[tuple[Done, str]]) -> str:
+    ends = [
+        (Mean(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
+        for cell, title in remedies
+    ]
+    alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
+    told = ", ".join(f"{title} {gold.written}" for gold, title in ends)
+    apart = Mean(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
+    sure = "more than one reward model alone" if apart.low > 0 else "not more than one alone for certain"
+    return f"Final gold on held-out prompts by remedy: {told}. Most has {best[1]}, {sure}."
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+SIZE = {"width": 470.0, "height": 310.0}
+DISTANCE = Axis("√KL from the SFT model, √nats", low=0.0)
+GAIN = Axis("gain over SFT, in its standard deviations")
+
+
+def _paths(name: str, title: str, paths: Sequence[Way], caption: str) -> Figure:
+    """Gold as lines, proxies dashed."""
+    series = []
+    for path, colour in zip(paths, COLOURS, strict=False):
+        series.append(Series(path.distance, path.proxy, colour=colour, style="dashed"))
+        series.append(
+            Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
+        )
+    chart = Chart(f"{title}: score and gold", tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), **SIZE)
+    return Figure.of(name, chart, f"Solid: gold. {caption}", beside=name == "best-of-n")
+
+
+def _fits(name: str, title: str, paths: Sequence[Way]) -> Figure:
+    """Gold as points, the fitted curve dashed."""
+    series, told = [], []
+    for path, colour in zip(paths, COLOURS, strict=False):
+        series.append(
+            Series(path.distance, path.gold, path.title, mark="points", colour=colour, style="faint")
+        )
+        found = path.fitted()
+        if found is not None:
+            ends = [d for d in path.distance if d >= FITTED]
+            x = tuple(FITTED + (max(ends) - FITTED) * k / 60 for k in range(61))
+            series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
+            told.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
+    chart = Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), **SIZE)
+    return Figure.of(name, chart, "; ".join(told) + ".", beside=False)
+
+
+def _gold_only(name: str, title: str, paths: Sequence[Way]) -> Figure:
+    series = tuple(
+        Series(path.distance, path.gold, path.title, colour=colour)
+        for path, colour in zip(paths, (1, 0, 2, 3, 4, 5), strict=False)
+    )
+    chart = Chart(title, series, DISTANCE, GAIN, (Rule(0.0, "SFT"),), **SIZE)
+    return Figure.of(name, chart, "Gold along the way; every line climbs a score of its own.", beside=False)
+
+
+def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
+    rows = tuple(
+        (
+            f"{count:,}",
+            *(percent(float(str(one[key])), 1) for key in ("accuracy", "accuracy/low", "accuracy/high")),
+        )
+        for count, one in accuracies.items()
+    )
+    return Table("Reward models on single held-out votes", ("pairs", "foretold", "from", "to"), rows)
+
+
+def _table(chosen: Sequence[Way], climbed: Sequence[Way]) -> Table:
+    rows = []
+    for method, paths in (("best-of-n", chosen), ("PPO", climbed)):
+        for path in paths:
+            found = path.fitted()
+            fitted = (number(found.alpha), number(found.beta), f"{found.r2:.2f}") if found else ("", "", "")
+            peak = number(found.peak) if found and found.peak is not None else "none"
+            ends = (f"{path.top[1]:+.2f}", f"{path.gold[-1]:+.2f}", f"{path.proxy[-1]:+.2f}")
+            rows.append((f"{method}, {path.title}", *ends, *fitted, peak))
+    columns = ("", "highest gold", "last gold", "last score", "α", "β", "R²", "peak of the fit, √nats")
+    return Table("Along the way", columns, tuple(rows))
+
+
+def _remedies(remedies: Sequence[tuple[Done, str]]) -> Table:
+    rows = []
+    for cell, title in remedies:
+        figures = (
+            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
+            for n in ("score", "gold", "kl")
+        )
+        rows.append((title, *figures))
+    return Table(
+        "PPO with remedies: final policies on held-out prompts",
+        ("", "score", "gold", "KL, nats"),
+        tuple(rows),
+    )
