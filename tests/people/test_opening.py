@@ -251,3 +251,17 @@ def test_a_missing_or_ambiguous_study_is_named(lite: Store) -> None:
 def test_the_address_never_shows_a_password() -> None:
     engine = sa.create_engine("postgresql+psycopg://anna:secret@localhost/study")
     assert "secret" not in Store(engine).address
+
+
+def test_votes_wait_for_the_disk_and_leases_do_not(lite: Store, folder: Path) -> None:
+    """SQLite's documentation: with a log, 2 (FULL) syncs at every commit and 1 (NORMAL) keeps the order only."""
+
+    def waits(store: Store, **asked: bool) -> int:
+        with store.write(**asked) as connection:
+            return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+    assert [waits(lite, lasting=lasting) for lasting in (False, True, False)] == [1, 2, 1]
+    assert waits(lite) == 2
+    fleeting = open_store(folder / "simulated.sqlite", lasting=False)
+    assert waits(fleeting) == 1
+    fleeting.close()

@@ -61,7 +61,7 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
         Unavailable: the database cannot be written just now.
     """
     _sweep(store, rater_id)
-    with store.write() as connection:
+    with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
         held = leases.held(connection, rater_id)
@@ -85,7 +85,7 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
     Raises:
         TutelageError: there is no such item, or the rater is not an owner.
     """
-    with store.write() as connection:
+    with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
         if rater.role != "owner":
@@ -101,7 +101,7 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
 
 def renew(store: Store, rater_id: int) -> int:
     """Keep what the rater has on the screen reserved for another lease; when that ends (milliseconds)."""
-    with store.write() as connection:
+    with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         ends = _lease_end(store, load_study(connection, rater.study_id))
         leases.renew(connection, leases.held(connection, rater_id), ends)
@@ -111,7 +111,7 @@ def renew(store: Store, rater_id: int) -> int:
 
 def release(store: Store, rater_id: int) -> int:
     """Give back what the rater holds unanswered (logging out, closing the page); how many questions that were."""
-    with store.write() as connection:
+    with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
         held = leases.held(connection, rater_id)
         for assignment_id in held:
@@ -163,7 +163,7 @@ def _sweep(store: Store, rater_id: int) -> None:
         lease_ms = study.plan.lease_seconds * 1000
         if not leases.overdue(connection, study.id, now, lease_ms):
             return
-    with store.write() as connection:
+    with store.write(lasting=False) as connection:
         leases.expire(connection, study.id, now, lease_ms)
 
 
@@ -243,7 +243,7 @@ def _search_everything(store: Store, rater_id: int) -> Assignment | None:
         if item_id is None:
             store.hints[rater_id, _SEARCHED] = store.now()
             return None
-        with store.write() as connection:
+        with store.write(lasting=False) as connection:
             rater = lock_rater(connection, rater_id)
             item = lock_item(connection, item_id)
             if item.room and search.is_new_to(connection, item_id, rater_id):

@@ -180,7 +180,7 @@ def hold_study(
     summary.json        `ceiling`: the share of these that somebody who knows the utility would foretell
     """
     out.mkdir(parents=True, exist_ok=True)
-    store = open_store(str(out / "study.sqlite"))
+    store = open_store(out / "study.sqlite", lasting=False)
     plan = Plan(overlap=overlap, gold_rate=0.0, repeat_rate=0.0)
     study = (
         open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)

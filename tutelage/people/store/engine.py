@@ -3,7 +3,9 @@
 SQLite, measured with 12 concurrent raters: a transaction that begins as a reader and then writes fails at once with
 "database is locked" whatever the timeout is; begun with `BEGIN IMMEDIATE` it waits its turn and never fails. The
 timeout has to be set before the switch to write-ahead logging, which itself needs a lock. `synchronous=FULL` makes
-every commit reach the disk, so that a vote that was acknowledged survives a power cut.
+every commit wait for the disk, so that a vote that was acknowledged survives a power cut. What may be lost in one (a
+lease) does not wait, and that is half of the time of asking and answering; the log keeps its order, so a vote that is
+on the disk never stands there without its lease.
 """
 
 import contextlib
@@ -41,16 +43,21 @@ class Damaged(Unavailable):
 class Store:
     """An open database. Threads may share it; `clock` gives seconds since the epoch.
 
+    Without `lasting` no commit waits for the disk: a power cut takes the last ones, a crash of the program none.
     `hints` is scratch memory of the search for a rater's next item (see `assign`): losing it costs time, never
     correctness.
     """
 
-    def __init__(self, engine: sa.Engine, clock: Clock = time.time) -> None:
+    def __init__(self, engine: sa.Engine, clock: Clock = time.time, *, lasting: bool = True) -> None:
         self.engine = engine
         self.clock = clock
+        self.lasting = lasting
         self.hints: dict[tuple[int, int], int] = {}
         self._queue = threading.Lock()
-        self._writer = engine.execution_options(tutelage_write=True)
+        self._writers = {
+            lasting: engine.execution_options(tutelage_write=True, tutelage_lasting=lasting)
+            for lasting in (False, True)
+        }
         self._reader = engine if self.sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
 
     @property
@@ -79,16 +86,20 @@ class Store:
             yield connection
 
     @contextlib.contextmanager
-    def write(self, *, alone: bool = False) -> Iterator[sa.Connection]:
+    def write(self, *, alone: bool = False, lasting: bool = True) -> Iterator[sa.Connection]:
         """One transaction: committed and on the disk when the block ends, or nothing at all. With `alone`, no other
-        writes meanwhile (on SQLite that is always so): for what looks at many rows and must not miss one.
+        writes meanwhile (on SQLite that is always so): for what looks at many rows and must not miss one. Without
+        `lasting` the commit does not wait for the disk (the module says what that means).
 
         Raises:
             Unavailable: the database stayed locked by another process, or the disk is full.
         """
-        with self._turn(), self._translated(), self._writer.connect() as connection, connection.begin():
+        writer = self._writers[lasting and self.lasting]
+        with self._turn(), self._translated(), writer.connect() as connection, connection.begin():
             if not self.sqlite:
                 connection.execute(_ALONE if alone else _TOGETHER, {"key": _WRITERS})
+                if not (lasting and self.lasting):
+                    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield connection
 
     def close(self) -> None:
@@ -192,7 +203,6 @@ def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -
     for pragma in (
         f"busy_timeout={BUSY_SECONDS * 1000}",
         "journal_mode=WAL",
-        "synchronous=FULL",
         "foreign_keys=ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")
@@ -200,8 +210,14 @@ def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("tutelage_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    if options.get("tutelage_write", False):
+        connection.exec_driver_sql(
+            f"PRAGMA synchronous={'FULL' if options['tutelage_lasting'] else 'NORMAL'}"
+        )
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql("BEGIN")
 
 
 def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMapping:

@@ -22,18 +22,21 @@ _OLDEST_SQLITE = (3, 35)
 CHECKED_BYTES = 50_000_000
 
 
-def open_store(url: str | Path, *, create: bool = True, clock: Clock = time.time) -> Store:
+def open_store(
+    url: str | Path, *, create: bool = True, clock: Clock = time.time, lasting: bool = True
+) -> Store:
     """Open the database at a path or URL (SQLite), or a postgresql:// URL.
 
     A new one is made if there is none and `create` allows it. An older schema is migrated after a backup. `clock` gives
-    seconds since the epoch; simulations may bring their own.
+    seconds since the epoch; simulations may bring their own. They may also do without `lasting`, which spares them the
+    wait for the disk at each answer: what a power cut takes can be simulated again.
 
     Raises:
         TutelageError: there is none and `create` is False; there is none but backups of it lie where it should be; it
             is damaged, of another program, of a newer version of Tutelage, or on a network drive.
         Unavailable: it is locked, or the disk is full.
     """
-    store = Store(connect(str(url)), clock)
+    store = Store(connect(str(url)), clock, lasting=lasting)
     try:
         if store.path is not None:
             _check_place(store.path, create)
