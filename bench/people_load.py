@@ -2,6 +2,10 @@
 
     python bench/people_load.py [--items 200000] [--votes-per-item 5] [--raters 200] [--db PATH_OR_URL]
 
+Fifty raters over HTTP are measured by the command itself:
+
+    tutelage collect simulate STUDY --raters 50 --think 2 --answers 20
+
 Prints one line per measurement: what, median and 95th percentile in milliseconds; the processor time of this thread
 tells the work from the waiting on a machine that is busy with other things.
 """
@@ -14,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from starlette.testclient import TestClient
 
 from tutelage.data.records import Completion, Prompt, user
 from tutelage.people import (
@@ -29,12 +35,16 @@ from tutelage.people import (
     next_assignment,
     open_store,
     replan,
+    start_session,
     submit,
     survey,
 )
 from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.web import create_app
+from tutelage.people.web.site import cookie_name
 
 CHUNK = 20_000
+SITE = "http://site.test"
 TEXT = "A sentence of some length that a model might have written about the question. " * 4
 
 
@@ -169,6 +179,27 @@ def measure_study(store: Store, study: Study, raters: int) -> None:
         measure(f"next and answer, {policy}, a new rater", lambda: answer_next(store, new[1]), 100)
         measure(f"next and answer, {policy}, one with many answers", lambda: answer_next(store, 1), 100)
     crowd(store, new, 20)
+    measure_pages(store, study)
+
+
+def measure_pages(store: Store, study: Study) -> None:
+    """The owner's pages: the first look, when no figures are there yet, and later ones."""
+    site = TestClient(create_app(store), SITE)
+    owner = add_rater(store, study.id, "owner of the load", role="owner")
+    cookie = f"{cookie_name(store, secure=False)}={start_session(store, owner.id)}"
+
+    def look(page: str) -> str:
+        response = site.get(page, headers={"cookie": cookie})
+        assert response.status_code == 200, response.text
+        return response.text
+
+    measure("owner's page, the first look", lambda: look("/owner"), 1)
+    began = time.perf_counter()
+    while "numbers" not in look("/owner"):
+        time.sleep(0.2)
+    print(f"its figures are there after {time.perf_counter() - began:.1f} s", flush=True)
+    for page in ("/owner", "/owner/raters", "/owner/items?by=disagreement", "/owner/models"):
+        measure(page, lambda page=page: look(page), 5)  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,16 @@ from tutelage.core.preferences import (
     bradley_terry,
     dpo,
 )
-from tutelage.core.scoring_losses import SCORING_LOSSES, Davidson, Margin, Scaled, ScoringLoss, Soft
+from tutelage.core.scoring_losses import (
+    SCORING_LOSSES,
+    Davidson,
+    Hard,
+    LearnedDavidson,
+    Margin,
+    Scaled,
+    ScoringLoss,
+    Soft,
+)
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -189,7 +198,7 @@ def test_settings_without_meaning_are_refused(bad: object) -> None:
 CHOSEN, REJECTED = torch.randn(2, 6, generator=GENERATOR).double()
 
 
-@pytest.mark.parametrize("loss", [Soft(), Margin(), Scaled(), Davidson(ties=1e-12)], ids=repr)
+@pytest.mark.parametrize("loss", [Soft(), Hard(), Margin(), Scaled(), Davidson(ties=1e-12)], ids=repr)
 def test_without_ties_strengths_or_centring_all_scoring_losses_are_bradley_terry(loss: ScoringLoss) -> None:
     margin = torch.ones(6) if isinstance(loss, Scaled) else torch.zeros(6)
     found = loss(CHOSEN, REJECTED, torch.ones(6), margin)
@@ -207,6 +216,27 @@ def test_davidson_gives_the_three_outcomes_probability_one() -> None:
     assert 2 * share / (1 - share) == pytest.approx(0.7)
     with pytest.raises(ValueError, match="use Soft"):
         Davidson(ties=0.0)
+
+
+def test_hard_labels_take_the_likelier_side_for_certain() -> None:
+    p = torch.tensor([0.9, 0.51, 0.5, 0.49, 0.1, 1.0]).double()
+    sides = torch.tensor([1.0, 1.0, 0.5, 0.0, 0.0, 1.0]).double()
+    found = Hard()(CHOSEN, REJECTED, p, torch.ones(6))
+    assert torch.allclose(found, bradley_terry(CHOSEN, REJECTED, sides))
+
+
+def test_learnt_ties_are_davidsons_and_find_the_share_of_ties() -> None:
+    """ν̂ solves P(tie) = observed share; with all scores equal that is 2 share/(1 − share) in closed form."""
+    loss = LearnedDavidson(ties=0.7).double()
+    p = torch.tensor([1.0, 0.5, 0.0, 0.5, 0.8, 1.0]).double()
+    assert torch.allclose(loss(CHOSEN, REJECTED, p, CHOSEN), Davidson(ties=0.7)(CHOSEN, REJECTED, p, CHOSEN))
+    optimiser = torch.optim.Adam(loss.parameters(), lr=0.05)
+    even, votes = torch.zeros(10).double(), torch.tensor([0.5] * 3 + [1.0] * 4 + [0.0] * 3).double()
+    for _ in range(400):
+        optimiser.zero_grad()
+        loss(even, even, votes, even).mean().backward()
+        optimiser.step()
+    assert float(loss.log_ties.detach().exp()) == pytest.approx(2 * 0.3 / 0.7, rel=1e-3)
 
 
 def test_a_tie_pulls_scores_together_and_a_strong_preference_counts_more() -> None:

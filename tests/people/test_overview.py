@@ -59,6 +59,31 @@ def test_rounds_tell_how_agreement_moved(store: Store) -> None:
         assert (told.items, told.complete) == (12, 12)
 
 
+def test_the_win_rate_of_a_round_is_that_of_its_policy_against_others(store: Store) -> None:
+    """Whichever side of the canonical order the policy stands on; pairs of its own answers say nothing."""
+    study = create_study(store, "rounds", plan=replace(QUIET, overlap=1))
+    prompts, completions, comparisons = records(9)
+    completions = [replace(c, sampler="new-model") if c.id in ("p8a", "p0a") else c for c in completions]
+    completions = [replace(c, sampler="old-model") if c.id == "p0b" else c for c in completions]
+    items = [Item.of(comparison, round=2) for comparison in comparisons]
+    add_items(store, study.id, prompts, completions, items)
+    open_round(store, study.id, 2, {"policy": "new-model"})
+
+    def answer(question: Assignment) -> Answer:
+        return Answer("tie") if question.item in ("c1", "c8") else better(question)
+
+    work(store, raters_of(store, study, 4), answer)
+    (told,) = survey(store, study.id).rounds
+    votes = [v for v in list_votes(store, study.id) if v.item != "c8"]
+    lost = sum(v.item == "c0" for v in votes)
+    tied = sum(v.item == "c1" for v in votes)
+    assert (told.policy, told.lost, told.drawn) == ("new-model", lost, tied)
+    assert told.won == len(votes) - lost - tied
+    assert told.win_rate == (told.won + tied / 2) / len(votes)
+    every = list_votes(store, study.id)
+    assert told.tie_share == sum(vote.verdict == "tie" for vote in every) / len(every)
+
+
 def test_equal_pairs_are_counted_over_all_pairs_of_votes(lite: Store) -> None:
     """Votes aab and bb: of 3 + 1 pairs, 1 + 1 are equal."""
     study = study_of(lite, 2, replace(QUIET, overlap=3))

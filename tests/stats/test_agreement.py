@@ -1,10 +1,12 @@
 """Agreement against published worked examples, brute force over pairs of votes, and closed forms."""
 
 from itertools import combinations
+from random import Random
 
 import numpy as np
 import pytest
 
+from tutelage.simulate.raters import SimulatedRater
 from tutelage.stats.agreement import krippendorff_alpha, mirrored_alpha, pair_agreement
 from tutelage.stats.votes import Votes
 
@@ -159,6 +161,21 @@ def test_votes_at_a_logit_spread_of_2_3_agree_in_72_6_percent_of_pairs():
     found = pair_agreement(votes)
     assert found.value == pytest.approx(0.726, abs=0.01)
     assert found.low < 0.7243 < found.high  # the integral's value
+
+
+def test_simulated_raters_agree_as_often_at_that_spread():
+    """The raters of the product themselves, on responses whose values differ by N(0, 2.3²) units of their noise."""
+    random = Random(4)
+    rater = SimulatedRater("r", tau=1.0)
+    items, choices = [], []
+    for item in range(12_000):
+        difference = random.gauss(0, 2.3)
+        for _ in range(2):
+            items.append(str(item))
+            choices.append(rater.judge(difference, 0.0, 40, 40, random).verdict)
+    decided = [n for n, choice in enumerate(choices) if choice in ("left", "right")]
+    names = [items[n] for n in decided], [str(n % 2) for n in decided], [choices[n] for n in decided]
+    assert pair_agreement(Votes.of(*names)).value == pytest.approx(0.726, abs=0.01)
 
 
 def test_the_mode_of_three_agrees_with_a_fourth_vote_in_75_to_78_percent():

@@ -108,6 +108,18 @@ def test_both_models_can_be_asked_for(votes, tmp_path):
     assert table(tmp_path / "coin.csv") != table(tmp_path / "matrix.csv")
 
 
+def test_items_judged_again_tell_how_consistent_a_rater_is(tmp_path, capsys):
+    path = tmp_path / "again.csv"
+    path.write_text(
+        "task,worker,answer\nx,r,1\ny,r,2\nx,s,1\ny,s,2\nx,r,1.0\ny,r,1\nx,r,2\n", encoding="utf-8"
+    )
+    assert run(path, "--raters-out", str(tmp_path / "raters.csv")) == 0
+    rows = {row["rater"]: row for row in table(tmp_path / "raters.csv")}
+    assert (rows["r"]["repeats_same"], rows["r"]["repeats"]) == ("1", "3")
+    assert (rows["s"]["repeats_same"], rows["s"]["repeats"]) == ("0", "0")
+    assert "1/3" in capsys.readouterr().out
+
+
 def test_no_overlap_is_said(tmp_path, capsys):
     path = tmp_path / "alone.csv"
     path.write_text("task,worker,answer\nx,r,1\ny,s,2\n")

@@ -3,7 +3,7 @@
 import csv
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tutelage.data.tables import Broken, Row, Table, read_table
 from tutelage.errors import TutelageError
+from tutelage.stats.consistency import Repeats, self_consistency
 from tutelage.stats.votes import Ints, Votes, ordered_names
 
 _MOST_CHOICES = 50
@@ -30,12 +31,14 @@ class Columns:
 @dataclass(frozen=True, eq=False)
 class VoteFile:
     """`votes`; the known class of each item in `gold` [I] (-1 unknown; None without such a column); the number of
-    `rows` in the file, of which `rows - len(votes)` were left out; `notes`: what was left out or odd, and where."""
+    `rows` in the file, of which `rows - len(votes)` were left out; `notes`: what was left out or odd, and where;
+    `repeats`: by rater, how often the same item got the same choice again."""
 
     votes: Votes
     gold: Ints | None
     rows: int
     notes: tuple[str, ...]
+    repeats: Mapping[str, Repeats]
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def read_votes(path: str, columns: Columns) -> VoteFile:
     left_out: dict[str, list[str]] = {}
     for broken in table.broken:
         left_out.setdefault(f"unreadable, {broken.reason}", []).append(broken.where)
-    rows = _in_one_notation(_last_votes(list(_complete_rows(table, columns, left_out)), left_out))
+    complete = _in_one_notation(list(_complete_rows(table, columns, left_out)))
+    rows = _last_votes(complete, left_out)
     _refuse_unusable(rows, table, columns)
     notes = [f"{_places(where)} left out: {reason}" for reason, where in left_out.items()]
     answers = _known_answers(rows, notes)
@@ -72,7 +76,10 @@ def read_votes(path: str, columns: Columns) -> VoteFile:
     )
     codes = {choice: code for code, choice in enumerate(choices)}
     gold = np.array([codes[answers[item]] if item in answers else -1 for item in votes.items], dtype=np.int64)
-    return VoteFile(votes, gold if columns.gold else None, len(table.rows) + len(table.broken), tuple(notes))
+    told = [(row.item, row.rater, row.choice) for row in complete]
+    repeats = self_consistency(*zip(*told, strict=True)) if len(told) > len(rows) else {}
+    number = len(table.rows) + len(table.broken)
+    return VoteFile(votes, gold if columns.gold else None, number, tuple(notes), repeats)
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -165,9 +165,11 @@ class Simulate(Settings):
     url: str = ""
     """Server to use; without one it is started for the time."""
     raters: int = 6
-    """How many raters; of every twelve, one is careless, one adversarial, the others ordinary."""
+    """How many raters; of every dozen or less, one is careless, one adversarial, the others ordinary."""
     answers: int | None = None
     """Answers of each rater at most."""
+    think: float = 0.0
+    """Mean seconds that a rater takes to answer (drawn anew each time); 0 answers at once, as no person does."""
     gold: str = "tutelage.simulate:gold"
     """What the raters value, as module:function of prompts and completions."""
     seed: int = 0

@@ -115,7 +115,9 @@ def _print_raters(console: "Console", settings: Settings, found: Findings) -> No
     votes, model = found.file.votes, found.model
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rater", overflow="fold")
-    for column in ("votes", "reliability", "interval", *(["gold"] if settings.gold else [])):
+    repeats = found.file.repeats
+    more = [*(["gold"] if settings.gold else []), *(["repeats"] if repeats else [])]
+    for column in ("votes", "reliability", "interval", *more):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("flags", overflow="fold")
     counts = votes.per_rater()
@@ -126,6 +128,9 @@ def _print_raters(console: "Console", settings: Settings, found: Findings) -> No
         cells.append(f"{model.low[r]:.2f}-{model.high[r]:.2f}")
         if settings.gold:
             cells.append(f"{right[r]}/{asked[r]}")
+        if repeats:
+            again = repeats.get(votes.raters[r])
+            cells.append(f"{again.same}/{again.seen}" if again else "")
         table.add_row(*cells, printable(_flag_text(found.flags[r])))
     console.print()
     console.print(table)
@@ -135,6 +140,8 @@ def _print_raters(console: "Console", settings: Settings, found: Findings) -> No
             f"({settings.show} of {len(order):,} raters: the flagged first, then the busiest{rest})"
         )
     console.print("reliability: the probability that a choice is right, with its 95 % interval")
+    if repeats:
+        console.print("repeats: items judged again with the same choice, of all that were judged again")
 
 
 def _by_interest(found: Findings) -> list[int]:
@@ -218,14 +225,18 @@ def _label_table(found: Findings) -> tuple[list[str], list[list[object]]]:
 def _rater_table(found: Findings) -> tuple[list[str], list[list[object]]]:
     """One row per rater, most interesting first."""
     votes, model = found.file.votes, found.model
-    header = ["rater", "votes", "reliability", "low", "high", "evidence", "gold_right", "gold_asked", "flags"]
+    header = ["rater", "votes", "reliability", "low", "high", "evidence", "gold_right", "gold_asked"]
+    header += ["repeats_same", "repeats", "flags"]
     counts = votes.per_rater()
     right, asked = _gold_answers(found)
     rows: list[list[object]] = []
     for r in _by_interest(found):
         figures = (model.accuracy[r], model.low[r], model.high[r], model.evidence[r])
         rounded = [f"{figure:.4f}" for figure in figures]
-        rows.append([votes.raters[r], counts[r], *rounded, right[r], asked[r], _flag_text(found.flags[r])])
+        again = found.file.repeats.get(votes.raters[r])
+        twice = [again.same, again.seen] if again else [0, 0]
+        known = [right[r], asked[r], *twice, _flag_text(found.flags[r])]
+        rows.append([votes.raters[r], counts[r], *rounded, *known])
     return header, rows
 
 

@@ -121,7 +121,7 @@ def _sampled_before(settings: Init) -> Questions:
     completions = [c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in kept]
     comparisons = [c for c in load_comparisons(folder / "comparisons.jsonl").records if c.prompt_id in kept]
     told = f"{folder}: {len(comparisons):,} pairs for {len(prompts):,} prompts"
-    return Questions(prompts, tuple(completions), _items(comparisons, settings.round), (told,))
+    return Questions(prompts, _asked(completions, comparisons), _items(comparisons, settings.round), (told,))
 
 
 def _sampled_now(settings: Init) -> Questions:
@@ -132,14 +132,29 @@ def _sampled_now(settings: Init) -> Questions:
     prompts = loaded.records[: settings.limit]
     paths = [path for path in (settings.model, settings.against) if path]
     each = settings.pairs if settings.against else 2 * settings.pairs
-    answers = [_answers(settings, path, prompts, each) for path in paths]
+    sampled = [_answers(settings, path, prompts, each) for path in paths]
+    answers = [[one for one in some if one.text.strip() and "\0" not in one.text] for some in sampled]
+    silent = sum(map(len, sampled)) - sum(map(len, answers))
     if settings.against:
         pairs = across(answers[0], answers[1])
     else:
         pairs = pair_completions(answers[0], pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
-    told = (loaded.describe(), f"{len(pairs):,} pairs of different answers by {' and '.join(paths)}")
-    completions = tuple(completion for some in answers for completion in some)
-    return Questions(prompts, completions, _items(pairs, settings.round), told)
+    if not pairs:
+        raise TutelageError(
+            f"{' and '.join(paths)} gave nothing but equal answers to these prompts, so there is nothing to compare. "
+            "Another --seed or a higher --sampling.temperature may help."
+        )
+    told = [loaded.describe(), f"{len(pairs):,} pairs of different answers by {' and '.join(paths)}"]
+    if silent:
+        told.append(f"{silent:,} answers say nothing that could be shown and were left out")
+    every = [completion for some in answers for completion in some]
+    return Questions(prompts, _asked(every, pairs), _items(pairs, settings.round), tuple(told))
+
+
+def _asked(completions: Iterable[Completion], comparisons: Iterable[Comparison]) -> tuple[Completion, ...]:
+    """The answers that somebody is asked about."""
+    asked = {key for comparison in comparisons for key in (comparison.a_id, comparison.b_id)}
+    return tuple(completion for completion in completions if completion.id in asked)
 
 
 def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[Completion]:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
-from tutelage.simulate.raters import SimulatedRater, panel
+from tutelage.simulate.raters import NAMES, SimulatedRater, panel
 from tutelage.verbs.collect import Simulate
 from tutelage.verbs.collecting.place import open_existing
 from tutelage.verbs.collecting.serving import listen, server
@@ -36,13 +36,9 @@ class Done:
 def simulate(settings: Simulate) -> int:
     """Let the raters answer, all at once, and print how long the server took."""
     store, study = open_existing(settings)
-    utility = find_utility(settings.gold)
+    raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
     with closing(store), _site(store, settings.url) as url, ThreadPoolExecutor(settings.raters) as pool:
-        raters = panel(settings.seed, settings.raters)
-        work = [
-            pool.submit(_work, store, study, url, rater, utility, settings.answers, settings.seed)
-            for rater in raters
-        ]
+        work = [pool.submit(_work, store, study, url, rater, utility, settings) for rater in raters]
         done = [each.result() for each in work]
     for each in done:
         print(f"{each.name:<12} {len(each.seconds):>7,} answers")
@@ -53,6 +49,18 @@ def simulate(settings: Simulate) -> int:
             f"95 % within {1000 * times[int(0.95 * (len(times) - 1))]:.0f} ms"
         )
     return 0
+
+
+def crowd(seed: int, count: int) -> list[SimulatedRater]:
+    """So many raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The names of later
+    panels carry a number."""
+    panels = max(1, -(-count // len(NAMES)))
+    sizes = [count // panels + (number < count % panels) for number in range(panels)]
+    return [
+        replace(rater, name=f"{rater.name} {number + 1}" if number else rater.name)
+        for number, size in enumerate(sizes)
+        for rater in panel(seed + number, size)
+    ]
 
 
 def find_utility(name: str) -> Utility:
@@ -75,16 +83,18 @@ def _work(
     url: str,
     rater: SimulatedRater,
     utility: Utility,
-    most: int | None,
-    seed: int,
+    settings: Simulate,
 ) -> Done:
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
-        while most is None or len(times) < most:
+        while settings.answers is None or len(times) < settings.answers:
             question, _ = client.next()
             if question is None:
                 break
-            vote = choose(question, rater, utility, Random(f"{seed}/{rater.name}/{question.id}"), len(times))
+            chance = Random(f"{settings.seed}/{rater.name}/{question.id}")
+            vote = choose(question, rater, utility, chance, len(times))
+            if settings.think:
+                time.sleep(chance.expovariate(1 / settings.think))
             began = time.perf_counter()
             client.answer(question.id, vote)
             times.append(time.perf_counter() - began)

@@ -68,7 +68,7 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "Whole") -> 
     if not raters:
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("rater", "answers", "reliability", "interval", "golds", "remarks"):
+    for name in ("rater", "answers", "reliability", "interval", "golds", "repeats", "remarks"):
         table.add_column(name, justify="left" if name in ("rater", "remarks") else "right")
     for rater in raters:
         found = whole.figures.raters[rater.id]
@@ -81,6 +81,7 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "Whole") -> 
             f"{found.reliability:.2f}" if known else "–",
             f"{found.low:.2f} – {found.high:.2f}" if known else "–",
             f"{tallies.gold_right}/{tallies.gold_seen}",
+            f"{tallies.repeat_same}/{tallies.repeat_seen}",
             Text("; ".join((*excluded, *found.flags))),
         )
     console.print()
