@@ -43,6 +43,7 @@ from tutelage.lab.policies import between
 from tutelage.lab.start import Start
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.models.rewards import Reward
 from tutelage.train.actor import Actor
 from tutelage.train.batches import Order
 from tutelage.train.improve import Question, Rules
@@ -94,19 +95,6 @@ class Size:
 QUICK = Size(prompts=8, batches=3, cells=2, pool=64, epochs=1)
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
-    """The critic first, then the gradients, in parts that can be done one by one."""
-    made = [
-        Cell(
-            "critic", "a critic for the policy", (setting.size, Seed(setting.seed)), partial(_critic, setting)
-        )
-    ]
-    for part in range(setting.size.cells):
-        run = partial(_gradients, setting, part)
-        made.append(Cell(f"gradients-{part}", "gradients", (setting.size, Seed(setting.seed)), run))
-    return made
-
-
 @dataclass(frozen=True)
 class Seed:
     """Of what is drawn."""
@@ -114,15 +102,48 @@ class Seed:
     seed: int
 
 
+def cells(setting: Setting[Size]) -> list[Cell]:
+    """The critic first, then the gradients, in parts that can be done one by one."""
+    decided = (setting.size, Seed(setting.seed))
+    critic = Cell("critic", "a critic for the policy", decided, partial(_critic, setting))
+    parts = range(setting.size.cells)
+    return [
+        critic,
+        *(
+            Cell(f"gradients-{part}", "gradients", decided, partial(_gradients, setting, part))
+            for part in parts
+        ),
+    ]
+
+
 # Rollouts and their rewards ------------------------------------------------------------------------------------------
 
 
-def _rollout(setting: Setting[Size], policy: Policy, questions: Sequence[Question], seed: int) -> Scored:
-    """GROUP answers to each question, scored, with the reference's log-probabilities."""
-    start = setting.start
-    answered = ask(policy, questions, GROUP, start.sampling, start.score(policy), seed=seed)
-    scored, _ = judged(Actor(policy), answered, Rules(start.sampling, BUDGET, seed))
-    return scored
+@dataclass(frozen=True)
+class Sampler:
+    """A policy, and who scores its answers."""
+
+    policy: Policy
+    reward: Reward
+    sampling: config.Sampling
+
+    @classmethod
+    def of(cls, start: Start) -> "Sampler":
+        """The demonstration's policy and reward model."""
+        policy = between(start, 1.0)
+        return cls(policy, start.score(policy), start.sampling)
+
+    def rollout(self, questions: Sequence[Question], seed: int) -> Scored:
+        """GROUP answers to each question, scored, with the reference's log-probabilities."""
+        answered = ask(self.policy, questions, GROUP, self.sampling, self.reward, seed=seed)
+        scored, _ = judged(Actor(self.policy), answered, Rules(self.sampling, BUDGET, seed))
+        return scored
+
+    def greedy(self, questions: Sequence[Question]) -> Tensor:
+        """The score of the likeliest answer to each row's prompt. Float[B]"""
+        likeliest = replace(self.sampling, temperature=0.0)
+        score = ask(self.policy, questions, 1, likeliest, self.reward, seed=0).score
+        return score.repeat_interleave(GROUP)
 
 
 def rewards(scored: Scored) -> Tensor:
@@ -143,13 +164,10 @@ def _fresh_critic(start: Start, policy: Policy, seed: int) -> ScalarModel:
 def _critic(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
     """Fit a critic to the returns of a pool of answers; its weights stay in the folder."""
     size, seed = setting.size, setting.seed
-    policy = between(setting.start, 1.0)
-    critic = _fresh_critic(setting.start, policy, seed)
-    questions = Order(setting.start.questions("train", policy), max(1, size.pool // GROUP), seed)
-    pool, unseen = (
-        _rollout(setting, policy, questions(0), seed),
-        _rollout(setting, policy, questions(1), seed + 1),
-    )
+    sampler = Sampler.of(setting.start)
+    critic = _fresh_critic(setting.start, sampler.policy, seed)
+    order = Order(setting.start.questions("train", sampler.policy), max(1, size.pool // GROUP), seed)
+    pool, unseen = sampler.rollout(order(0), seed), sampler.rollout(order(1), seed + 1)
     before = _explained(critic, unseen)
     _fit(critic, pool, size, seed, setting.quiet)
     torch.save(critic.model.state_dict(), folder / "critic.pt")
@@ -208,52 +226,33 @@ def estimates(scored: Scored, values: Mapping[str, Tensor], context: Context) ->
 
 def _gradients(setting: Setting[Size], part: int, folder: Path) -> Mapping[str, Any]:
     """Sketches of the gradient by every Ψ on every batch of a part: sketches.pt, one [batches, width] each."""
-    size, seed = setting.size, setting.seed
-    policy = between(setting.start, 1.0)
-    fitted = folder.parent / "critic"
+    size, seed, sampler = setting.size, setting.seed, Sampler.of(setting.start)
+    policy, fitted = sampler.policy, folder.parent / "critic"
     critics = {name: _fresh_critic(setting.start, policy, seed) for name in CRITICS}
     critics["trained"].model.load_state_dict(torch.load(fitted / "critic.pt", weights_only=True))
     earlier = float(json.loads((fitted / "summary.json").read_text())["return/mean"])
-    sketch, order = (
-        Sketch(policy.parameters()),
-        Order(setting.start.questions("train", policy), size.prompts, seed + 1),
-    )
+    order = Order(setting.start.questions("train", policy), size.prompts, seed + 1)
+    sketch = Sketch(policy.parameters())
     found: dict[str, list[Tensor]] = {}
     with progress("gradients", size.batches, quiet=setting.quiet) as advance:
-        for number_ in range(size.batches):
-            batch = part * size.batches + number_
-            scored = _rollout(setting, policy, order(batch), seed + 10 + batch)
-            context = Context(
-                moving_mean=earlier,
-                score_norm=score_norm_bound(scored.logp),
-                greedy=_greedy(setting, policy, order(batch)),
-            )
-            psis = estimates(
-                scored, {name: _values(critic, scored) for name, critic in critics.items()}, context
-            )
-            for name, row in _sketched(
-                policy, scored, psis, sketch, setting.start.sampling.temperature
-            ).items():
+        for done, batch in enumerate(range(part * size.batches, (part + 1) * size.batches), 1):
+            scored, greedy = sampler.rollout(order(batch), seed + 10 + batch), sampler.greedy(order(batch))
+            context = Context(moving_mean=earlier, score_norm=score_norm_bound(scored.logp), greedy=greedy)
+            values = {name: _values(critic, scored) for name, critic in critics.items()}
+            psis = estimates(scored, values, context)
+            for name, row in _sketched(sampler, scored, psis, sketch).items():
                 found.setdefault(name, []).append(row)
-            advance(number_ + 1, {})
+            advance(done, {})
     save_sketches(folder, found)
     return {"batches": size.batches, "answers": size.prompts * GROUP}
 
 
-def _greedy(setting: Setting[Size], policy: Policy, questions: Sequence[Question]) -> Tensor:
-    """The score of the likeliest answer to each row's prompt. Float[B]"""
-    start = setting.start
-    likeliest = replace(start.sampling, temperature=0.0)
-    score = ask(policy, questions, 1, likeliest, start.score(policy), seed=0).score
-    return score.repeat_interleave(GROUP)
-
-
 def _sketched(
-    policy: Policy, scored: Scored, psis: Mapping[str, Tensor], sketch: Sketch, temperature: float
+    sampler: Sampler, scored: Scored, psis: Mapping[str, Tensor], sketch: Sketch
 ) -> dict[str, Tensor]:
     """∇ of the mean over answers of Σ_t log π · Ψ, for every Ψ, from one forward pass."""
     weight = token_weights(scored.mask, "sequence_sum")
-    logp = policy.scores(scored, temperature=temperature).logp
+    logp = sampler.policy.scores(scored, temperature=sampler.sampling.temperature).logp
     return {name: sketch.gradient((weight * logp * psi).sum()) for name, psi in psis.items()}
 
 
