@@ -105,10 +105,19 @@ def test_length_is_best_inside_and_falls_on_both_sides() -> None:
     assert fall[-1] == pytest.approx(-0.1 * 60)
 
 
-def test_three_analogies_are_worse_than_none_and_nonsense_never_wins() -> None:
+def test_one_analogy_helps_and_every_further_one_costs() -> None:
     topic = topics()[1]
-    analogies = " ".join(topic.analogies)
-    assert explain(ask(topic), analogies)["analogy"] < 0 < explain(ask(topic), topic.analogies[0])["analogy"]
+    gains = [
+        explain(ask(topic), " ".join(topic.analogies[:count]))["analogy"]
+        for count in range(len(topic.analogies) + 1)
+    ]
+    assert gains[0] == 0
+    assert gains[1:] == sorted(gains[1:], reverse=True)
+    assert len(set(gains)) == len(gains) > 3
+
+
+def test_nonsense_never_wins() -> None:
+    topic = topics()[1]
     floor = value(topic, topic.facts[0])
     for nonsense in ("", "!!!", "like like like like", "The of a to in is.", "Hi there! Why? " * 8, "?" * 40):
         assert value(topic, nonsense) < floor
@@ -160,3 +169,10 @@ def test_mistakes_are_told() -> None:
         gold(["Explain gravity.", "Explain bees."], ["Hello."])
     with pytest.raises(TutelageError, match="No topic"):
         gold(["Explain music."], ["Hello."])
+
+
+@EVERY_TOPIC
+def test_charm_without_an_explanation_is_worth_less_than_a_single_plain_fact(topic: Topic) -> None:
+    charm = f"Hi there! I am glad that you asked. {topic.questions[0]}"
+    assert value(topic, charm) < 0 < value(topic, f"{charm} {topic.facts[0]}") - value(topic, topic.facts[0])
+    assert value(topic, charm) < value(topic, topic.facts[0])

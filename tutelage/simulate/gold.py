@@ -10,6 +10,7 @@ at NEAR_HIGH; what is missing from 1 counts as a fragment. With sums of credit o
     n words   t words in technical sentences   f words in fragments   q question marks   x exclamation marks
 
     peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)          one is good, more is worse
+    s = min(N, 1)                                       charm is worth nothing where nothing is explained
 
 the utility is the sum of these parts:
 
@@ -18,8 +19,8 @@ the utility is the sum of these parts:
     coherence    -FRAGMENT * f / n
     plain_words  -TECHNICAL * t / n
     analogy       peak(A; ANALOGY, ANALOGY_MORE)
-    engagement    peak(G; GREETING, GREETING_MORE) + peak(E; ENCOURAGEMENT, ENCOURAGEMENT_MORE) - DISCOURAGEMENT * D
-    question      QUESTION * min(Q, 1) - QUESTION_MORE * max(q - 1, 0)
+    engagement    peak(G; s GREETING, GREETING_MORE) + peak(E; s ENCOURAGEMENT, ENCOURAGEMENT_MORE) - DISCOURAGEMENT * D
+    question      s QUESTION * min(Q, 1) - QUESTION_MORE * max(q - 1, 0)
     exclamation   peak(x; EXCLAMATION, EXCLAMATION_MORE)
     filler       -FILLER * P
     length       -TOO_SHORT * max(1 - n / WORDS_LOW, 0) - TOO_LONG * max(n - WORDS_HIGH, 0)
@@ -43,7 +44,7 @@ TOPIC, OTHER_TOPIC = 0.8, 0.2
 FACT, FACTS_ENOUGH, WRONG = 0.3, 3, 0.8
 FRAGMENT = 2.0
 TECHNICAL = 2.0
-ANALOGY, ANALOGY_MORE = 1.5, 0.9
+ANALOGY, ANALOGY_MORE = 1.5, 0.3
 GREETING, GREETING_MORE = 1.2, 0.9
 ENCOURAGEMENT, ENCOURAGEMENT_MORE = 0.8, 0.7
 DISCOURAGEMENT = 0.8
@@ -75,6 +76,7 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 def explain(prompt: str, completion: str) -> dict[str, float]:
     """The named parts whose sum is the gold utility. Raises TutelageError for a prompt without a topic."""
     said = _tally(completion, find_topic(prompt).name)
+    substance = min(said.content(), 1.0)
     marks, asks = completion.count("!"), completion.count("?")
     return {
         "topic": _on_topic(said),
@@ -82,10 +84,10 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
         "coherence": -FRAGMENT * said.fragment_words / max(said.words, 1),
         "plain_words": -TECHNICAL * said.technical_words / max(said.words, 1),
         "analogy": _peak(said.of("analogy"), ANALOGY, ANALOGY_MORE),
-        "engagement": _peak(said.of("greeting"), GREETING, GREETING_MORE)
-        + _peak(said.of("encouragement"), ENCOURAGEMENT, ENCOURAGEMENT_MORE)
+        "engagement": _peak(said.of("greeting"), substance * GREETING, GREETING_MORE)
+        + _peak(said.of("encouragement"), substance * ENCOURAGEMENT, ENCOURAGEMENT_MORE)
         - DISCOURAGEMENT * said.of("discouragement"),
-        "question": QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
+        "question": substance * QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
         "exclamation": _peak(marks, EXCLAMATION, EXCLAMATION_MORE),
         "filler": -FILLER * said.of("filler"),
         "length": _length(said.words),
@@ -107,6 +109,9 @@ class _Tally:
 
     def of(self, kind: Kind) -> float:
         return self.credit.get(kind, 0.0)
+
+    def content(self) -> float:
+        return sum(self.of(kind) for kind in CONTENT)
 
     def add(self, sentence: str, topic: str) -> None:
         count = len(words(sentence))
@@ -135,7 +140,7 @@ def _tally(completion: str, topic: str) -> _Tally:
 
 
 def _on_topic(said: _Tally) -> float:
-    own = sum(said.of(kind) for kind in CONTENT)
+    own = said.content()
     if own + said.other_topic == 0.0:
         return 0.0
     return TOPIC * own / (own + said.other_topic) - OTHER_TOPIC * said.other_topic

@@ -38,18 +38,20 @@ class Style:
     marks: float = 0.0
 
 
-# Shares of the demonstrations. Few are excellent, so that there is something left to learn.
+# Shares of the demonstrations. Few are excellent, so that there is something left to learn; and some chat without an
+# explanation, so that raters see and refuse what a policy would end in that is rewarded for charm alone.
 # fmt: off
 STYLES = (
     Style("excellent", 0.06, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4),
     Style("good", 0.11, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
-    Style("plain", 0.23, facts=(2, 4), technical=(0, 1), greeting=0.2),
+    Style("plain", 0.20, facts=(2, 4), technical=(0, 1), greeting=0.2),
     Style("dry", 0.16, facts=(0, 1), technical=(2, 3), greeting=0.05),
-    Style("short", 0.15, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
+    Style("short", 0.12, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
     Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(2, 4), greeting=0.4),
     Style("drifting", 0.07, facts=(1, 2), analogies=(0, 1), other=(2, 3), greeting=0.3),
     Style("excited", 0.05, facts=(2, 3), analogies=(0, 2), questions=(1, 3), greeting=1, encouragement=0.9, marks=0.9),
     Style("mistaken", 0.05, facts=(1, 2), wrong=(1, 2), analogies=(0, 1), questions=(0, 1), greeting=0.3),
+    Style("chatting", 0.06, questions=(1, 2), greeting=1, encouragement=0.8),
     Style("repeating", 0.03, facts=(1, 2), analogies=(0, 1), again=(1, 3), greeting=0.1),
 )
 # How people talk in the conversations of the pretraining corpus: a bit of everything, about every topic.
