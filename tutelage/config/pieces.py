@@ -66,6 +66,8 @@ class Sampling:
     """Drop tokens less likely than this share of the likeliest token; 0 drops none."""
     max_new_tokens: int = 64
     """Length limit of an answer in tokens; a longer one is cut and counts as not finished."""
+    stop: tuple[str, ...] = ()
+    """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -82,6 +84,8 @@ class Sampling:
             raise TutelageError(
                 f"max_new_tokens is {self.max_new_tokens}: an answer needs room for one token."
             )
+        if "" in self.stop:
+            raise TutelageError("A stop string is empty, which every answer contains: leave it out of stop.")
         if self.temperature == 0 and (self.top_k or self.top_p < 1 or self.min_p):
             raise TutelageError(
                 "temperature 0 always takes the likeliest token, so top_k, top_p and min_p would do nothing: "

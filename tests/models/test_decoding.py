@@ -1,0 +1,260 @@
+"""Decoding: no token is read twice, in whatever way it is read, and the weights it runs on are gone afterwards."""
+
+import copy
+
+import pytest
+import tiny
+import torch
+
+from tutelage import config
+from tutelage.models import decoders, shared_prompts
+from tutelage.models.backbone import inner, load_backbone, trunk
+from tutelage.models.decoders import CachedDecoder, SharedDecoder, lines, way_of_decoding
+from tutelage.models.decoding_weights import decoding_weights, packable
+from tutelage.models.policy import Policy
+from tutelage.models.sampling import PromptTokens, sample
+
+PROMPTS = PromptTokens(
+    ((40, 41, 42), (50,), (9, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71), (40, 41, 42), (0, 80, 0, 81)),
+    ("a", "b", "c", "d", "e"),
+)  # the first and the fourth are one prompt
+SHARED = ("opt", "gpt2", "llama", "qwen3", "gemma3")
+WIDE_WINDOW = {"gemma3": {"sliding_window": 64}}
+
+
+def load(folder, *, ends=range(100, 140), lora=None, dtype="float32"):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", dtype=dtype), lora or config.Lora()))
+    policy.end_ids = (*policy.end_ids, *ends)
+    return policy
+
+
+@pytest.fixture
+def made(tiny_model):
+    """A policy of a family whose attention can be shared."""
+    return lambda family, **more: load(tiny_model(family, **WIDE_WINDOW.get(family, {})), **more)
+
+
+def settings(**changes):
+    return config.Sampling(**{"max_new_tokens": 12} | changes)
+
+
+def spoken(rollout):
+    return [row[mask].tolist() for row, mask in zip(rollout.response, rollout.mask, strict=True)]
+
+
+def assert_same(one, other):
+    assert spoken(one) == spoken(other)
+    assert torch.equal(one.terminated, other.terminated)
+    torch.testing.assert_close(one.logp, other.logp, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", SHARED)
+def test_all_ways_of_decoding_say_the_same(made, family, monkeypatch):
+    policy = made(family)
+    expected = sample(policy, PROMPTS, 4, settings(), seed=1)
+    assert len(set(expected.mask.sum(1).tolist())) > 3, "rows end at different times"
+    for name, values in {"MOVE_WHEN": (0.0, 1.0), "ROOM": (1, 3)}.items():
+        for value in values:
+            with monkeypatch.context() as changed:
+                changed.setattr(shared_prompts, name, value)
+                assert_same(sample(policy, PROMPTS, 4, settings(), seed=1), expected)
+    with monkeypatch.context() as changed:
+        changed.setattr(decoders, "READ_AT_ONCE", 4)
+        assert_same(sample(policy, PROMPTS, 4, settings(), seed=1), expected)
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_a_cache_in_the_models_hands_gives_the_same(tiny_model, family, monkeypatch):
+    policy = load(tiny_model(family, **WIDE_WINDOW.get(family, {})))
+    expected = sample(policy, PROMPTS, 4, settings(), seed=1)
+    monkeypatch.setattr(decoders, "supports", lambda model, length: False)
+    assert_same(sample(policy, PROMPTS, 4, settings(), seed=1), expected)
+    for share in (0.0, 1.0):
+        monkeypatch.setattr(decoders, "LEAVE_WHEN", share)
+        assert_same(sample(policy, PROMPTS, 4, settings(), seed=1), expected)
+    monkeypatch.setattr(decoders, "rows_can_move", lambda cache: False)
+    assert_same(sample(policy, PROMPTS, 4, settings(), seed=1), expected)
+
+
+def test_windows_and_capped_scores_are_left_to_the_model(tiny_model, made):
+    asked = decoders.Asked(PROMPTS.tokens[:3], (1, 1, 1))
+    for policy in (load(tiny_model("gemma3")), load(tiny_model("gemma2"))):
+        assert way_of_decoding(policy, asked, 12) is CachedDecoder
+    for family in SHARED:
+        policy = made(family)
+        assert way_of_decoding(policy, asked, 12) is SharedDecoder
+        policy.dtype = torch.bfloat16
+        assert way_of_decoding(policy, asked, 12) is SharedDecoder
+
+
+def counted(policy, monkeypatch, n, limit):
+    """The rollout, and how many tokens went through the trunk for it."""
+    seen = []
+    hook = (
+        trunk(policy.model)
+        .get_input_embeddings()
+        .register_forward_hook(lambda module, given, _: seen.append(given[0].numel()))
+    )
+    rollout = sample(policy, PROMPTS, n, settings(max_new_tokens=limit), seed=1)
+    hook.remove()
+    return rollout, sum(seen)
+
+
+@pytest.mark.parametrize("family", SHARED)
+@pytest.mark.parametrize("n", [1, 4])
+def test_each_token_is_read_once_and_each_prompt_once(made, family, n, monkeypatch):
+    policy = made(family)
+    decoders.supports(policy.model, 1)  # tries the model once, and remembers
+    told = sum(map(len, set(PROMPTS.tokens)))
+    _, more = counted(policy, monkeypatch, n, 12)
+    monkeypatch.setattr(decoders, "lines", lambda count: count)
+    rollout, read = counted(policy, monkeypatch, n, 12)
+    lengths = rollout.mask.sum(1)
+    assert read == told + int((lengths - 1).sum()), "nothing follows the last token of an answer"
+    assert read <= more <= told + 1.25 * int((lengths - 1).sum())
+
+
+def test_the_numbers_of_lines_are_few_and_close():
+    sizes = [lines(count) for count in range(1, 513)]
+    assert all(count <= size <= count * 1.25 for count, size in enumerate(sizes, 1))
+    assert all(lines(size) == size for size in sizes)
+    assert len(set(sizes)) == 8 + 4 * 6
+    assert sizes[:8] == list(range(1, 9))
+
+
+def test_a_prompt_that_is_asked_twice_gives_each_asking_its_own_answers(made):
+    policy = made("llama")
+    together = sample(policy, PROMPTS, 3, settings(), seed=5)
+    for index, (tokens, name) in enumerate(zip(PROMPTS.tokens, PROMPTS.ids, strict=True)):
+        alone = sample(policy, PromptTokens((tokens,), (name,)), 3, settings(), seed=5)
+        rows = together.rows(torch.arange(3 * index, 3 * index + 3))
+        assert spoken(alone) == spoken(rows)
+    assert spoken(together)[:3] != spoken(together)[9:12]
+
+
+def test_a_prompt_asked_far_more_often_than_others_changes_nothing(made):
+    policy = made("qwen3")
+    often = PromptTokens((PROMPTS.tokens[0],) * 9 + PROMPTS.tokens[1:3], tuple("abcdefghijk"))
+    together = sample(policy, often, 2, settings(), seed=2)
+    reordered = sample(policy, PromptTokens(often.tokens[::-1], often.ids[::-1]), 2, settings(), seed=2)
+    order = torch.arange(22).view(11, 2).flip(0).flatten()
+    assert spoken(reordered.rows(order)) == spoken(together)
+
+
+def test_a_step_makes_no_copy_that_grows_with_what_is_stored(made):
+    """Bytes of new tensors per step: scores grow by one column, and no more than that."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Made(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, given=(), named=None):
+            out = function(*given, **(named or {}))
+            held = {
+                x.untyped_storage().data_ptr()
+                for x in given
+                if isinstance(x, torch.Tensor) and not x.is_mkldnn
+            }
+            for x in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in held:
+                    self.bytes += x.numel() * x.element_size()
+            return out
+
+    policy, made_bytes = made("llama"), []
+    asked = decoders.Asked((tuple(range(3, 43)),), (4,))
+    with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as head:
+        decoder = SharedDecoder(policy, head, asked, 50)
+        decoder.start()
+        for _ in range(50):
+            with Made() as mode:
+                mode.bytes = 0
+                decoder.step(torch.tensor([5, 6, 7, 8]))
+            made_bytes.append(mode.bytes)
+    growth = made_bytes[49] - made_bytes[9]
+    layers, rows, heads, more = 2, 4, 4, 40
+    assert growth <= layers * rows * heads * more * 4 * 3, "scores, side by side, and their softmax"
+
+
+# The weights ----------------------------------------------------------------------------------------------------------
+
+
+def stirred(policy):
+    """An adapter that changes something."""
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = 0.02 * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
+@pytest.mark.parametrize("targets", ["auto", "head"])
+def test_an_adapter_has_its_part_in_decoding(made, family, targets):
+    if targets == "head" and family != "llama":
+        pytest.skip("the head is tied to the embedding")
+    lora = config.Lora(rank=4, targets="lm_head,q_proj" if targets == "head" else "auto")
+    policy = stirred(made(family, lora=lora))
+    before = copy.deepcopy(policy.model.state_dict())
+    rollout = sample(policy, PROMPTS, 4, settings(temperature=0.8), seed=3)
+    scores = policy.scores(rollout, temperature=0.8).logp
+    assert (rollout.logp - scores).abs().max() < 1e-5
+    with policy.reference():
+        assert (rollout.logp - policy.scores(rollout, temperature=0.8).logp).abs().max() > 0.01
+        plain = sample(policy, PROMPTS, 4, settings(temperature=0.8), seed=3)
+        assert (plain.logp - policy.scores(plain, temperature=0.8).logp).abs().max() < 1e-5
+    after = policy.model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_the_layers_are_themselves_again_whatever_happened(made):
+    policy = made("llama", lora=config.Lora(rank=2))
+
+    def failing():
+        with decoding_weights(policy.model, policy.head, policy.dtype):
+            assert any("forward" in vars(module) for module in policy.model.modules())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
+    assert not any("forward" in vars(module) for module in policy.model.modules())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_decoding_layers_are_the_layers(made, family):
+    policy = made(family)
+    layers = {
+        name: module
+        for name, module in inner(policy.model).named_modules()
+        if type(module).__name__ in ("Linear", "Conv1D")
+    }
+    inputs = {
+        name: torch.randn(3, 2, module.weight.shape[0 if type(module).__name__ == "Conv1D" else 1])
+        for name, module in layers.items()
+    }
+    with torch.no_grad():
+        expected = {name: module(inputs[name]) for name, module in layers.items()}
+        with decoding_weights(policy.model, policy.head, policy.dtype) as head:
+            assert all("forward" in vars(module) for module in layers.values()) == packable(torch.float32)
+            for name, module in layers.items():
+                torch.testing.assert_close(module(inputs[name]), expected[name], rtol=1e-5, atol=1e-5)
+            states = torch.randn(3, policy.width)
+            torch.testing.assert_close(head.logits(states), policy.head.logits(states), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])
+def test_bf16_keeps_its_softmax_in_float32_and_stays_near_the_trainer(made, family):
+    policy = made(family, dtype="bf16")
+    rollout = sample(policy, PROMPTS, 4, settings(), seed=3)
+    assert rollout.logp.dtype == torch.float32
+    mismatch = (rollout.logp - policy.scores(rollout).logp).abs()[rollout.mask]
+    exact = made(family)
+    error = (policy.scores(rollout).logp - exact.scores(rollout).logp).abs()[rollout.mask]
+    assert mismatch.mean() < 2 * error.mean(), "two bf16 computations differ as much as one does from float32"
+
+
+def test_bf16_keys_and_values_are_stored_as_such(made):
+    policy = made("llama", dtype="bf16")
+    asked = decoders.Asked(PROMPTS.tokens[:3], (2, 2, 2))
+    with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as head:
+        decoder = SharedDecoder(policy, head, asked, 12)
+        decoder.start()
+    (stored, *_) = decoder.store.layers.values()
+    assert {x.dtype for x in (*stored.prompt, *stored.answer)} == {torch.bfloat16}

@@ -1,0 +1,188 @@
+"""Two ways from tokens to the logits of the next ones, with the prompts read once either way.
+
+`SharedDecoder` keeps one copy of each prompt's keys and values and never moves what it holds (`shared_prompts`).
+It needs attention that can be replaced. `CachedDecoder` hands a cache to the model itself, for architectures that
+attend in another way or keep something other than keys.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tutelage.models.attention_interface import attention_by, supports
+from tutelage.models.backbone import inner, trunk
+from tutelage.models.cache import preallocated, rows_can_move
+from tutelage.models.logprobs import Head
+from tutelage.models.policy import Policy, positions
+from tutelage.models.rows import left_padded
+from tutelage.models.shared_prompts import SharedPrompts
+
+READ_AT_ONCE = 4096  # prompt tokens in one forward pass: enough to keep a processor busy, few enough to hold
+LEAVE_WHEN = 0.75  # rows leave a cache once fewer than this share is still at work: leaving copies the cache
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Different prompts, and the number of answers to each."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    answers: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(map(len, self.prompts))
+
+
+class Decoder(Protocol):
+    """What reads tokens for answers that are being written. Lines are answers, prompt by prompt."""
+
+    def start(self) -> Tensor:
+        """Read the prompts: the logits of every answer's first token. Float[n, V]"""
+        ...
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token of each answer [n]: the logits of the next. Float[n, V]"""
+        ...
+
+    def keep(self, lines: Tensor) -> None:
+        """Let the other lines leave. Int[n], ascending"""
+        ...
+
+
+def way_of_decoding(
+    policy: Policy, asked: Asked, limit: int
+) -> type["SharedDecoder"] | type["CachedDecoder"]:
+    """The better of the two that the model allows, for answers of up to `limit` tokens.
+
+    The model may be tried for it, so ask before its layers run on other weights.
+    """
+    return SharedDecoder if supports(policy.model, asked.longest + limit) else CachedDecoder
+
+
+class SharedDecoder:
+    """Prompts without padding, and one softmax over the prompt and the answer."""
+
+    def __init__(self, policy: Policy, head: Head, asked: Asked, limit: int) -> None:
+        self.policy, self.head, self.asked = policy, head, asked
+        lengths = [len(prompt) for prompt in asked.prompts]
+        self.store = SharedPrompts(lengths, asked.answers, limit, dtype=policy.dtype, device=policy.device)
+
+    def start(self) -> Tensor:
+        """Read the prompts one behind the other, as many at a time as `READ_AT_ONCE` tokens hold."""
+        logits = []
+        for first, behind in _runs(self.asked.prompts, READ_AT_ONCE):
+            prompts = self.asked.prompts[first:behind]
+            self.store.reading = (first, behind)
+            tokens = torch.tensor([token for prompt in prompts for token in prompt])
+            where = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
+            last = torch.tensor([len(prompt) for prompt in prompts]).cumsum(0) - 1
+            with attention_by(self.policy.model, self.store.read):
+                states = self._states(tokens[None], where[None])
+            logits.append(_logits(self.policy, self.head, states[0, last.to(states.device)]))
+        answers = torch.tensor(self.asked.answers, device=self.policy.device)
+        return torch.cat(logits).repeat_interleave(answers, 0)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one token of each answer, in a number of lines that oneDNN has met before (see `lines`)."""
+        where, count = self.store.open(), len(tokens)
+        idle = (0, lines(count) - count)
+        with attention_by(self.policy.model, self.store.extend):
+            states = self._states(pad(tokens, idle)[:, None], pad(where, idle)[:, None])
+        return _logits(self.policy, self.head, states[:, 0])[:count]
+
+    def keep(self, lines: Tensor) -> None:
+        """See `SharedPrompts.keep`."""
+        self.store.keep(lines)
+
+    def _states(self, tokens: Tensor, where: Tensor) -> Tensor:
+        device = self.policy.device
+        given = {"input_ids": tokens.to(device), "position_ids": where.to(device), "use_cache": False}
+        return _states(self.policy, self.head, given)
+
+
+class CachedDecoder:
+    """Prompts padded on the left, and a cache with one line for each answer."""
+
+    def __init__(self, policy: Policy, head: Head, asked: Asked, limit: int) -> None:
+        self.policy, self.head, self.asked = policy, head, asked
+        filler = asked.prompts[0][0]  # any token: the mask tells what is padding
+        self.prompt, mask = left_padded(asked.prompts, filler, policy.device)
+        self.mask = pad(mask, (0, limit), value=True)
+        self.filled = mask.shape[1]
+        self.cache = preallocated(inner(policy.model).config, self.filled + limit)
+        self.together = rows_can_move(self.cache)
+        self.live = torch.arange(sum(asked.answers), device=policy.device)  # each answer's line in the cache
+
+    def start(self) -> Tensor:
+        """Read each prompt once where a cache can be copied to the lines of its answers, else once for each."""
+        answers = torch.tensor(self.asked.answers, device=self.policy.device)
+        source = torch.arange(len(answers), device=self.policy.device).repeat_interleave(answers)
+        if not self.together:
+            self.prompt, self.mask = self.prompt[source], self.mask[source]
+        mask = self.mask[:, : self.filled]
+        logits = self._logits(self.prompt, positions(mask), mask)
+        if self.together:
+            self.cache.batch_select_indices(source)
+            self.mask, logits = self.mask[source], logits[source]
+        return logits
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one token of each answer; the lines of answers that have left read anything."""
+        self.filled += 1
+        mask = self.mask[:, : self.filled]
+        every = tokens.new_zeros(len(mask)).index_copy_(0, self.live, tokens)
+        return self._logits(every[:, None], mask.sum(1, keepdim=True) - 1, mask)[self.live]
+
+    def keep(self, lines: Tensor) -> None:
+        """Let lines leave the cache where that can be done and enough of them are idle."""
+        self.live = self.live[lines]
+        if self.together and len(self.live) < LEAVE_WHEN * len(self.mask):
+            self.cache.batch_select_indices(self.live)
+            self.mask = self.mask[self.live]
+            self.live = torch.arange(len(self.live), device=self.live.device)
+
+    def _logits(self, tokens: Tensor, where: Tensor, mask: Tensor) -> Tensor:
+        given: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask.long(), "position_ids": where}
+        given |= {"past_key_values": self.cache, "use_cache": True}
+        return _logits(self.policy, self.head, _states(self.policy, self.head, given)[:, -1])
+
+
+def lines(count: int) -> int:
+    """How many lines a step computes for `count` answers: the next number of no more than three leading bits.
+
+    oneDNN compiles its layers anew for every number of lines that it meets, in about a millisecond each; these are
+    eight numbers and four more for each doubling.
+    """
+    step = 1 << max(0, (count - 1).bit_length() - 3)
+    return -(-count // step) * step
+
+
+def _states(policy: Policy, head: Head, given: dict[str, Any]) -> Tensor:
+    """Last hidden states [B, T, d], or logits where that is what the head takes."""
+    with policy.precision():
+        if head.weight is None and head.module is None:
+            logits: Tensor = policy.model(**given).logits
+            return logits
+        states: Tensor = trunk(policy.model)(**given).last_hidden_state
+        return states
+
+
+def _logits(policy: Policy, head: Head, states: Tensor) -> Tensor:
+    with policy.precision():
+        return head.logits(states)
+
+
+def _runs(prompts: Sequence[Sequence[int]], budget: int) -> Iterator[tuple[int, int]]:
+    """Runs of prompts, first and behind the last, of up to `budget` tokens together, or of one longer prompt."""
+    first, tokens = 0, 0
+    for index, prompt in enumerate(prompts):
+        if tokens and tokens + len(prompt) > budget:
+            yield first, index
+            first, tokens = index, 0
+        tokens += len(prompt)
+    yield first, len(prompts)
