@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ from tutelage.data.rows import to_row, write_jsonl
 from tutelage.people import (
     Answer,
     Assignment,
+    Item,
     Plan,
     Question,
     Store,
@@ -160,15 +161,26 @@ class Questions:
         return {c.id: value[c.a_id] - value[c.b_id] for c in self.comparisons}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """How answers are judged: by how many raters in all, and by how many of them each pair."""
+
+    raters: int
+    overlap: int
+    test_overlap: int
+    """Raters for each pair that only tests the reward model: the more, the less its accuracy owes to luck."""
+    held_out: float = 0.15
+    """Share of the prompts whose pairs only test the reward model."""
+    seed: int
+
+
 def hold_study(
     out: Path,
     questions: Questions,
     raters: Sequence[SimulatedRater],
     utility: Utility,
+    judging: Judging,
     *,
-    overlap: int,
-    seed: int,
-    held_out: float,
     quiet: bool,
 ) -> None:
     """Let simulated raters judge all questions, and write what became of it.
@@ -181,25 +193,35 @@ def hold_study(
     """
     out.mkdir(parents=True, exist_ok=True)
     store = open_store(out / "study.sqlite", lasting=False)
-    plan = Plan(overlap=overlap, gold_rate=0.0, repeat_rate=0.0)
+    plan = Plan(overlap=judging.overlap, gold_rate=0.0, repeat_rate=0.0)
     study = (
         open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)
     )
     asked = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
     shown = [completion for completion in questions.completions if completion.id in asked]
-    add_items(store, study.id, questions.prompts, shown, questions.comparisons)
-    expected = len(questions.comparisons) * overlap
+    aside = {prompt.id for prompt in split_by_prompt(questions.prompts, judging.held_out, judging.seed)[1]}
+    items = [
+        replace(Item.of(c), overlap=judging.test_overlap if c.prompt_id in aside else judging.overlap)
+        for c in questions.comparisons
+    ]
+    add_items(store, study.id, questions.prompts, shown, items)
+    expected = sum(item.overlap or 0 for item in items)
     utility = _remembering(utility)
     with progress("judgements", expected, quiet=quiet) as advance:
         judge(
-            store, study.id, raters, utility, seed=seed, done=lambda count: advance(min(count, expected), {})
+            store,
+            study.id,
+            raters,
+            utility,
+            seed=judging.seed,
+            done=lambda count: advance(min(count, expected), {}),
         )
     votes = list_votes(store, study.id)
     summary = describe_votes(votes, aggregate(votes, {}))
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
-    kept, aside = split_by_prompt(preferences(store, study.id), held_out, seed)
+    tested = {prompt.messages for prompt in questions.prompts if prompt.id in aside}
+    kept = (label for label in preferences(store, study.id) if label.messages not in tested)
     write_jsonl(out / "preferences.jsonl", map(to_row, kept))
-    tested = {preference.messages for preference in aside}
     known = {question.key: question for question in list_questions(store, study.id)}
     everybody = {rater["name"] for rater in summary["raters"]}
     good = {rater["name"] for rater in summary["raters"] if not rater["flags"]} or everybody

@@ -12,6 +12,7 @@ from tutelage import config
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.data.rows import to_row, write_jsonl
+from tutelage.rounds.judging import Judging, Questions, hold_study
 from tutelage.rounds.stages import Stage
 from tutelage.simulate import World, calibrated_tau, gold, panel
 from tutelage.verbs import evaluate, improve, pretrain, reward, sample, sft
@@ -36,13 +37,15 @@ class Scale:
     """Prompts of the train topics that are sampled for judging."""
     answers: int = 4
     """Answers to each of them."""
-    pairs: int = 4
+    pairs: int = 6
     """Pairs of these that are judged."""
     overlap: int = 1
     """Raters per pair; some pairs always get a second one, so that reliability can be told."""
+    test_overlap: int = 3
+    """Raters per pair that only tests the reward model."""
     raters: int = 12
     reward_epochs: float = 1.0
-    ppo_steps: int = 30
+    ppo_steps: int = 40
     ppo_batch: int = 64
     answer_tokens: int = 96
     """Length limit of an answer."""
@@ -75,17 +78,6 @@ class Texts:
     demonstrations: int
     train_prompts: int
     seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judging:
-    """How the answers are judged."""
-
-    raters: int
-    overlap: int
-    seed: int
-    held_out: float = 0.15
-    """Share of the prompts whose votes only test the reward model."""
 
 
 class Tutoring:
@@ -177,7 +169,10 @@ class Tutoring:
         )
 
     def _judging(self) -> Judging:
-        return Judging(raters=self.scale.raters, overlap=self.scale.overlap, seed=self.seed)
+        scale = self.scale
+        return Judging(
+            raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=self.seed
+        )
 
     def _reward(self) -> reward.Settings:
         return reward.Settings(
@@ -200,11 +195,11 @@ class Tutoring:
             prompts=self._data("prompts_train.jsonl"),
             reward=(str(self.folder / "reward" / "model"),),
             recipe="ppo",
-            set=("penalty.coef=0.1", "update.epochs=2", "update.minibatches=2"),
+            set=("penalty.coef=0.03", "update.epochs=2", "update.minibatches=2"),
             steps=self.scale.ppo_steps,
             batch_size=self.scale.ppo_batch,
             sampling=self._sampling,
-            optimiser=config.Optimiser(lr=2e-4, warmup=0.05),
+            optimiser=config.Optimiser(lr=3e-4, warmup=0.05),
             watch=(f"gold/mean={GOLD}",),
         )
 
@@ -243,8 +238,6 @@ class Tutoring:
 
     def _judge(self, settings: Judging) -> None:
         """Ask the simulated raters about every pair, and write what they said as training reads it."""
-        from tutelage.rounds.judging import Questions, hold_study
-
         asked = self.folder / "sample"
         questions = Questions(
             load_prompts(asked / "prompts.jsonl").records,
@@ -257,9 +250,7 @@ class Tutoring:
             questions,
             panel(self.seed, settings.raters, tau),
             gold,
-            overlap=settings.overlap,
-            seed=self.seed,
-            held_out=settings.held_out,
+            settings,
             quiet=self.quiet,
         )
 
