@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -70,7 +71,7 @@ def cluster(bin_folder: Path) -> Iterator[str]:
         _wait_until_ready(bin_folder, home, server)
         yield home
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # fast: whoever is still connected is let go
         try:
             server.wait(10)
         except subprocess.TimeoutExpired:

@@ -51,6 +51,16 @@ def serving(*where: str) -> Iterator[str]:
         process.wait()
 
 
+@pytest.fixture
+def value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the raters value: the good responses of `worlds.records`."""
+    (tmp_path / "likes_good.py").write_text(
+        "def value(prompts, texts):\n    return [2.0 * t.startswith('good') for t in texts]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "likes_good:value"
+
+
 def begin(url: str) -> Store:
     store = open_store(url)
     study = create_study(store, "crowd", plan=Plan(overlap=OVERLAP, gold_rate=0.0, repeat_rate=0.04))
@@ -77,11 +87,11 @@ def refuse_losses(store: Store, acknowledged: int) -> None:
 
 
 def test_fifty_raters_give_exact_overlap_and_lose_and_double_nothing(
-    url: str, capsys: pytest.CaptureFixture[str]
+    url: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = begin(url)
     where = [url] if "://" not in url else ["crowd", "--db", url]
-    simulate = ["collect", "simulate", *where, "--raters", str(RATERS), "--think", "0.2"]
+    simulate = ["collect", "simulate", *where, "--raters", str(RATERS), "--think", "0.2", "--gold", value]
     with serving(*where) as address:
         assert main([*simulate, "--url", address]) == 0
     out, err = capsys.readouterr()

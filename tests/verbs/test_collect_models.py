@@ -1,6 +1,7 @@
 """Models beside people and rounds, as commands: `collect judge`, `collect next`, `iterate`."""
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 import tiny
+from starlette.testclient import TestClient
 from tiny_verbs import write_jsonl
 
 from tutelage.cli import main
@@ -22,10 +24,13 @@ from tutelage.people import (
     next_assignment,
     open_store,
     open_study,
+    start_session,
     submit,
     survey,
 )
 from tutelage.people.selection import Selection
+from tutelage.people.web import create_app
+from tutelage.people.web.site import cookie_name
 
 Captured = pytest.CaptureFixture[str]
 
@@ -241,16 +246,24 @@ def test_a_second_round_starts_from_the_new_policy_with_its_lineage(tmp_path: Pa
     assert set(second.samplers) == {old, new}
     assert (second.won, second.lost) == (0, 0)
     assert run(capsys, "collect", "next", study, "--by", "models")[0] == 0
+    samplers = {q.key: [c.sampler for c in q.completions] for q in list_questions(store, 1)}
     while (question := next_assignment(store, rater.id)) is not None:
-        key = question.item
-        samplers = {q.key: [c.sampler for c in q.completions] for q in list_questions(store, 1)}
-        side = [samplers[key][place] for place in question.order].index(new)
-        submit(store, question.id, Answer("left" if side == 0 else "right", 1))
+        shown = [samplers[question.item][place] for place in question.order]
+        submit(store, question.id, Answer("left" if shown[0] == new else "right", 1))
     _, second = survey(store, 1).rounds
-    assert second.won == len(list_votes(store, 1)) - judged > 0
+    votes = [vote for vote in list_votes(store, 1) if new in samplers[vote.item] and not vote.repeat]
+    assert second.won == len(votes) > 0
+    assert second.lost == 0
     assert second.win_rate == 1.0
     status, out, _ = run(capsys, "collect", "status", study)
     assert "wins 100%" in out
+    owner = add_rater(store, 1, "boss", role="owner")
+    cookie = f"{cookie_name(store, secure=False)}={start_session(store, owner.id)}"
+    page = TestClient(create_app(store), "http://site.test").get("/owner", headers={"cookie": cookie}).text
+    assert "Policy wins" in page
+    (row,) = re.findall(r'<tr><th scope="row">2</th>.*?</tr>', page, re.S)
+    assert re.search(r'<td class="figure">100\s*%</td>', row)
+    assert f"policy {new}" in row
     store.close()
 
 

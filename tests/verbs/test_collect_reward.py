@@ -72,7 +72,7 @@ def settings(base: str, data: object, out: Path, **changes: Any) -> reward.Setti
             "quiet": True,
             "batch_size": 8,
             "max_length": 64,
-            "evaluate_every": 10,
+            "evaluate_every": 32,
             "epochs": 8.0,
             "optimiser": config.Optimiser(lr=3e-3),
         }
@@ -140,7 +140,7 @@ def test_a_run_reads_the_moment_when_it_began(tmp_path: Path, tiny_model: Any) -
 @pytest.mark.parametrize("loss", ["bt", "margin", "scaled", "davidson"])
 def test_every_loss_learns_from_a_study(tmp_path: Path, tiny_model: Any, loss: str) -> None:
     out = tmp_path / "run"
-    given = settings(tiny_model("llama"), make_study(tmp_path / "s"), out, loss=loss, epochs=20.0)
+    given = settings(tiny_model("llama"), make_study(tmp_path / "s"), out, loss=loss, epochs=16.0)
     assert reward.main(given) == 0
     found = summary(out)
     assert found["accuracy"] == 1.0
