@@ -6,7 +6,6 @@ Nothing heavy is imported here, so that help answers at once; a verb imports tor
 import dataclasses
 import difflib
 import importlib
-import importlib.util
 import inspect
 import os
 import select
@@ -39,20 +38,23 @@ class VerbModule(Protocol):
 
 VERBS = (
     Verb("demo", "begin here", "the whole loop on an embedded example, in minutes, with a report"),
-    Verb("doctor", "begin here", "what this machine has, and what is missing"),
     Verb("recipes", "begin here", "the reinforcement-learning recipes and the pieces they are made of"),
     Verb("pretrain", "train", "a language model from plain text"),
     Verb("sft", "train", "supervised fine-tuning on demonstrations"),
     Verb("reward", "train", "a reward model from preferences"),
     Verb("improve", "train", "a policy against a reward, by PPO or another recipe"),
     Verb("dpo", "train", "a policy from preferences directly"),
-    Verb("distill", "train", "a small model on what a better one answers"),
+    Verb("distill", "train", "a policy on the best of its own answers"),
     Verb("sample", "people", "answers to prompts, and pairs of them to compare"),
     Verb("collect", "people", "the web application in which people compare answers"),
     Verb("raters", "people", "how reliable the raters are, and how well they agree"),
-    Verb("iterate", "people", "rounds of sampling, collecting and training, one after another"),
+    Verb("iterate", "people", "the next round of a study, about the policy that came of the last one"),
     Verb("evaluate", "look", "win rates, scores, drift and text measures of a model"),
-    Verb("lab", "look", "experiments on over-optimisation"),
+    Verb(
+        "lab",
+        "look",
+        "experiments: what the KL does, how noisy gradients are, every recipe, over-optimisation",
+    ),
     Verb("report", "look", "one self-contained HTML page about a run"),
     Verb("chat", "look", "talk to a model, or to two side by side"),
 )
@@ -82,11 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
-def available() -> tuple[Verb, ...]:
-    """The verbs whose module is there."""
-    return tuple(verb for verb in VERBS if importlib.util.find_spec(f"tutelage.verbs.{verb.name}"))
-
-
 def overview() -> str:
     """The text of `tutelage --help`."""
     lines = [
@@ -94,12 +91,11 @@ def overview() -> str:
         "",
         "Reinforcement learning from human feedback, with the people in the loop.",
     ]
-    verbs = available()
-    for group in dict.fromkeys(verb.group for verb in verbs):
+    for group in dict.fromkeys(verb.group for verb in VERBS):
         lines += [
             "",
             f"{group}:",
-            *(f"  {verb.name:<10} {verb.help}" for verb in verbs if verb.group == group),
+            *(f"  {verb.name:<10} {verb.help}" for verb in VERBS if verb.group == group),
         ]
     lines += [
         "",
@@ -117,7 +113,7 @@ def _dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"tutelage {__version__}")
         return 0
-    names = [verb.name for verb in available()]
+    names = [verb.name for verb in VERBS]
     if words[0] not in names:
         raise TutelageError(_unknown_verb(words[0], names))
     module: VerbModule = importlib.import_module(f"tutelage.verbs.{words[0]}")
