@@ -35,7 +35,7 @@ class Scale:
     sft_epochs: float = 1.0
     train_prompts: int = 1300
     """Prompts of the train topics that are sampled for judging."""
-    answers: int = 4
+    answers: int = 8
     """Answers to each of them."""
     pairs: int = 6
     """Pairs of these that are judged."""
