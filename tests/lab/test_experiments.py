@@ -16,7 +16,7 @@ from tutelage.verbs.lab import COMMANDS
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
 CHANGES: dict[str, dict[str, Any]] = {
     "kl": {"coefs": (1.0,), "plan": Climb(**SHORT)},
-    "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 2, "plan": Climb(recipe="rloo", **SHORT)},
+    "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 4, "plan": Climb(recipe="rloo", **SHORT)},
     "advantages": {"prompts": 3, "batches": 2, "cells": 2, "pool": 16, "epochs": 1},
     "recipes": {"names": ("reinforce", "grpo"), "plan": Climb(**SHORT | {"steps": 9}, tokens=150)},
     "overoptimisation": {

@@ -51,6 +51,11 @@ class Pull:
     length: Estimate
     noise: Estimate
 
+    @property
+    def directed(self) -> bool:
+        """Whether the mean gradient stands out of its noise, so that it has an angle."""
+        return isfinite(self.angle.value) and isfinite(self.angle.error)
+
 
 def tell(cell: Done) -> list[Told]:
     """What was measured at one policy. The error of a mean is that of its difference from the exact one, which is taken
@@ -247,7 +252,7 @@ def _angles(pulled: Sequence[Pull]) -> Figure:
             colour=0 if pull.name.endswith("reward") else 1,
         )
         for pull in pulled
-        if isfinite(pull.angle.value)
+        if pull.directed
     )
     chart = Bars(
         "Direction of the gradient", bars, Axis(low=-0.2, high=1.0), (Rule(0.0), Rule(1.0)), "dot", width=470
@@ -297,7 +302,7 @@ def _pulls(pulled: Sequence[Pull]) -> Table:
     rows = [
         (
             pull.name,
-            _angle(pull) if isfinite(pull.angle.value) else "none",
+            _angle(pull) if pull.directed else "none",
             f"{pull.length.value:.2f} ± {Z95 * pull.length.error:.2f}".replace("-", "\N{MINUS SIGN}"),
             f"{number(pull.noise.value, 2)} ± {number(Z95 * pull.noise.error, 2)}",
         )

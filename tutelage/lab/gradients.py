@@ -80,8 +80,11 @@ def cosine(one: Floats, other: Floats) -> float:
 
 
 def jackknife(statistic: Callable[..., float], *samples: Floats) -> Estimate:
-    """A statistic of batches [K, m] with its standard error, by leaving out one batch at a time (Tukey 1958)."""
+    """A statistic of three or more batches [K, m] with its standard error, by leaving out one batch at a time (Tukey
+    1958)."""
     count = len(samples[0])
+    if count < 3:
+        raise ValueError(f"{count} batches, less one, have no spread to tell; give three or more.")
     left_out = [statistic(*(np.delete(sample, k, axis=0) for sample in samples)) for k in range(count)]
     spread = np.asarray(left_out) - np.mean(left_out)
     return Estimate(statistic(*samples), float(np.sqrt((count - 1) / count * (spread**2).sum())))
