@@ -5,7 +5,7 @@ from tiny_verbs import TOPICS, model, write_jsonl
 from tutelage import config
 from tutelage.verbs import distill, dpo
 
-ASKED = config.Sampling(temperature=1.0, max_new_tokens=6)
+ASKED = config.Sampling(temperature=1.0, max_new_tokens=10)
 RATE = config.Optimiser(lr=3e-3, schedule="constant")
 
 
@@ -54,11 +54,13 @@ def dpo_settings(base, out, **changes):
 def online_settings(base, prompts, out, **changes):
     usual = {
         "prompts": prompts,
-        "reward": ("given_rewards:vowels",),
+        "reward": ("given_rewards:length",),
         "rounds": 2,
         "samples": 3,
         "sampling": ASKED,
     }
+    if "judge" in changes:
+        usual |= {"held_out": 0.05, "evaluate_every": 50}  # nothing is held out for a judge
     return dpo_settings(base, out, **usual | changes)
 
 
@@ -66,7 +68,7 @@ def distill_settings(base, prompts, out, **changes):
     usual = {
         "model": model(base),
         "prompts": prompts,
-        "reward": ("given_rewards:vowels",),
+        "reward": ("given_rewards:length",),
         "out": out,
         "quiet": True,
         "rounds": 2,

@@ -1,6 +1,7 @@
 """dpo and distill from the command line's side: what they write, what they refuse, and that a crash changes nothing."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -27,7 +28,6 @@ from tutelage.train.learner import Learner
 from tutelage.verbs import distill, dpo
 
 EVERY_TWO = config.Checkpoints(every=2, keep=2)
-ENDING = tuple(range(20, 300))
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def prompts(tmp_path):
 
 @pytest.fixture
 def quick_to_end(monkeypatch):
-    """Most tokens end an answer, so that a random model finishes what it says."""
+    """Many tokens end an answer, so that a random model finishes what it says."""
     original = Policy.__init__
 
     def with_ends(self, *given, **named):
         original(self, *given, **named)
-        self.end_ids = (*self.end_ids, *range(150, 300))
+        self.end_ids = (*self.end_ids, *range(220, 300))
 
     monkeypatch.setattr(Policy, "__init__", with_ends)
 
@@ -262,6 +262,10 @@ def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkey
             {"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m"},
             "--samples 2 instead of 8",
         ),
+        (
+            {"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m", "samples": 2},
+            "--held-out and --evaluate-every would do nothing",
+        ),
         ({"data": "", "prompts": "p.jsonl", "reward": ("m:f",), "unpaired": True}, "--unpaired"),
         ({"epochs": 0.0}, "--epochs"),
         ({"held_out": 1.0}, "--held-out"),
@@ -288,7 +292,7 @@ def test_contradictions_of_dpo(base, tmp_path, changes, told):
 )
 def test_contradictions_of_distill(base, tmp_path, changes, told):
     with pytest.raises(TutelageError, match=told):
-        distill_settings(base, "p.jsonl", tmp_path / "run", **changes)
+        distill_settings(base, **{"prompts": "p.jsonl", "out": tmp_path / "run"} | changes)
 
 
 @pytest.mark.parametrize(
@@ -307,8 +311,6 @@ def test_losses_that_are_none_are_answered_before_anything_begins(base, tmp_path
     data, out = preferences(tmp_path / "pairs.jsonl"), tmp_path / "run"
     code = main(["dpo", "--model", base, "--data", data, "--out", str(out), "--quiet", *words])
     assert code == 2
-    import re
-
     assert re.search(told, capsys.readouterr().err)
     assert not out.exists()
 

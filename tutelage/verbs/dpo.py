@@ -47,7 +47,8 @@ class Settings(RoundSettings, RunSettings, BatchSettings):
     epochs: float = 1.0
     """Passes over the preferences; with --prompts over those of a round."""
     held_out: float = 0.05
-    """Share of the prompts kept aside: to measure loss and accuracy, with --prompts the score of a fresh answer."""
+    """Share of the prompts kept aside: to measure loss and accuracy, with --prompts the score of a fresh answer. With a
+    judge, none."""
     evaluate_every: int = 50
     """Steps between looks at what is held out."""
 
@@ -75,6 +76,12 @@ class Settings(RoundSettings, RunSettings, BatchSettings):
             )
         if self.judge and self.samples != 2:
             raise TutelageError(f"A judge compares two answers; set --samples 2 instead of {self.samples}.")
+        usual = (Settings.held_out, Settings.evaluate_every)
+        if self.judge and (self.held_out, self.evaluate_every) != usual:
+            raise TutelageError(
+                "A judge gives no score that could be measured on held-out prompts, so with --judge --held-out and "
+                "--evaluate-every would do nothing."
+            )
         if self.unpaired:
             raise TutelageError(
                 "--unpaired is a form of --data; the policy's own answers always come in pairs."

@@ -44,7 +44,8 @@ def from_own_answers(
     reward: Reward = (
         _judge(settings) if settings.judge else make_reward(settings.reward, policy, settings.model)
     )
-    own, aside = own_answers(settings, run, policy, reward, prompts, settings.held_out)
+    share = settings.held_out if settings.reward else 0.0
+    own, aside = own_answers(settings, run, policy, reward, prompts, share)
     drift = DRIFT in getattr(loss, "needs", ())
 
     def of_round(number: int) -> list[Referred]:
@@ -67,7 +68,7 @@ def from_own_answers(
     items = InRounds(of_round, steps, settings.batch_size, settings.seed)
     job = paired_job(policy, loss, items, steps * settings.rounds, budget=settings.tokens_at_once, tell=tell)
     job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
-    if aside and settings.reward:
+    if aside:
         job = replace(job, look=look_at_scores(settings, policy, reward, aside))
     return job, {"prompts": len(own.questions.items), "held_out_prompts": len(aside)}
 
