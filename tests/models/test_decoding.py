@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from tutelage import config
-from tutelage.models import decoders, shared_prompts
+from tutelage.models import decoders, memory, shared_prompts
 from tutelage.models.backbone import inner, load_backbone, trunk
 from tutelage.models.decoders import CachedDecoder, SharedDecoder, lines, way_of_decoding
 from tutelage.models.decoding_weights import decoding_weights, packable
@@ -237,6 +237,17 @@ def test_decoding_layers_are_the_layers(made, family):
                 torch.testing.assert_close(module(inputs[name]), expected[name], rtol=1e-5, atol=1e-5)
             states = torch.randn(3, policy.width)
             torch.testing.assert_close(head.logits(states), policy.head.logits(states), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
+def test_without_memory_for_copies_the_layers_decode_as_they_are(made, lora, monkeypatch, tmp_path):
+    policy = stirred(made("llama", lora=lora))
+    expected = sample(policy, PROMPTS, 4, settings(), seed=1)
+    (tmp_path / "meminfo").write_text("MemTotal:       64 kB\nMemAvailable:   8 kB\n")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    with decoding_weights(policy.model, policy.head, policy.dtype):
+        assert not any("forward" in vars(module) for module in policy.model.modules())
+    assert_same(sample(policy, PROMPTS, 4, settings(), seed=1), expected)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])

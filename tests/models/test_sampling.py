@@ -9,7 +9,7 @@ import torch
 from tutelage import config
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
-from tutelage.models.drawing import draw, truncated
+from tutelage.models.drawing import draw, inverse, truncated
 from tutelage.models.policy import Policy
 from tutelage.models.random_streams import row_seed, uniforms
 from tutelage.models.sampling import PromptTokens, answers, sample
@@ -247,6 +247,42 @@ def test_a_number_is_turned_into_the_token_whose_share_it_falls_into():
     )
     token, _ = draw(logits.expand(8, -1), config.Sampling(), numbers)
     assert token.tolist() == [0, 0, 2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("vocabulary", [1, 63, 64, 65, 5000])
+def test_the_search_by_blocks_finds_what_one_long_sum_finds(vocabulary):
+    """Against the cumulative sum in double precision, with many tokens left out, also whole blocks and the last."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = torch.randn(500, vocabulary, generator=generator) * 3
+    logits[:, 1:] = logits[:, 1:].masked_fill(
+        torch.rand(500, vocabulary - 1, generator=generator) < 0.5, -torch.inf
+    )
+    logits[:, 100:400] = -torch.inf
+    logits[:, 1:][:, -70:] = -torch.inf
+    numbers = torch.rand(500, generator=generator, dtype=torch.float64)
+    numbers[:3] = torch.tensor([0.0, 1 - 2**-53, 2**-53])
+    probabilities = logits.softmax(-1)
+    cumulative = probabilities.double().cumsum(-1)
+    expected = (cumulative <= numbers[:, None] * cumulative[:, -1:]).sum(-1)
+    token = inverse(probabilities, numbers)
+    assert (probabilities.gather(-1, token[:, None]) > 0).all()
+    border = (cumulative - numbers[:, None] * cumulative[:, -1:]).abs().min(-1).values < 1e-7
+    border[:3] = True
+    assert border.float().mean() < 0.05
+    assert torch.equal(token[~border], expected[~border])
+    ends = probabilities > 0
+    assert token[0] == ends[0].long().argmax()
+    assert token[1] == vocabulary - 1 - ends[1].flip(0).long().argmax()
+
+
+def test_a_nucleus_may_be_larger_than_what_is_looked_at_first():
+    """1,000 tokens as likely as each other, beside a row whose nucleus is one token."""
+    logits = torch.zeros(3, 1024)
+    logits[:, 1000:] = -torch.inf
+    logits[1, 7] = 100.0
+    kept = truncated(logits, config.Sampling(top_p=0.5)).isfinite().sum(-1)
+    assert abs(int(kept[0]) - 500) <= 1  # 0.5 is reached with the 500th, or by rounding with the next
+    assert kept.tolist() == [kept[0], 1, kept[0]]
 
 
 def test_streams_are_uniform_and_unlike_each_other():

@@ -19,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tutelage.models.backbone import inner
 from tutelage.models.logprobs import Head
+from tutelage.models.memory import available_memory
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -31,12 +32,15 @@ SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 def decoding_weights(model: nn.Module, head: Head, dtype: torch.dtype) -> Iterator[Head]:
     """Inside, the linear layers of `model` run on copies of its weights as they are now; yields the head to match.
 
-    The copies take up to as much memory as the weights, and are given back at the end.
+    The copies take up to as much memory as the weights, and are given back at the end. None are made where that
+    would be more than half of what is left: decoding then takes longer, and is the same.
     """
     whole = inner(model)
     replaced: list[nn.Module] = []
+    size = sum(weight.numel() * dtype.itemsize for weight in whole.parameters())
     try:
-        _replace(whole, dtype, replaced)
+        if size < available_memory(next(whole.parameters()).device) / 2:
+            _replace(whole, dtype, replaced)
         output = whole.get_output_embeddings()
         yield replace(head, module=output) if head.weight is not None and output in replaced else head
     finally:

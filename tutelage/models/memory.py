@@ -1,0 +1,18 @@
+"""How much memory is left."""
+
+from pathlib import Path
+
+import torch
+
+MEMINFO = Path("/proc/meminfo")
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes that can still be taken on the device, ∞ where the system does not say."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        entries = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return 1024.0 * int(entries["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return float("inf")
