@@ -134,3 +134,14 @@ def test_a_way_knows_its_top_its_fall_and_its_curve() -> None:
     found = way.fitted()
     assert found is not None
     assert (found.alpha, found.beta) == pytest.approx((1.0, 0.2))
+
+
+def test_a_gradient_without_a_mean_direction_is_said_to_be_lost() -> None:
+    nowhere = Estimate(float("nan"), float("nan"))
+    good = estimators_page.Pull(
+        "k1 in the reward", Estimate(0.9, 0.01), Estimate(1.0, 0.1), Estimate(1.0, 0.1)
+    )
+    lost = estimators_page.Pull("k1 in the loss", nowhere, Estimate(0.0, 0.1), Estimate(1.0, 0.1))
+    said = estimators_page._as_gradients({pull.name: pull for pull in (good, lost)})
+    assert "k1 in the reward 0.90 ± 0.02" in said
+    assert said.endswith("Lost in their noise: k1 in the loss.")

@@ -168,11 +168,11 @@ def _as_numbers(measured: Sequence[Sequence[Told]]) -> str:
 
 
 def _as_gradients(by_name: Mapping[str, Pull]) -> str:
-    order = sorted(
-        by_name.values(), key=lambda pull: -pull.angle.value if isfinite(pull.angle.value) else 2.0
-    )
-    told = ", ".join(f"{pull.name} {_angle(pull)}" for pull in order if isfinite(pull.angle.value))
-    return f"As gradients, the cosines with the true one: {told}."
+    order = sorted((pull for pull in by_name.values() if pull.directed), key=lambda pull: -pull.angle.value)
+    told = ", ".join(f"{pull.name} {_angle(pull)}" for pull in order)
+    lost = [pull.name for pull in by_name.values() if not pull.directed]
+    rest = f" Lost in their noise: {', '.join(lost)}." if lost else ""
+    return f"As gradients, the cosines with the true one: {told or 'none can be told'}.{rest}"
 
 
 def _angle(pull: Pull) -> str:
