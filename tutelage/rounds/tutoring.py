@@ -37,7 +37,7 @@ class Scale:
     """Prompts of the train topics that are sampled for judging."""
     answers: int = 8
     """Answers to each of them."""
-    pairs: int = 6
+    pairs: int = 7
     """Pairs of these that are judged."""
     overlap: int = 1
     """Raters per pair; some pairs always get a second one, so that reliability can be told."""
@@ -45,7 +45,7 @@ class Scale:
     """Raters per pair that only tests the reward model."""
     raters: int = 12
     reward_epochs: float = 1.0
-    ppo_steps: int = 40
+    ppo_steps: int = 46
     ppo_batch: int = 64
     answer_tokens: int = 96
     """Length limit of an answer."""
