@@ -1,7 +1,6 @@
-"""Pictures of both screens for the documentation: `python tests/browser/screenshots.py [--out FOLDER] [NAME …]`."""
+"""Pictures of both screens for the documentation; in the folder `tests`: `python -m browser.screenshots [NAME …]`."""
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +8,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from browser.chromium import ARGUMENTS, find
-from browser.showcase import DAYS, Clock, answered, fresh, ranking
-from browser.sites import Site, press, saved, shown
 from tutelage.people import Store, Study, open_store
+
+from .chromium import ARGUMENTS, find
+from .showcase import DAYS, Clock, answered, fresh, ranking
+from .sites import Site, press, saved, shown
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, TALL = (1200, 800), (360, 740)
@@ -84,6 +82,12 @@ def offline(page: Page, site: Site) -> None:
     page.wait_for_selector("#save[data-state=offline]")
 
 
+def beside_the_study(page: Page, site: Site) -> None:
+    """The command as it looks where the study is at hand, and not in a temporary folder."""
+    command = "tutelage collect export runs/study --out NEW_FOLDER"
+    page.evaluate("(command) => { document.querySelector('#command').value = command; }", command)
+
+
 def ranked(page: Page, site: Site) -> None:
     ranks = {
         "The Moon is a ball": "1",
@@ -116,14 +120,14 @@ RANKING = (
 OWNER = (
     Picture("owner", "/owner", whole=True),
     Picture("owner-dark", "/owner", whole=True, dark=True),
-    Picture("owner-narrow", "/owner", size=TALL, whole=True),
+    Picture("owner-narrow", "/owner", size=TALL),
     Picture("owner-raters", "/owner/raters"),
     Picture("owner-raters-narrow", "/owner/raters", size=TALL),
     Picture("owner-rater", "/owner/raters/6", whole=True),
     Picture("owner-items", "/owner/items"),
     Picture("owner-item", "/owner/items", lambda page, site: page.click(".items a >> nth=0"), whole=True),
     Picture("owner-models", "/owner/models", whole=True),
-    Picture("owner-export", "/owner/export", whole=True),
+    Picture("owner-export", "/owner/export", beside_the_study, whole=True),
     Picture("owner-settings", "/owner/settings", whole=True),
     Picture("owner-invitations", "/owner/invitations", lambda page, site: page.click("text=Make the link")),
     Picture("owner-history", "/owner/history"),

@@ -27,7 +27,8 @@ class Whole:
 
 @dataclass
 class Kept(Generic[T]):
-    """A value that is expensive: the last one, the moment it is of, when and in how many seconds it was computed."""
+    """A value that is expensive: the last one, the moment it is of, when and in how many seconds it was computed, and
+    whether more has been said since."""
 
     value: T | None = None
     moment: Snapshot | None = None
@@ -35,6 +36,7 @@ class Kept(Generic[T]):
     seconds: float = 0.0
     finished: float = 0.0
     running: bool = False
+    behind: bool = False
     error: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,6 +64,7 @@ class Keeper:
         with self._store.read() as connection:
             moment = last_moment(connection, study.id)
         with kept.lock:
+            kept.behind = moment != kept.moment
             if kept.running or moment == kept.moment:
                 return kept
             quick = kept.seconds < PROMPT_SECONDS and moment.last_judgement < 2_000
@@ -83,6 +86,7 @@ class Keeper:
             raise
         else:
             kept.value, kept.moment, kept.at, kept.error = whole, moment, self._store.now(), ""
+            kept.behind = False
         finally:
             kept.finished = time.monotonic()
             kept.seconds = kept.finished - began
