@@ -89,7 +89,7 @@ def losses() -> dict[str, Any]:
 def loss_page(cls: str, words: Any) -> str:
     """A page about a loss over pairs: the words of `losses.py`, settings and code from the class."""
     code = inspect.getsource(getattr(preferences, cls))
-    bare = re.sub(r'\n    """.*?"""\n', "\n", code, count=1, flags=re.S).strip()
+    bare = re.sub(r'\n    """.*?"""\n+', "\n", code, count=1, flags=re.S).strip()
     kinds = [preferences.PREFERENCE_LOSSES[name] for name in words.names]
     known = [field.name for field in fields(kinds[0])]  # type: ignore[arg-type]
     settings = [f"| | {' | '.join(words.names)} |", "|---" * (len(kinds) + 1) + "|"]
