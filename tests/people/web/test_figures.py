@@ -213,16 +213,20 @@ def test_rankings_are_counted_by_their_pairs(lite: Store) -> None:
     assert figures.agreement.pairs == 3
 
 
-def test_a_keeper_never_shows_what_is_over_where_it_is_quick(lite: Store) -> None:
+def test_a_keeper_never_shows_what_is_over_where_it_is_quick(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tutelage.people.web.figures.keeping.PROMPT_SECONDS", 1_000.0)
     study = study_of(lite, 4)
     keeper = Keeper(lite)
     (rater,) = raters_of(lite, study, 1)
     for count in range(1, 4):
         question = asked(lite, rater)
         submit(lite, question.id, Answer("left", 1))
-        whole = keeper.whole(study).value
-        assert whole is not None
-        assert whole.survey.counts.judgements == count
+        kept = keeper.whole(study)
+        assert kept.value is not None
+        assert kept.value.survey.counts.judgements == count
+        assert not kept.behind
 
 
 def test_a_keeper_does_not_keep_a_page_waiting_where_it_is_slow(lite: Store) -> None:
@@ -235,6 +239,7 @@ def test_a_keeper_does_not_keep_a_page_waiting_where_it_is_slow(lite: Store) -> 
     again = keeper.whole(study)
     assert again.value is not None
     assert again.value.survey.counts.judgements == 0
+    assert again.behind
     assert not again.running  # it rests ten times as long as it worked
 
 
