@@ -223,7 +223,9 @@ def test_the_price_of_leaving_the_sampler_follows_the_kl_after_the_update(tiny_m
         ratio = torch.where(rows.mask, logp - rows.logp, 0.0)
         apart = float(torch.where(rows.mask, ratio.expm1() - ratio, 0.0).sum() / rows.mask.sum())
         assert told["kl/update"] == pytest.approx(apart, rel=1e-3, abs=1e-9)
-        assert told["kl/update"] != pytest.approx(told["kl/old"], rel=1e-2), "which is the mean on the way there"
+        assert told["kl/update"] != pytest.approx(told["kl/old"], rel=1e-2), (
+            "which is the mean on the way there"
+        )
         prices.append(told["surrogate/coef"])
         factor = 2.0 if apart > 0.015 else 0.5 if apart < 0.01 / 1.5 else 1.0
         assert world.progress.state.surrogate_coef == pytest.approx(prices[-1] * factor)

@@ -1,7 +1,7 @@
 """How a prepared batch moves the weights: epochs of gradient steps, with every sum taken over the whole batch."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,8 +72,7 @@ def gradient_steps(
     means: defaultdict[str, list[float]] = defaultdict(list)
     generator = torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED)
     for _ in range(recipe.update.epochs):
-        order = torch.randperm(len(batch), generator=generator)
-        for index in order.tensor_split(min(recipe.update.minibatches, len(batch))):
+        for index in minibatches(batch.ids, recipe.update.minibatches, generator):
             metrics = _one_step(
                 recipe, actor, learner, batch.rows(index), state, how, warming, first=not means
             )
@@ -93,6 +92,18 @@ def _driven(recipe: Recipe, actor: Actor, batch: Batch, state: RecipeState, how:
     logp, _ = bare.scores_of_all(batch, temperature=how.temperature, budget=how.budget)
     apart = masked_mean(kl_estimate(batch.logp, logp, "k3"), batch.mask)
     return {"surrogate/coef": state.surrogate_coef, "kl/update": float(apart)}
+
+
+def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Rows in `count` parts at random, as equal as can be. Yields Int[b].
+
+    Where every part can have a prompt, the responses to one stay in one part, which then reads their prompt once.
+    """
+    number = {name: i for i, name in enumerate(dict.fromkeys(ids))}
+    together = torch.tensor([number[name] for name in ids] if len(number) >= count else range(len(ids)))
+    order = torch.randperm(int(together.max()) + 1, generator=generator)
+    for part in order.tensor_split(min(count, len(order))):
+        yield torch.isin(together, part).nonzero().squeeze(1)
 
 
 def _averaged(values: dict[str, list[float]]) -> dict[str, float]:
