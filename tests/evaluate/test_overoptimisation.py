@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.errors import TutelageError
-from tutelage.evaluate.overoptimisation import Fit, best_of_n, best_of_n_kl, combine, fit
+from tutelage.evaluate.overoptimisation import Fit, best_of_n, combine, fit
+from tutelage.infer.best_of_n import best_of_n_kl
 
 
 def by_enumeration(proxy: np.ndarray, value: np.ndarray, n: int) -> float:

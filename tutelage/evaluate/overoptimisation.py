@@ -11,7 +11,7 @@ With d = √KL(π‖π_init), scores centred on the initial policy:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, lgamma, log
+from math import exp, lgamma
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,11 +22,6 @@ from tutelage.errors import TutelageError
 Floats = npt.NDArray[np.float64]
 Form = Literal["best_of_n", "rl"]
 Combination = Literal["mean", "worst", "lower"]
-
-
-def best_of_n_kl(n: int) -> float:
-    """KL(best-of-n‖π) in nats, where no two answers tie: log n − (n − 1)/n (Stiennon et al. 2020)."""
-    return log(n) - (n - 1) / n
 
 
 def best_of_n(proxy: Floats, value: Floats, n: int) -> Floats:
