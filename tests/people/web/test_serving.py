@@ -172,17 +172,21 @@ def run(capsys: Captured, *words: object) -> tuple[int, str, str]:
     return status, out, err
 
 
-def test_simulated_raters_answer_everything_over_http(
-    made: Path, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, capsys: Captured) -> None:
     """Each pair gets exactly its two raters, and those who know the truth mostly say it."""
     (folder / "likes_good.py").write_text(
         "def value(prompts, completions):\n    return [3.0 if c.startswith('good') else -3.0 for c in completions]\n"
     )
-    monkeypatch.syspath_prepend(str(folder))
-    status, out, err = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "5")
-    assert (status, err) == (0, "")
-    assert "24 answers" in out
+    asked = ["simulate", str(made), "--gold", "likes_good:value", "--raters", "5"]
+    simulated = subprocess.run(
+        [sys.executable, "-m", "tutelage", "collect", *asked],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (simulated.returncode, simulated.stderr) == (0, "")
+    assert "24 answers" in simulated.stdout
     store = open_store(made / "study.sqlite")
     study = open_study(store)
     votes = list_votes(store, study.id)
