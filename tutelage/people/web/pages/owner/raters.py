@@ -11,7 +11,7 @@ from tutelage.people.web.figures.previews import preview
 from tutelage.stats.intervals import Interval
 
 FEW_ENOUGH = 20_000
-"""Votes up to which a preview is made without being asked for."""
+"""Votes of the study up to which a preview is made without being asked for: it takes two fits of all of them."""
 RETURN_DAYS = 7
 STANDINGS = {"flagged": "fails the test", "cleared": "passes the test", "learning": "too few to tell"}
 """What the test on known answers says so far."""
@@ -46,7 +46,10 @@ def detail(call: Call) -> Response:
 def _detail(call: Call, rater: Rater, **more: object) -> Response:
     kept = call.site.keeper.whole(call.here)
     found = kept.value.figures.raters.get(rater.id) if kept.value is not None else None
-    wanted = "preview" in call.query or rater.tallies.answered + rater.tallies.skipped < FEW_ENOUGH
+    votes = sum(
+        each.tallies.answered + each.tallies.skipped for each in list_raters(call.store, call.here.id)
+    )
+    wanted = "preview" in call.query or votes < FEW_ENOUGH
     return call.page(
         "owner/rater.html",
         who=rater,
