@@ -23,9 +23,6 @@ def as_given(vote: object) -> tuple[object, ...]:
     return said["choice"], said.get("strength", 0), dict(said.get("criteria", {})), vote.flags, vote.reason  # type: ignore[attr-defined]
 
 
-@pytest.mark.xfail(
-    reason="open defect: in a new environment the aborted request of an answer shows as saved", strict=False
-)
 def test_ten_judgements_by_keyboard_alone_and_every_accident(
     site: Site, visit: Visit, tmp_path: Path
 ) -> None:

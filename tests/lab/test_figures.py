@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tutelage.evaluate.report.charts import Axis, Chart, Series
@@ -24,6 +24,7 @@ def names(drawing: str) -> list[tuple[float, float, str]]:
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=12))
+@example([0.0] * 7 + [8.0, -3.0, -5.0, -5.0])
 def test_every_line_is_named_once_and_no_two_names_meet(ends: list[float]) -> None:
     placed = names(draw_named(chart(ends)))
     assert sorted(name for *_, name in placed) == sorted(f"line {i}" for i in range(len(ends)))

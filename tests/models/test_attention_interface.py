@@ -16,7 +16,7 @@ from transformers import (
 from tutelage import config
 from tutelage.models import attention_interface
 from tutelage.models.attention_interface import attention_by, supports
-from tutelage.models.backbone import inner, load_backbone, trunk
+from tutelage.models.backbone import adapter_dropout, inner, load_backbone, trunk
 
 ROTARY = tiny.ROTARY | {"num_key_value_heads": 2, "vocab_size": 300}
 
@@ -45,6 +45,16 @@ def test_each_family_is_supported_as_far_as_its_attention_is_plain(tiny_model, f
     assert supports(model, 1) == (reach >= 1)
     assert supports(model, reach)
     assert not supports(model, reach + 1) or reach == 10**6
+
+
+def test_a_trial_within_a_step_is_not_moved_by_dropout_and_takes_no_random_number(tiny_model):
+    lora = config.Lora(rank=2, dropout=0.5)
+    model = load_backbone(config.Model(tiny_model("llama"), device="cpu"), lora).model
+    adapter_dropout(model, True)
+    before = torch.random.get_rng_state()
+    assert supports(model, 8)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert any(part.training for part in model.modules())
 
 
 @pytest.mark.parametrize(

@@ -96,17 +96,20 @@ def column(ends: Sequence[End], at: Frame) -> list[Box]:
 
 
 def _apart(wanted: Sequence[float], top: float, foot: float) -> list[float]:
-    """The wanted heights, in order, at least a line apart: neighbours that are too near become a block around their
-    mean, and no block leaves the plot as long as there is room."""
+    """The heights nearest to the wanted ones (least squares) that keep their order, stay a line apart and, as long as
+    there is room, inside the plot. Less the lines above it each height may only rise with the order, so that this is
+    isotonic regression between bounds: pooled neighbours, cut at the bounds (Barlow et al. 1972).
+    """
     blocks: list[tuple[float, int]] = []
-    for y in wanted:
-        centre, size = y, 1
-        while blocks and blocks[-1][0] + (blocks[-1][1] + size) * LINE / 2 > centre:
+    for rank, y in enumerate(wanted):
+        mean, size = y - rank * LINE, 1
+        while blocks and blocks[-1][0] > mean:
             other, count = blocks.pop()
-            centre, size = (other * count + centre * size) / (count + size), count + size
-        half = (size - 1) * LINE / 2
-        blocks.append((min(max(centre, top + half), max(foot - half, top + half)), size))
-    return [centre + (k - (size - 1) / 2) * LINE for centre, size in blocks for k in range(size)]
+            mean, size = (other * count + mean * size) / (count + size), count + size
+        blocks.append((mean, size))
+    last = max(top, foot - (len(wanted) - 1) * LINE)
+    eased = [min(max(mean, top), last) for mean, size in blocks for _ in range(size)]
+    return [y + rank * LINE for rank, y in enumerate(eased)]
 
 
 def scattered(ends: Sequence[End], at: Frame, chart: Chart) -> list[Box]:

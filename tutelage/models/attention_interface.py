@@ -75,7 +75,8 @@ def supports(model: nn.Module, length: int) -> bool:
     if any(getattr(part, "gradient_checkpointing", False) for part in whole.modules()):
         return False  # the second forward pass would happen after the function is gone
     if whole not in _reach:
-        _reach[whole] = _tried_reach(model)
+        with _without_dropout(model):
+            _reach[whole] = _tried_reach(model)
     return length <= _reach[whole]
 
 
@@ -91,6 +92,19 @@ def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
         if getattr(settings, key, None) is not None:
             found += _configurations(getattr(settings, key))
     return found
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    """A trial must come out the same twice, and must take no random number from the step that it happens in."""
+    learning = [part for part in model.modules() if part.training]
+    for part in learning:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in learning:
+            part.training = True
 
 
 @torch.no_grad()

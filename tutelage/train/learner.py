@@ -76,6 +76,13 @@ class Learner:
             case "constant":
                 return 1.0
 
+    def add_zeros(self) -> None:
+        """Give every parameter that has no gradient one of 0: the optimiser passes over it otherwise, where with 0 its
+        moments decay and carry the weights on."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
     def update(self) -> dict[str, float]:
         """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
         norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_norm)

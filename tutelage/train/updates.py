@@ -151,6 +151,8 @@ def _one_step(
         return None
     if how.mix is not None and not warming:
         totals["ptx/loss"] = how.mix(learner.step)
+    if not loud.any():
+        learner.add_zeros()
     moved = learner.update()
     return (
         {name: float(value) for name, value in totals.items()}
