@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.data.pairing import count_repeated, pair_completions, split_by_prompt
+from tutelage.data.pairing import count_repeated, group_completions, pair_completions, split_by_prompt
 from tutelage.data.records import Completion, Demonstration, Message, Preference, Prompt, user
 from tutelage.errors import TutelageError
 
@@ -39,6 +39,24 @@ def test_the_order_of_completions_does_not_matter(world, shuffle: random.Random)
     assert pair_completions(world, pairs_per_prompt=2, rng_seed=1) == pair_completions(
         mixed, pairs_per_prompt=2, rng_seed=1
     )
+
+
+@given(WORLD, st.integers(2, 3), st.integers(1, 2), st.randoms())
+def test_sets_are_of_one_prompt_all_different_and_share_no_answer(
+    world: list[Completion], size: int, count: int, shuffle: random.Random
+) -> None:
+    by_id = {completion.id: completion for completion in world}
+    groups = group_completions(world, size=size, groups_per_prompt=count, rng_seed=1)
+    for prompt, ids in groups:
+        assert {by_id[one].prompt_id for one in ids} == {prompt}
+        assert len({by_id[one].text.strip() for one in ids}) == len(ids) == size
+    shown = [one for _, ids in groups for one in ids]
+    assert len(set(shown)) == len(shown)
+    for prompt in "pqr":
+        texts = {completion.text.strip() for completion in world if completion.prompt_id == prompt}
+        assert sum(key == prompt for key, _ in groups) == min(count, len(texts) // size)
+    mixed = shuffle.sample(world, len(world))
+    assert groups == group_completions(mixed, size=size, groups_per_prompt=count, rng_seed=1)
 
 
 def four(prompt: str) -> list[Completion]:

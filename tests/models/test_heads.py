@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.errors import TutelageError
+from tutelage.models import states
 from tutelage.models.heads import centre, load_reward_model, new_reward_model
 from tutelage.models.rows import Encoded, collate
 
@@ -55,6 +56,30 @@ def by_transformers(model, rows, pad=None):
         tokens = torch.nn.utils.rnn.pad_sequence(whole, batch_first=True, padding_value=pad)
         mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(ids) for ids in whole], batch_first=True)
         return model(input_ids=tokens, attention_mask=mask).logits[:, 0]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_equal_rows_are_read_once_and_score_and_teach_as_if_each_were(tiny_model, family, monkeypatch):
+    model = new(tiny_model(family), seed=1)
+    rows, _ = words(model.tokenizer)
+    several = [rows[0], rows[1], rows[0], rows[2], rows[1], rows[0]]
+    read = []
+    line, padded = states._line, states._padded
+    monkeypatch.setattr(states, "_line", lambda m, packed: read.append(1) or line(m, packed))
+    monkeypatch.setattr(states, "_padded", lambda m, asked: read.append(len(asked)) or padded(m, asked))
+
+    def taught(parts):
+        model.model.zero_grad()
+        scores = torch.cat([model.scores(collate(part, model.tokenizer.pad_token_id, CPU)) for part in parts])
+        (scores * torch.arange(1.0, 7.0)).sum().backward()
+        return scores.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    together = taught([several])
+    assert read == ([1] if family == "llama" else [3])
+    alone = taught([[row] for row in several])
+    torch.testing.assert_close(together[0], alone[0], rtol=0, atol=1e-5)
+    for one, other in zip(together[1], alone[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def same(one, other):

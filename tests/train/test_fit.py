@@ -1,6 +1,7 @@
 """The supervised loop: what it minimises, that no budget changes it, and that it stops before it harms."""
 
 import math
+from itertools import groupby
 
 import pytest
 import torch
@@ -253,6 +254,22 @@ def test_every_item_is_read_once_an_epoch_in_an_order_that_the_step_alone_decide
     backwards = {step: fresh(step) for step in reversed(range(3 * per_epoch))}
     assert all(order(step) == items for step, items in backwards.items())
     assert count < 4 or any(Order(list(range(count)), batch, seed=6)(s) != order(s) for s in range(per_epoch))
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 40])
+def test_items_that_share_something_are_read_together_but_never_fill_a_batch(size):
+    items = [(group, number) for number in range(size) for group in range(12)]
+    order = Order(items, 16, seed=3, together=lambda item: item[0])
+    epoch = [item for step in range(order.steps_per_epoch) for item in order(step)]
+    assert sorted(epoch) == sorted(items)
+    runs = [len(list(run)) for _, run in groupby(epoch, key=lambda item: item[0])]
+    assert max(runs) >= min(size, 4)
+    if size <= 4:
+        assert len(runs) == 12
+    assert all(len({group for group, _ in order(step)}) >= 2 for step in range(order.steps_per_epoch - 1))
+    assert size > 1 or epoch == [
+        item for step in range(order.steps_per_epoch) for item in Order(items, 16, 3)(step)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,22 @@ def pair_completions(
     return comparisons
 
 
+def group_completions(
+    completions: Iterable[Completion], *, size: int, groups_per_prompt: int, rng_seed: int
+) -> list[tuple[str, tuple[str, ...]]]:
+    """For every prompt up to `groups_per_prompt` sets of `size` different texts to be put in order, as (prompt id,
+    completion ids sorted); no text is in two of them. As with pairs, nothing depends on the order of the completions.
+    """
+    by_prompt = _distinct(completions)
+    groups = []
+    for key in sorted(by_prompt):
+        ids = sorted(by_prompt[key].values())
+        random.Random(f"{rng_seed}/{key}").shuffle(ids)
+        for start in range(0, size * min(groups_per_prompt, len(ids) // size), size):
+            groups.append((key, tuple(sorted(ids[start : start + size]))))
+    return groups
+
+
 def _distinct(completions: Iterable[Completion]) -> dict[str, dict[str, str]]:
     """prompt id -> text -> the smallest id of the completions that say it."""
     found: dict[str, dict[str, str]] = defaultdict(dict)

@@ -75,6 +75,17 @@ def families(rows: Rows) -> Tensor:
     return rows.prompt.where(rows.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
 
 
+def distinct(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Of rows that are equal in prompt and response only one: which rows to keep (Int[K]), and for every row which of
+    the kept ones it equals (Int[B])."""
+    tokens = torch.cat([rows.prompt, rows.response], 1)
+    mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+    same = tokens.where(mask, -1).unique(dim=0, return_inverse=True)[1]
+    kept = torch.full((int(same.max()) + 1,), len(same), device=same.device)
+    places = torch.arange(len(same), device=same.device)
+    return kept.scatter_reduce(0, same, places, "amin"), same
+
+
 def by_tokens(lengths: Tensor, budget: int) -> Iterator[Tensor]:
     """Split rows into micro-batches of at most `budget` padded tokens, longest together. Yields Int[b].
 

@@ -17,13 +17,20 @@ from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import pad_token_id
 from tutelage.errors import TutelageError
+from tutelage.models.backbone import inner
 from tutelage.models.decoders import Asked, Decoder, way_of_decoding
 from tutelage.models.decoding_weights import decoding_weights
 from tutelage.models.drawing import draw
+from tutelage.models.memory import available_memory
 from tutelage.models.policy import Policy
 from tutelage.models.random_streams import row_seed, uniforms
 from tutelage.models.rows import left_padded
 from tutelage.models.stopping import Ends, text_of
+
+STORE = 1 << 29
+"""Bytes for the keys and values of the answers that are written at the same time."""
+FEWEST_ROWS, MOST_ROWS = 64, 1024
+"""A step of fewer rows leaves the linear layers waiting for their weights; more were no faster on a small model."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +48,22 @@ def sample(
     sampling: config.Sampling,
     *,
     seed: int,
-    rows_at_once: int = 256,
+    rows_at_once: int | None = None,
     on_token: Callable[[Tensor], None] | None = None,
 ) -> Rollout:
     """Sample `n` answers to each prompt. Row b answers prompt b // n.
 
     `logp` is that of the distribution the token was drawn from: at the temperature, after truncation. A row's
     stream depends on `seed`, the prompt's id and the sample's number alone, never on the other rows. `on_token`
-    sees the tokens [B] of every step as they are drawn (for streaming). Raises TutelageError when a prompt leaves
-    no room for an answer.
+    sees the tokens [B] of every step as they are drawn (for streaming). `rows_at_once` bounds the memory; None takes as
+    many as make sense. Raises TutelageError when a prompt leaves no room for an answer.
     """
     if n < 1 or not prompts.tokens:
         raise ValueError("sampling needs at least one prompt and one sample")
     _check_room(policy, max(map(len, prompts.tokens)), sampling.max_new_tokens)
     sheet = _Sheet(policy, prompts, n, sampling, seed)
     limit = sampling.max_new_tokens
+    rows_at_once = rows_at_once or _rows_at_once(policy, limit)
     parts = [
         (way_of_decoding(policy, asked, limit), asked, rows)
         for asked, rows in _parts(prompts, n, rows_at_once)
@@ -65,6 +73,16 @@ def sample(
             decoder = way(policy, head, asked, limit)
             sheet.write(decoder, torch.tensor(rows, device=policy.device), on_token)
     return sheet.rollout(prompts, n)
+
+
+def _rows_at_once(policy: Policy, limit: int) -> int:
+    """As many rows as have room for their keys and values in `STORE` bytes."""
+    settings = inner(policy.model).config.get_text_config()
+    wide = int(
+        settings.num_hidden_layers * settings.hidden_size
+    )  # with fewer heads of keys the store is smaller
+    store = min(STORE, available_memory(policy.device) / 4)
+    return int(min(max(store / (2 * wide * policy.dtype.itemsize * limit), FEWEST_ROWS), MOST_ROWS))
 
 
 def _check_room(policy: Policy, longest: int, limit: int) -> None:

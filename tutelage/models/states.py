@@ -18,7 +18,14 @@ from tutelage.models.attention import tree_attention
 from tutelage.models.attention_interface import attention_by, supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.packing import Packed, pack
-from tutelage.models.rows import before_each_response_token, by_shared_tokens, by_tokens, positions, shares
+from tutelage.models.rows import (
+    before_each_response_token,
+    by_shared_tokens,
+    by_tokens,
+    distinct,
+    positions,
+    shares,
+)
 
 _log = logging.getLogger(__name__)
 _told: WeakSet[nn.Module] = WeakSet()
@@ -33,7 +40,10 @@ def states_before(model: nn.Module, rows: Rows) -> Tensor:
 
 
 def states_at_end(model: nn.Module, rows: Rows) -> Tensor:
-    """The state at the last token of each row. Float[B, d]"""
+    """The state at the last token of each row; rows that are equal are read once. Float[B, d]"""
+    kept, same = distinct(rows)
+    if len(kept) < len(rows):
+        return embedding(same, states_at_end(model, rows.rows(kept)))
     if shares_prompts(model, rows):
         packed = pack(rows, ends=True)
         return embedding(packed.last, _line(model, packed))

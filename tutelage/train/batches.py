@@ -1,6 +1,6 @@
 """From records to batches of tensors: tokenise, order, split by a budget of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -132,12 +132,19 @@ def windows(stream: Sequence[int], context: int) -> list[Encoded]:
 
 
 class Order(Generic[T]):
-    """Which items the step with a given number reads: a new permutation every epoch, a function of (seed, epoch)."""
+    """Which items the step with a given number reads: a new permutation every epoch, a function of (seed, epoch).
 
-    def __init__(self, items: Sequence[T], batch: int, seed: int) -> None:
+    Items for which `together` gives the same stand side by side, so that what they share need be read once a step; but
+    no such group takes more than a quarter of a batch, lest a step learn about one prompt alone.
+    """
+
+    def __init__(
+        self, items: Sequence[T], batch: int, seed: int, together: Callable[[T], Hashable] | None = None
+    ) -> None:
         if not items:
             raise ValueError("there is nothing to order")
         self.items, self.batch, self.seed = items, min(batch, len(items)), seed
+        self._groups = _groups(items, together, max(1, batch // 4))
         self._epoch: tuple[int, list[int]] | None = None
 
     @property
@@ -150,6 +157,23 @@ class Order(Generic[T]):
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch is None or self._epoch[0] != epoch:
             generator = torch.Generator().manual_seed((self.seed * 7_368_787 + epoch) % 2**63)
-            self._epoch = epoch, torch.randperm(len(self.items), generator=generator).tolist()
+            order = torch.randperm(len(self._groups), generator=generator).tolist()
+            self._epoch = epoch, [item for number in order for item in self._groups[number]]
         start = position * self.batch
         return [self.items[i] for i in self._epoch[1][start : start + self.batch]]
+
+
+def _groups(
+    items: Sequence[T], together: Callable[[T], Hashable] | None, largest: int
+) -> list[tuple[int, ...]]:
+    """The places of items, group by group; each by itself where nothing puts them together."""
+    if together is None:
+        return [(place,) for place in range(len(items))]
+    found: dict[Hashable, list[int]] = {}
+    for place, item in enumerate(items):
+        found.setdefault(together(item), []).append(place)
+    return [
+        tuple(places[start : start + largest])
+        for places in found.values()
+        for start in range(0, len(places), largest)
+    ]

@@ -68,7 +68,7 @@ def train_reward_model(
 ) -> None:
     """Minimise `prefer`, look at the held-out pairs now and then, and end with the weights that did best on them."""
     pad = pad_token_id(model.tokenizer)
-    order = Order(job.train, batches.batch_size, settings.seed)
+    order = Order(job.train, batches.batch_size, settings.seed, together=lambda pair: pair.chosen.prompt)
     learned = list(job.loss.to(model.device).parameters()) if isinstance(job.loss, nn.Module) else []
     learner = Learner(
         {"model": model.parameters(), "loss": learned},
@@ -139,13 +139,15 @@ def pair_scores(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int) -
 
 @torch.no_grad()
 def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int) -> Tensor:
-    """The score of every row, in order. Float[N]"""
-    scores = torch.zeros(len(rows))
+    """The score of every row, in order, each distinct one computed once. Float[N]"""
+    place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+    distinct = list(place)
+    scores = torch.zeros(len(distinct))
     pad = pad_token_id(model.tokenizer)
-    for index in by_tokens(torch.tensor([len(row) for row in rows]), budget):
-        batch = collate([rows[i] for i in index.tolist()], pad, model.device)
+    for index in by_tokens(torch.tensor([len(row) for row in distinct]), budget):
+        batch = collate([distinct[i] for i in index.tolist()], pad, model.device)
         scores[index] = model.scores(batch).cpu()
-    return scores
+    return scores[[place[row] for row in rows]]
 
 
 @torch.no_grad()

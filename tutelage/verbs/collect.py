@@ -38,7 +38,9 @@ class Init(Settings):
     against: str = ""
     """A second model; every pair then has one answer of each."""
     pairs: int = 1
-    """Pairs of answers to ask about per prompt, when sampling."""
+    """Questions per prompt, when sampling: pairs of answers, or with --rank so many sets of them."""
+    rank: int | None = None
+    """Let raters put this many answers in order (3 to 6) instead of comparing two."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
     """Seed of the sampling."""
@@ -73,6 +75,17 @@ class Init(Settings):
             raise TutelageError("--against needs --model to be compared with.")
         if self.pairs < 1:
             raise TutelageError(f"--pairs is {self.pairs}; ask about at least one pair per prompt.")
+        if self.rank is not None:
+            self._check_ranking(self.rank)
+
+    def _check_ranking(self, answers: int) -> None:
+        if not 3 <= answers <= 6:
+            raise TutelageError(f"--rank is {answers}; a screen shows 3 to 6 answers to be put in order.")
+        if self.from_pairs or self.golds or self.training:
+            raise TutelageError(
+                "--rank asks about answers of --from-sample or --prompts; ready pairs, --golds and --training have "
+                "two answers each."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from tutelage.people import (
     add_rater,
     create_study,
     list_events,
+    list_questions,
     list_raters,
     list_votes,
     open_store,
@@ -224,8 +225,6 @@ def test_making_a_study_again_adds_what_is_new(
 
 def test_the_labels_of_ready_pairs_cannot_be_guessed(made: Path) -> None:
     store = open_store(made / "study.sqlite")
-    from tutelage.people import list_questions
-
     sides = [question.texts[0].startswith("good") for question in list_questions(store, open_study(store).id)]
     assert 1 <= sum(sides) <= len(sides) - 1
     store.close()
@@ -246,8 +245,6 @@ def test_golds_and_practice_come_with_their_explanations(folder: Path, pairs: Pa
     assert (status, err) == (0, "")
     store = open_store(folder / "s.sqlite")
     study = open_study(store)
-    from tutelage.people import list_questions
-
     shown = study.presentation
     assert (shown.question, shown.criteria, shown.scale, shown.guidelines) == (
         "Which?",
@@ -280,6 +277,40 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
     status, out, _ = run(capsys, "init", folder / "study", "--from-sample", asked, "--limit", "3")
     assert status == 0
     assert "3 new questions" in out
+
+
+def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
+    from tutelage.data.records import Comparison, Completion
+    from tutelage.data.rows import to_row, write_jsonl
+
+    from ..worlds import records
+
+    prompts, _, _ = records(3)
+    completions = [
+        Completion(f"{prompt.id}-{n}", prompt.id, f"answer {n % (3 + place)}", "m", "s")
+        for place, prompt in enumerate(prompts)  # 3, 4 and 5 different answers
+        for n in range(6)
+    ]
+    asked = folder / "sampled"
+    asked.mkdir()
+    for name, rows in (("prompts", prompts), ("completions", completions)):
+        write_jsonl(asked / f"{name}.jsonl", map(to_row, rows))
+    status, out, _ = run(capsys, "init", folder / "study", "--from-sample", asked, "--rank", "4")
+    assert status == 0
+    assert "2 sets of 4 answers to be put in order" in out
+    store = open_store(folder / "study" / "study.sqlite")
+    study = open_study(store)
+    assert study.kind == "ranking"
+    assert [len(set(question.texts)) for question in list_questions(store, study.id)] == [4, 4]
+    store.close()
+    status, _, err = run(capsys, "init", folder / "other", "--from-sample", asked, "--rank", "6")
+    assert status == 2
+    assert "no prompt 6 different answers" in err
+    pair = Comparison("c", prompts[0].id, completions[0].id, completions[1].id, "random")
+    write_jsonl(asked / "comparisons.jsonl", [to_row(pair)])
+    status, _, err = run(capsys, "init", folder / "study", "--from-sample", asked)
+    assert status == 2
+    assert "ranks answers: add questions with --rank" in err
 
 
 def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
@@ -319,6 +350,8 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
         ("init x --prompts b.jsonl", "both --prompts and --model"),
         ("init x --model m", "both --prompts and --model"),
         ("init x --against m", "--against needs --model"),
+        ("init x --from-pairs a.jsonl --rank 4", "ready pairs, --golds and --training have two answers each"),
+        ("init x --prompts b.jsonl --model m --rank 7", "a screen shows 3 to 6"),
         ("init x --from-pairs nowhere.jsonl", "nowhere.jsonl"),
         ("simulate nowhere --gold x", "There is no database"),
         ("srve x", "did you mean 'serve'?"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tutelage.data.records import Comparison, Completion, Prompt
 from tutelage.errors import TutelageError
@@ -62,9 +62,18 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
     from tutelage.people import Plan, create_study, list_studies, open_study
 
     name = new_name(settings)
-    if name in list_studies(store):
-        return open_study(store, name)
-    return create_study(store, name, presentation=presentation, plan=Plan(overlap=settings.overlap))
+    kind: Literal["pair", "ranking"] = "pair" if settings.rank is None else "ranking"
+    if name not in list_studies(store):
+        return create_study(
+            store, name, kind=kind, presentation=presentation, plan=Plan(overlap=settings.overlap)
+        )
+    study = open_study(store, name)
+    if study.kind != kind:
+        does, other = (
+            ("compares pairs", "without --rank") if study.kind == "pair" else ("ranks answers", "with --rank")
+        )
+        raise TutelageError(f"The study {name} {does}: add questions {other}, or make another study.")
+    return study
 
 
 def _presentation(settings: Init) -> "Presentation":
@@ -108,9 +117,8 @@ def _sampled_before(settings: Init) -> Questions:
 
     folder = settings.from_sample
     assert folder is not None, "the caller has looked"
-    missing = [
-        name for name in ("prompts", "completions", "comparisons") if not (folder / f"{name}.jsonl").is_file()
-    ]
+    needed = ("prompts", "completions") if settings.rank else ("prompts", "completions", "comparisons")
+    missing = [name for name in needed if not (folder / f"{name}.jsonl").is_file()]
     if missing:
         raise TutelageError(
             f"{folder} has no {' and no '.join(f'{name}.jsonl' for name in missing)}: let `tutelage sample --pairs 1 "
@@ -119,41 +127,81 @@ def _sampled_before(settings: Init) -> Questions:
     prompts = load_prompts(folder / "prompts.jsonl").records[: settings.limit]
     kept = {prompt.id for prompt in prompts}
     completions = [c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in kept]
-    comparisons = [c for c in load_comparisons(folder / "comparisons.jsonl").records if c.prompt_id in kept]
-    told = f"{folder}: {len(comparisons):,} pairs for {len(prompts):,} prompts"
-    return Questions(prompts, _asked(completions, comparisons), _items(comparisons, settings.round), (told,))
+    if settings.rank is not None:
+        items = _to_rank(settings, completions, str(folder))
+    else:
+        comparisons = load_comparisons(folder / "comparisons.jsonl").records
+        items = _items([c for c in comparisons if c.prompt_id in kept], settings.round)
+    told = f"{folder}: {_named(items, settings)} for {len(prompts):,} prompts"
+    return Questions(prompts, _asked(completions, items), items, (told,))
 
 
 def _sampled_now(settings: Init) -> Questions:
     from tutelage.data.formats import load_prompts
-    from tutelage.data.pairing import pair_completions
 
     loaded = load_prompts(settings.prompts)
     prompts = loaded.records[: settings.limit]
     paths = [path for path in (settings.model, settings.against) if path]
-    each = settings.pairs if settings.against else 2 * settings.pairs
+    each = -(-(settings.rank or 2) * settings.pairs // len(paths))
     sampled = [_answers(settings, path, prompts, each) for path in paths]
     answers = [[one for one in some if one.text.strip() and "\0" not in one.text] for some in sampled]
     silent = sum(map(len, sampled)) - sum(map(len, answers))
+    every = [completion for some in answers for completion in some]
+    if settings.rank is not None:
+        items = _to_rank(settings, every, " and ".join(paths))
+    else:
+        items = _items(_pairs(settings, answers), settings.round)
+    told = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
+    if silent:
+        told.append(f"{silent:,} answers say nothing that could be shown and were left out")
+    return Questions(prompts, _asked(every, items), items, tuple(told))
+
+
+def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[Comparison]:
+    """Pairs of one model's answers, or of an answer of each of two."""
+    from tutelage.data.pairing import pair_completions
+
     if settings.against:
         pairs = across(answers[0], answers[1])
     else:
         pairs = pair_completions(answers[0], pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     if not pairs:
+        paths = " and ".join(path for path in (settings.model, settings.against) if path)
         raise TutelageError(
-            f"{' and '.join(paths)} gave nothing but equal answers to these prompts, so there is nothing to compare. "
+            f"{paths} gave nothing but equal answers to these prompts, so there is nothing to compare. "
             "Another --seed or a higher --sampling.temperature may help."
         )
-    told = [loaded.describe(), f"{len(pairs):,} pairs of different answers by {' and '.join(paths)}"]
-    if silent:
-        told.append(f"{silent:,} answers say nothing that could be shown and were left out")
-    every = [completion for some in answers for completion in some]
-    return Questions(prompts, _asked(every, pairs), _items(pairs, settings.round), tuple(told))
+    return pairs
 
 
-def _asked(completions: Iterable[Completion], comparisons: Iterable[Comparison]) -> tuple[Completion, ...]:
+def _to_rank(settings: Init, completions: Sequence[Completion], source: str) -> "tuple[Item, ...]":
+    """Sets of different answers to one prompt, as questions for a ranking."""
+    from tutelage.data.identity import stable_id
+    from tutelage.data.pairing import group_completions
+    from tutelage.people import Item
+
+    assert settings.rank is not None, "the caller has looked"
+    groups = group_completions(
+        completions, size=settings.rank, groups_per_prompt=settings.pairs, rng_seed=settings.seed
+    )
+    if not groups:
+        raise TutelageError(
+            f"{source} gave no prompt {settings.rank} different answers to be put in order. Sample more of them, or "
+            "give a lower --rank."
+        )
+    return tuple(Item(stable_id(key, *ids), key, ids, round=settings.round) for key, ids in groups)
+
+
+def _named(items: "Sequence[Item]", settings: Init) -> str:
+    """How many questions of which kind."""
+    if settings.rank is None:
+        return f"{len(items):,} pairs of different answers"
+    return f"{len(items):,} sets of {settings.rank} answers to be put in order"
+
+
+def _asked(completions: Iterable[Completion], items: "Iterable[Item]") -> tuple[Completion, ...]:
     """The answers that somebody is asked about."""
-    asked = {key for comparison in comparisons for key in (comparison.a_id, comparison.b_id)}
+    asked = {key for item in items for key in item.responses}
     return tuple(completion for completion in completions if completion.id in asked)
 
 
