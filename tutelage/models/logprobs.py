@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tutelage.core.kl import exact_kl
 
-CHUNK_ELEMENTS = 1 << 24  # logits held at once, 64 MiB of float32: larger chunks were no faster
+CHUNK_ELEMENTS = 1 << 25  # logits held at once, 128 MiB of float32: a batch that fits is not computed twice
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,10 @@ def _checkpointed(
 class _ChunkedScores(torch.autograd.Function):
     """`token_scores` for a head of one matrix, with the gradient written out.
 
-    With p the distribution at one position, a its token and ℓ = log p:
-        ∂ logp / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (ℓ + H)
+    With p the distribution at one position and a its token:
+        ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
+    Only p is computed, in the place of the logits. The log-sum-exp comes from the likeliest token m, whose share is never
+    small: it is logits[m] − log p(m).
     """
 
     @staticmethod
@@ -152,12 +154,14 @@ class _ChunkedScores(torch.autograd.Function):
         parts = list(_chunks(rows, weight.shape[0]))
         kept = None
         for part in parts:
-            log_probs = _log_probs(head, states[part], temperature)
-            logp[part] = log_probs.gather(-1, tokens[part, None]).squeeze(-1)
+            logits = _at_temperature(head.logits(states[part]), temperature)
+            highest, likeliest = logits.max(-1)
+            ahead = logits.gather(-1, tokens[part, None]).squeeze(-1) - highest
+            shares = torch.softmax(logits, -1, out=logits)
+            logp[part] = ahead + shares.gather(-1, likeliest[:, None]).squeeze(-1).log()
             if entropy:
-                # p log p is 0 where p is 0, also where a mask put −inf into the logits
-                spread[part] = -log_probs.exp().mul_(log_probs).nan_to_num_(0.0).sum(-1)
-            kept = log_probs if len(parts) == 1 and ctx.needs_input_grad[0] else None
+                spread[part] = torch.special.entr(shares).sum(-1)
+            kept = shares if len(parts) == 1 and ctx.needs_input_grad[0] else None
         ctx.save_for_backward(states, weight, bias, tokens, spread, kept)
         ctx.settings = (scale, softcap, temperature, entropy)
         device = states.device.type
@@ -177,15 +181,17 @@ class _ChunkedScores(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
         for part in _chunks(states.shape[0], weight.shape[0]):
-            with as_before:
-                log_probs = _log_probs(head, states[part], temperature) if kept is None else kept
-            slope = log_probs.exp()
-            if entropy:
-                slope.mul_(
-                    (log_probs + spread[part, None]).mul_(-to_entropy[part, None]).sub_(to_logp[part, None])
-                )
+            if kept is None:
+                with as_before:
+                    logits = _at_temperature(head.logits(states[part]), temperature)
+                shares = torch.softmax(logits, -1, out=logits)
             else:
-                slope.mul_(-to_logp[part, None])
+                shares = kept
+            if entropy:
+                slope = torch.special.entr(shares).mul_(to_entropy[part, None])
+                slope.addcmul_(shares, -(to_logp[part] + to_entropy[part] * spread[part])[:, None])
+            else:
+                slope = shares * -to_logp[part, None]
             slope.scatter_add_(-1, tokens[part, None], to_logp[part, None])
             if scale != temperature:
                 slope.mul_(scale / temperature)
@@ -196,7 +202,7 @@ class _ChunkedScores(torch.autograd.Function):
             if grad_states is not None:
                 torch.matmul(slope, weight.to(states.dtype), out=grad_states[part])
             if grad_weight is not None:
-                grad_weight += slope.T @ states[part]
+                _add_product(grad_weight, slope.T, states[part])
             if grad_bias is not None:
                 grad_bias += slope.sum(0)
         return (
@@ -207,7 +213,14 @@ class _ChunkedScores(torch.autograd.Function):
         )
 
 
-def _log_probs(head: Head, states: Tensor, temperature: float) -> Tensor:
-    """log softmax(logits / T) of some rows. Float[n, V]"""
-    logits = head.logits(states)
-    return (logits if temperature == 1.0 else logits / temperature).log_softmax(-1)
+def _at_temperature(logits: Tensor, temperature: float) -> Tensor:
+    """Logits / T, in their place."""
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left right, without a third matrix where the types allow it."""
+    if right.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

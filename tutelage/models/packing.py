@@ -16,7 +16,7 @@ from torch import Tensor
 from tutelage.core.batch import Rows
 from tutelage.models.rows import before_each_response_token, families, positions
 
-SHORT = 128  # lone sequences below this length attend in one call with others of like length, longer ones by themselves
+SHORT = 512  # lone sequences below this length attend in one call with others of like length, longer ones by themselves
 LIKE = 0.75  # the shortest sequence in such a call, as a share of the longest
 
 
