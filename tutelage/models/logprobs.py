@@ -132,8 +132,8 @@ class _ChunkedScores(torch.autograd.Function):
 
     With p the distribution at one position and a its token:
         ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
-    Only p is computed, in the place of the logits. The log-sum-exp comes from the likeliest token m, whose share is never
-    small: it is logits[m] − log p(m).
+    Only p is computed, in the place of the logits. The log-sum-exp is logits[m] − log p(m) of the likeliest token m,
+    whose share is never small.
     """
 
     @staticmethod

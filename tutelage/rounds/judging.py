@@ -169,7 +169,7 @@ class Judging:
     overlap: int
     test_overlap: int
     """Raters for each pair that only tests the reward model: the more, the less its accuracy owes to luck."""
-    held_out: float = 0.15
+    held_out: float = 0.1
     """Share of the prompts whose pairs only test the reward model."""
     seed: int
 

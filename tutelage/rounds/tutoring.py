@@ -37,7 +37,7 @@ class Scale:
     """Prompts of the train topics that are sampled for judging."""
     answers: int = 8
     """Answers to each of them."""
-    pairs: int = 7
+    pairs: int = 9
     """Pairs of these that are judged."""
     overlap: int = 1
     """Raters per pair; some pairs always get a second one, so that reliability can be told."""
@@ -182,7 +182,7 @@ class Tutoring:
             test=str(self.folder / "judge" / "test_votes.jsonl"),
             centre=self._data("demonstrations.jsonl"),
             epochs=self.scale.reward_epochs,
-            batch_size=32,
+            batch_size=40,
             held_out=0.04,
             optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
             evaluate_every=25,
