@@ -126,6 +126,7 @@ class World:
         seed=0,
         mix=None,
         temperature=1.0,
+        mismatch="recompute",
         **optimiser,
     ):
         self.policy, self.recipe = policy, recipe
@@ -142,7 +143,7 @@ class World:
             config.Sampling(temperature=temperature, max_new_tokens=tokens),
             budget,
             seed,
-            recompute=policy.dtype != torch.float32,
+            mismatch=None if policy.dtype == torch.float32 else mismatch,
         )
         self.order = Order(questions_of(policy), batch, seed)
         self.reward = reward or letters("e")

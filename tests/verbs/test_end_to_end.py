@@ -193,7 +193,7 @@ def test_bfloat16_goes_all_the_way(tiny_model, tmp_path):
     loads(AutoModelForCausalLM, c)
     AutoModelForSequenceClassification.from_pretrained(c / "checkpoints" / "step-2" / "critic")
     rows = read_jsonl(c / "metrics.jsonl")
-    assert all(math.isfinite(row["logp/mismatch"]) and row["logp/mismatch"] < 0.1 for row in rows)
+    assert all(math.isfinite(row["sampler/mismatch"]) and row["sampler/mismatch"] < 0.1 for row in rows)
 
 
 def test_text_beside_the_objective(tiny_model, tmp_path):

@@ -146,7 +146,7 @@ def prepare(
     penalty/coef                price of a nat in this batch
     ended, length/mean          share of responses that ended by themselves; tokens per response
     groups/dead                 share of prompts whose responses all got one shaped score (with samples > 1)
-    advantage/mean, /std        of Ψ over tokens
+    advantage/mean, /std        of Ψ over tokens, before any importance weight
     value/explained_variance    of the critic's values against its targets; nan when the targets do not vary
     """
     if getattr(recipe.shaping, "normalise", "none") == "running":
@@ -177,6 +177,8 @@ def prepare(
     metrics["advantage/std"] = masked_var(psi, scored.mask).sqrt()
     if target is not None and scored.value is not None:
         metrics["value/explained_variance"] = explained_variance(scored.value, target, scored.mask)
+    if scored.importance is not None:
+        psi = psi * scored.importance
     known = {f.name: getattr(scored, f.name) for f in fields(Scored)}
     return Batch(**known, advantage=psi, target=target), state, metrics
 

@@ -86,6 +86,9 @@ class Scored(Rollout):
     score: Tensor  # Float[B], as the reward gave it
     ref_logp: Tensor  # Float[B, R], the reference's, at the sampling temperature
     value: Tensor | None = None  # Float[B, R], of the state before each token
+    importance: Tensor | None = (
+        None  # Float[B, R], factor of each token's surrogate where its sampler was another
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

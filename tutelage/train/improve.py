@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from tutelage.algorithms.recipe import (
     critic_only,
     prepare,
 )
+from tutelage.models.budget import Budget
 from tutelage.models.rewards import Reward
 from tutelage.train.actor import Actor
 from tutelage.train.learner import Learner, Step, seed_step
@@ -40,18 +41,22 @@ def improve(
     recipe: Recipe,
     rules: Rules,
     progress: Progress,
-    mix: Callable[[int], Tensor] | None = None,
+    mix: Callable[[int, Budget], Tensor] | None = None,
 ) -> Iterator[Step]:
     """Raise the expected score of the policy's own answers, one rollout per step.
 
     `questions(step)` gives the prompts of a step (counted from 0), `recipe.samples` answers are drawn to each.
     The reference is whatever `policy.freeze_reference()` froze. Each step's samples are in `Step.sample`.
+
+    Metrics, beside those of sampling, judging, preparing and updating: tokens_per_second (sampled tokens over
+    the time of the whole step), and tokens_at_once, the budget of one forward pass.
     """
-    policy, sampling = actor.policy, rules.sampling
+    budget = Budget.of(rules.budget)
+    policy, sampling, rules = actor.policy, rules.sampling, replace(rules, budget=budget)
     how = Update(
         temperature=sampling.temperature,
         max_length=sampling.max_new_tokens,
-        budget=rules.budget,
+        budget=budget,
         exact=policy.dtype
         == torch.float32,  # other micro-batches round bfloat16 otherwise, recomputed or not
         mix=mix,
@@ -79,6 +84,7 @@ def improve(
             kl_old=metrics.get("kl/update", metrics["kl/old"]),
             rows=len(batch),
         )
+        metrics["tokens_at_once"] = float(budget.tokens)
         metrics["tokens_per_second"] = metrics.pop("tokens/sampled") / (time.perf_counter() - started)
         questions_asked = (p.messages[-1].content if p.messages else "" for p in answered.prompts)
         yield Step(learner.step, metrics, scored, tuple(zip(questions_asked, answered.texts, strict=True)))

@@ -13,10 +13,12 @@ from tutelage.core.batch import Rollout, Scored
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
 from tutelage.models.sampling import PromptTokens, answers, concatenate, sample
 from tutelage.train.actor import Actor
+from tutelage.train.mismatch import Mismatch, apart, share_truncated, truncated_importance
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,12 @@ class Rules:
     """The settings of `improve` that are not the recipe's."""
 
     sampling: config.Sampling
-    budget: int
+    budget: int | Budget
     seed: int
-    recompute: bool = False
-    """Take the old log-probabilities from the trainer's forward pass instead of the sampler's."""
+    mismatch: Mismatch | None = None
+    """What is done where sampler and trainer disagree; None where they cannot, and nothing is computed to find out."""
+    mismatch_cap: float = 2.0
+    """C of truncated importance sampling."""
     reference: bool = True
     """Ask the reference. A recipe without a penalty needs it only for the metric kl/reference, which is 0 without."""
     watch: Mapping[str, Reward] = field(default_factory=dict)
@@ -173,27 +177,32 @@ def greedy_answers(
 
 @torch.no_grad()
 def judged(actor: Actor, answered: Answered, rules: Rules) -> tuple[Scored, dict[str, float]]:
-    """Ask the reference and the critic about what was sampled.
+    """Ask the reference and the critic about what was sampled, and the trainer where it may differ from the sampler.
 
-    Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), logp/mismatch (mean
-    |sampler − trainer| per token, where the trainer's were computed), and whatever `rules.watch` names.
+    Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), those of
+    `mismatch.apart` where the trainer's log-probabilities were computed, with truncated importance sampling also
+    sampler/truncated (the share of tokens at the cap), and whatever `rules.watch` names.
     """
     temperature, rollout = rules.sampling.temperature, answered.rollout
-    tokens = rollout.mask.sum().clamp(min=1)
+    budget = Budget.of(rules.budget)
     metrics: dict[str, float] = {}
-    value, logp = None, rollout.logp
-    if actor.critic is not None or rules.recompute:
-        logp, value = actor.scores_of_all(rollout, temperature=temperature, budget=rules.budget)
-        metrics["logp/mismatch"] = float((logp - rollout.logp).abs().mul(rollout.mask).sum() / tokens)
+    value, importance, logp = None, None, rollout.logp
+    if actor.critic is not None or rules.mismatch is not None:
+        trainer, value = actor.scores_of_all(rollout, temperature=temperature, budget=budget)
+        metrics |= apart(rollout.logp, trainer, rollout.mask)
+        if rules.mismatch in ("recompute", "truncated"):
+            logp = trainer
+    if rules.mismatch == "truncated":
+        importance = truncated_importance(rollout.logp, logp, rollout.mask, rules.mismatch_cap)
+        metrics["sampler/truncated"] = share_truncated(importance, rollout.mask, rules.mismatch_cap)
     ref_logp = rollout.logp
     if rules.reference:
         with actor.policy.reference():
             bare = Actor(actor.policy)
-            ref_logp, _ = bare.scores_of_all(rollout, temperature=temperature, budget=rules.budget)
-    scored = replace(
-        answered.scored(), logp=logp if rules.recompute else rollout.logp, ref_logp=ref_logp, value=value
-    )
+            ref_logp, _ = bare.scores_of_all(rollout, temperature=temperature, budget=budget)
+    scored = replace(answered.scored(), logp=logp, ref_logp=ref_logp, value=value, importance=importance)
     for name, other in rules.watch.items():
         metrics[name] = float(other(rollout, answered.prompts, answered.texts).mean())
+    tokens = rollout.mask.sum().clamp(min=1)
     metrics["entropy"] = -float((scored.logp * rollout.mask).sum() / tokens)
     return scored, metrics

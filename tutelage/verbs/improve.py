@@ -52,15 +52,25 @@ class Settings(RunSettings):
     """Learning rate of the critic; 0 takes the policy's."""
     ptx: str = ""
     """Demonstrations or text whose likelihood is kept up beside the objective (PPO-ptx); needs --set ptx=WEIGHT."""
-    tokens_at_once: int = 8192
-    """Padded tokens of one forward pass. Smaller needs less memory and gives the same result."""
+    tokens_at_once: int | None = None
+    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
+    gives the same result. Halved where memory runs out all the same."""
+    mismatch: Literal["recompute", "truncated", "none"] | None = None
+    """Where bf16 makes the sampler's probabilities differ from those of the training pass. recompute (when left out):
+    the old ones are the training pass's; truncated: these, and every token is weighed by training / sampling, at most
+    --mismatch-cap; none: the sampler's, and the difference is only measured."""
+    mismatch_cap: float = 2.0
+    """Largest weight of a token under --mismatch truncated."""
     watch: tuple[str, ...] = ()
     """Further scores to log and not to train on, as name=module:function or name=folder."""
     sample_every: int = 10
     """Steps between the answers that are written to samples.jsonl."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, batch_size=1, tokens_at_once=1, critic_lr=0, sample_every=1)
+        at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0)
+        if self.tokens_at_once is not None:
+            at_least(self, tokens_at_once=1)
+        _refuse_inert_mismatch(self)
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(
@@ -79,6 +89,19 @@ class Settings(RunSettings):
             raise TutelageError(
                 "--critic-from names what a critic network begins as, but --critic is trunk. Use --critic network."
             )
+
+
+def _refuse_inert_mismatch(settings: Settings) -> None:
+    """Refuse a correction of what does not differ, and a cap that nothing is held at."""
+    if settings.model.dtype == "float32" and settings.mismatch in ("recompute", "truncated"):
+        raise TutelageError(
+            f"In float32 the sampler's probabilities are those of training, so --mismatch {settings.mismatch} would "
+            "correct nothing. Leave it out."
+        )
+    if settings.mismatch != "truncated" and settings.mismatch_cap != Settings.mismatch_cap:
+        raise TutelageError(
+            "--mismatch-cap bounds the weights of --mismatch truncated; it does nothing else."
+        )
 
 
 def main(settings: Settings) -> int:
@@ -113,6 +136,7 @@ def _train(
     from tutelage.train.batches import Order
     from tutelage.train.drive import Watch, drive, load_state
     from tutelage.train.improve import Progress, Rules, improve
+    from tutelage.verbs.runs import budget_of
 
     actor = _actor(settings, recipe, policy)
     learner = _learner(settings, actor)
@@ -120,17 +144,19 @@ def _train(
     progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
     names = [name.partition("=") for name in settings.watch]
     watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
+    reward = make_reward(settings.reward, policy, settings.model)
     steps = improve(
         actor,
         learner,
         Order(questions, settings.batch_size, settings.seed),
-        make_reward(settings.reward, policy, settings.model),
+        reward,
         recipe,
         Rules(
             settings.sampling,
-            settings.tokens_at_once,
+            budget_of(settings, run, policy, *actor.critic_network()),
             settings.seed,
-            recompute=settings.model.dtype != "float32",
+            mismatch=settings.mismatch or (None if settings.model.dtype == "float32" else "recompute"),
+            mismatch_cap=settings.mismatch_cap,
             watch=watched,
         ),
         progress,
@@ -170,6 +196,11 @@ def _recipe(settings: Settings) -> "Recipe":
     if recipe.critic is None and (settings.critic_lr or settings.critic_from or settings.critic != "trunk"):
         raise TutelageError(
             f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from do nothing."
+        )
+    if settings.mismatch == "truncated" and getattr(recipe.surrogate, "per_response", False):
+        raise TutelageError(
+            f"{type(recipe.surrogate).__name__} weighs a whole response by one ratio, and --mismatch truncated every "
+            "token by its own. Use --mismatch recompute, or a recipe with a ratio per token."
         )
     return recipe
 
@@ -231,6 +262,4 @@ def _mix(settings: Settings, recipe: "Recipe", policy: "Policy") -> "Pretraining
 
     records = load_demonstrations(settings.ptx).records
     rows, _ = encode_demonstrations(records, policy.tokenizer, policy.context or 1024)
-    return PretrainingMix(
-        policy, rows, settings.batch_size, recipe.ptx, settings.tokens_at_once, settings.seed
-    )
+    return PretrainingMix(policy, rows, settings.batch_size, recipe.ptx, settings.seed)

@@ -166,7 +166,7 @@ IMPROVE = (
     ),
 )
 
-NOT_CURVES = ("step", "seconds")
+NOT_CURVES = ("step", "seconds", "tokens_at_once")
 MORE: Mapping[str, str] = MappingProxyType(
     {
         "lr": "The learning rate, as it was scheduled.",
@@ -179,7 +179,10 @@ MORE: Mapping[str, str] = MappingProxyType(
         "advantage/std": "The spread of the advantages; at 0 there is nothing to tell good answers from bad.",
         "value/loss": "The critic's squared error.",
         "policy/objective": "What the update maximises; its level means little, leaps do.",
-        "logp/mismatch": "How far sampler and trainer disagree on a token (nats); more than a trace is a defect.",
+        "sampler/mismatch": "How far sampler and trainer disagree on a token (nats): a trace in float32, .05 in bf16.",
+        "sampler/kl": "The same as KL(sampler‖trainer) per token; it should neither grow nor leap.",
+        "sampler/ratio_max": "The token on which they disagree most, as trainer over sampler.",
+        "sampler/truncated": "The share of tokens whose weight is held at --mismatch-cap; many mean a biased gradient.",
         "ptx/loss": "The loss on pretraining text that is mixed in; it should not rise.",
         "updates": "Optimiser steps taken on each batch; fewer than planned when one stopped early on its KL.",
         "score/std": "The spread of the scores within a step; at 0 all answers look alike to the reward model.",
