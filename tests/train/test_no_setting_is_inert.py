@@ -58,7 +58,7 @@ def scores(rows, prompts, texts):
 def learned(recipe, folder):
     policy = policy_of(folder)
     policy.end_ids = tuple(range(100, 200))
-    mix = PretrainingMix(policy, some_rows(4), 4, recipe.ptx, 1000, 0) if recipe.ptx else None
+    mix = PretrainingMix(policy, some_rows(4), 4, recipe.ptx, 0) if recipe.ptx else None
     world = World(policy, recipe, steps=3, lr=3e-2, reward=scores, tokens=5, batch=6, mix=mix)
     for _ in world.train():
         pass

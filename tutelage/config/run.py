@@ -32,10 +32,13 @@ class BatchSettings:
 
     batch_size: int = 16
     """Examples of one optimiser step."""
-    tokens_at_once: int = 8192
-    """Padded tokens of one forward pass. Smaller needs less memory and gives the same result."""
+    tokens_at_once: int | None = None
+    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
+    gives the same result. Halved where memory runs out all the same."""
     max_length: int = 1024
     """Tokens of prompt and response together; longer ones are cut and counted."""
 
     def __post_init__(self) -> None:
-        at_least(self, batch_size=1, tokens_at_once=1, max_length=2)
+        at_least(self, batch_size=1, max_length=2)
+        if self.tokens_at_once is not None:
+            at_least(self, tokens_at_once=1)

@@ -10,7 +10,8 @@ MEMINFO = Path("/proc/meminfo")
 def available_memory(device: torch.device) -> float:
     """Bytes that can still be taken on the device, ∞ where the system does not say."""
     if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # ours, and empty
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
     try:
         entries = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
         return 1024.0 * int(entries["MemAvailable"].split()[0])

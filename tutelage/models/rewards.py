@@ -3,7 +3,8 @@
 import importlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from tutelage.core.batch import Rows
 from tutelage.data.chat import encode, pad_token_id
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, by_tokens, collate
@@ -35,15 +37,17 @@ class ModelReward:
 
     model: ScalarModel
     same_tokens: bool
-    budget: int = 16_384
+    budget: Budget = field(default_factory=lambda: Budget(16_384))
 
     @torch.no_grad()
     def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
         if not self.same_tokens:
             rows = self._encoded(prompts, texts)
-        rows = rows.to(self.model.device)
+        return self.budget.spend(partial(self._scores, rows.to(self.model.device)))
+
+    def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)
-        for index in by_tokens(rows.lengths(), self.budget):
+        for index in self.budget.parts(partial(by_tokens, rows.lengths())):
             scores[index] = self.model.scores(Rows.trimmed(rows.rows(index)))
         return scores
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import Backbone
+from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
 from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
@@ -53,6 +55,10 @@ class Actor:
         """What the critic adds to the policy's parameters."""
         return [] if self.critic is None else [p for p in self.critic.parameters() if p.requires_grad]
 
+    def critic_network(self) -> tuple[ScalarModel, ...]:
+        """The critic where it is a network of its own."""
+        return (self.critic,) if isinstance(self.critic, ScalarModel) else ()
+
     def scores(
         self,
         rows: Rows,
@@ -87,11 +93,17 @@ class Actor:
         return spread(self.critic(states).squeeze(-1), rows.mask)
 
     @torch.no_grad()
-    def scores_of_all(self, rows: Rows, *, temperature: float, budget: int) -> tuple[Tensor, Tensor | None]:
+    def scores_of_all(
+        self, rows: Rows, *, temperature: float, budget: int | Budget
+    ) -> tuple[Tensor, Tensor | None]:
         """`scores` of any number of rows, by micro-batches: log-probabilities and values, each Float[B, R]"""
+        budget = Budget.of(budget)
+        return budget.spend(partial(self._scores_of_all, rows, temperature, budget))
+
+    def _scores_of_all(self, rows: Rows, temperature: float, budget: Budget) -> tuple[Tensor, Tensor | None]:
         logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
         value = None if self.critic is None else torch.zeros_like(logp)
-        for index in micro_batches(self.policy.model, rows, budget):
+        for index in budget.parts(partial(micro_batches, self.policy.model, rows)):
             part = rows.rows(index).trimmed()
             scores = self.scores(part, temperature=temperature)
             width = part.mask.shape[1]

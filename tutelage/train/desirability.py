@@ -12,6 +12,7 @@ from tutelage.core.preferences import Kto
 from tutelage.data.chat import pad_token_id
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, collate
 from tutelage.train.batches import Cuts, encode_rows
@@ -64,7 +65,7 @@ def encode_unpaired(
 
 
 def label(
-    reference: Policy, answers: Sequence[tuple[Encoded, bool]], budget: int, *, max_length: int
+    reference: Policy, answers: Sequence[tuple[Encoded, bool]], budget: int | Budget, *, max_length: int
 ) -> list[Labelled]:
     """Ask the reference about every answer, and about an unrelated one to the same prompt."""
     rows = [row for row, _ in answers]
@@ -118,7 +119,7 @@ def unpaired_job(
     items: Callable[[int], Sequence[Labelled]],
     steps: int,
     *,
-    budget: int,
+    budget: int | Budget,
     held_out: Sequence[Labelled] = (),
 ) -> Job:
     """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""

@@ -1,6 +1,6 @@
 """The curvature of the policy's distributions as a product with a vector, and its parameters as one vector."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tutelage.core.batch import Rows
 from tutelage.core.kl import exact_kl
+from tutelage.models.budget import Budget
 from tutelage.models.logprobs import CHUNK_ELEMENTS
 from tutelage.models.policy import Policy, twice_differentiable
 from tutelage.models.rows import by_tokens
@@ -28,10 +29,11 @@ def put(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
         parameter.copy_(values.view_as(parameter))
 
 
-def micro_batches(rows: Rows, vocabulary: int, budget: int) -> list[Rows]:
+def micro_batches(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Rows]:
     """Rows in parts of at most `budget` padded tokens whose logits also stay within `LOGITS_AT_ONCE`."""
-    budget = max(1, min(budget, LOGITS_AT_ONCE // vocabulary))
-    return [rows.rows(index).trimmed() for index in by_tokens(rows.lengths(), budget)]
+    lengths, most = rows.lengths(), max(1, LOGITS_AT_ONCE // vocabulary)
+    for index in budget.parts(lambda tokens: by_tokens(lengths, min(tokens, most))):
+        yield rows.rows(index).trimmed()
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,11 @@ class Fisher:
     product costs about two gradients, and half of that where one micro-batch holds all rows: its graph is then kept.
     """
 
-    def __init__(self, policy: Policy, rows: Rows, *, temperature: float, budget: int) -> None:
-        self.policy, self.temperature = policy, temperature
+    def __init__(self, policy: Policy, rows: Rows, *, temperature: float, budget: int | Budget) -> None:
+        self.policy, self.rows, self.temperature, self.budget = policy, rows, temperature, Budget.of(budget)
         self.parameters = policy.parameters()
-        self.parts = micro_batches(rows, policy.vocabulary, budget)
         self.tokens = max(1, int(rows.mask.sum()))
-        self._kept = self._linear(self.parts[0]) if len(self.parts) == 1 else None
+        self._kept: _Linear | None = None
 
     def __call__(self, v: Tensor) -> Tensor:
         """F v. Float[N] -> Float[N]"""
@@ -65,8 +66,11 @@ class Fisher:
             for piece, p in zip(v.split([p.numel() for p in self.parameters]), self.parameters, strict=True)
         ]
         total = torch.zeros_like(v)
-        for part in self.parts:
-            total += self._product(self._kept or self._linear(part), direction)
+        for part in micro_batches(self.rows, self.policy.vocabulary, self.budget):
+            at = self._kept or self._linear(part)
+            if len(part) == len(self.rows):
+                self._kept = at
+            total += self._product(at, direction)
         return total / self.tokens
 
     def _linear(self, part: Rows) -> _Linear:
@@ -97,7 +101,7 @@ def mean_kl(
     to_new: Callable[[], None],
     *,
     temperature: float,
-    budget: int,
+    budget: Budget,
 ) -> float:
     """KL(old‖new) of the next-token distributions, exactly, averaged over the response tokens. Nats per token.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tutelage import config
 from tutelage.config.run import RunSettings
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.drive import Watch, drive, load_state
 from tutelage.train.fit import Objective, Splittable, fit
@@ -35,7 +36,7 @@ def train(
     settings: RunSettings,
     optimiser: config.Optimiser,
     *,
-    budget: int,
+    budget: Budget,
     look_every: int,
 ) -> None:
     """Do the job, from wherever the run was left. The best checkpoint is that of the lowest held_out/loss, if any."""

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.data.chat import pad_token_id
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, by_tokens, collate
 from tutelage.train.batches import Order
@@ -39,6 +41,7 @@ def train_language(
     settings: RunSettings,
     batches: BatchSettings,
     optimiser: config.Optimiser,
+    budget: Budget,
 ) -> None:
     """Minimise the token-mean negative log-likelihood of the responses. Logs held_out/loss and held_out/perplexity."""
     pad = pad_token_id(policy.tokenizer)
@@ -58,12 +61,12 @@ def train_language(
             job.at_end(step.index)
         if not job.held_out or (step.index % max(1, job.look_every) and step.index != total):
             return {}
-        return held_out_metrics(policy, job.held_out, batches.tokens_at_once)
+        return held_out_metrics(policy, job.held_out, budget)
 
     drive(
         run,
         learner,
-        fit(learner, policy.model, batch, objective, budget=batches.tokens_at_once, seed=settings.seed),
+        fit(learner, policy.model, batch, objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,
@@ -74,19 +77,24 @@ def train_language(
 
 
 @torch.no_grad()
-def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int) -> float:
+def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
+    budget = Budget.of(budget)
+    return budget.spend(partial(_mean_loss, policy, rows, budget))
+
+
+def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:
     total, tokens = 0.0, 0
     pad = pad_token_id(policy.tokenizer)
     lengths = torch.tensor([len(row) for row in rows])
-    for index in by_tokens(lengths, budget):
+    for index in budget.parts(partial(by_tokens, lengths)):
         batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
         total -= float(policy.scores(batch).logp.double().sum())
         tokens += int(batch.mask.sum())
     return total / max(1, tokens)
 
 
-def held_out_metrics(policy: Policy, rows: Sequence[Encoded], budget: int) -> dict[str, float]:
+def held_out_metrics(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> dict[str, float]:
     """held_out/loss, nats per response token, and held_out/perplexity, its exponential."""
     loss = mean_loss(policy, rows, budget)
     return {"held_out/loss": loss, "held_out/perplexity": math.exp(min(loss, 700.0))}

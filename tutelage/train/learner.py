@@ -83,17 +83,21 @@ class Learner:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
+    def forget(self) -> None:
+        """Clear the gradients that were accumulated."""
+        self.optimiser.zero_grad(set_to_none=True)
+
     def update(self) -> dict[str, float]:
         """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
         norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_norm)
         if not torch.isfinite(norm):
-            self.optimiser.zero_grad(set_to_none=True)
+            self.forget()
             raise NotFinite(f"The gradient of step {self.step + 1} is not finite. {_ADVICE}")
         factor = self.factor(self.step)
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * factor
         self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.forget()
         return {"grad_norm": float(norm), "lr": self.settings.lr * factor}
 
     def state(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,7 +60,7 @@ class _Move:
 
     def take(self) -> dict[str, float]:
         """Find the step, take what the search leaves of it, and tell about it."""
-        policy, update, how = self.actor.policy, self.update, self.how
+        policy, how = self.actor.policy, self.how
         parameters = policy.parameters()
         start = flat(parameters)
         before = self.gain()
@@ -68,16 +69,13 @@ class _Move:
         g = -flat(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
         policy.model.zero_grad(set_to_none=True)
         self._refuse_not_finite(float(g.norm()), "gradient")
-        fisher = Fisher(policy, self.batch, temperature=how.temperature, budget=how.budget)
-        direction = natural_direction(
-            fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg
-        )
-        del fisher  # it holds the graph of a forward pass
+        direction = how.budget.spend(partial(self._direction, g))
 
         @torch.no_grad()
         def evaluate(share: float) -> tuple[float, float]:
             here = start + share * direction
-            apart = mean_kl(
+            measure = partial(
+                mean_kl,
                 policy,
                 self.batch,
                 to_old=lambda: put(parameters, start),
@@ -85,6 +83,7 @@ class _Move:
                 temperature=how.temperature,
                 budget=how.budget,
             )
+            apart = how.budget.spend(measure)
             return self.gain() - before, apart
 
         taken = self._search(evaluate)
@@ -102,6 +101,13 @@ class _Move:
             "updates": float(taken.share > 0),
         }
 
+    def _direction(self, g: Tensor) -> Tensor:
+        update, how = self.update, self.how
+        fisher = Fisher(self.actor.policy, self.batch, temperature=how.temperature, budget=how.budget)
+        return natural_direction(
+            fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg
+        )
+
     def _search(self, evaluate: Callable[[float], tuple[float, float]]) -> Accepted:
         update = self.update
         if not update.search:
@@ -114,6 +120,9 @@ class _Move:
 
     def gain(self) -> float:
         """What the policy maximises over the batch; its gradient is accumulated where gradients are recorded."""
+        return self.how.budget.spend(self._gain, partial(self.actor.policy.model.zero_grad, set_to_none=True))
+
+    def _gain(self) -> float:
         bare = Actor(self.actor.policy)
         total = torch.zeros((), device=self.batch.mask.device)
         self.farthest = 0.0
@@ -125,7 +134,7 @@ class _Move:
             total += gain.detach()
             self.farthest = max(self.farthest, float(distance(part, scores.logp.detach())))
         if self.how.mix is not None:
-            total -= self.recipe.ptx * self.how.mix(self.step)
+            total -= self.recipe.ptx * self.how.mix(self.step, self.how.budget)
         return float(total)
 
 
@@ -137,12 +146,19 @@ def _fit_critic(
     losses: list[Tensor] = []
     moved: dict[str, float] = {}
     for _ in range(update.critic_steps):
-        total = torch.zeros((), device=batch.mask.device)
-        for part, weight in micro_batches(recipe, actor, batch, how):
-            loss = critic_loss(recipe, part, actor.values(part), weight)
-            refuse_not_finite({"value/loss": loss}, learner.step + 1, ", ".join(part.ids[:4]))
-            (recipe.critic.coef * loss).backward()
-            total += loss.detach()
-        losses.append(total)
+        step = partial(_critic_gradients, recipe, actor, batch, how, learner.step + 1)
+        losses.append(how.budget.spend(step, learner.forget))
         moved = learner.update()
     return {"value/loss": float(torch.stack(losses).mean()), "lr": moved["lr"]}
+
+
+def _critic_gradients(recipe: Recipe, actor: Actor, batch: Batch, how: Update, step: int) -> Tensor:
+    """Accumulate the gradient of the critic's loss on the whole batch. Returns that loss. []"""
+    assert recipe.critic is not None
+    total = torch.zeros((), device=batch.mask.device)
+    for part, weight in micro_batches(recipe, actor, batch, how):
+        loss = critic_loss(recipe, part, actor.values(part), weight)
+        refuse_not_finite({"value/loss": loss}, step, ", ".join(part.ids[:4]))
+        (recipe.critic.coef * loss).backward()
+        total += loss.detach()
+    return total

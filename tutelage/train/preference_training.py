@@ -6,6 +6,7 @@ the first step, and kept as a number per answer: no second model is held in memo
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Self
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
 from tutelage.data.chat import pad_token_id
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, by_tokens, collate
 from tutelage.train.batches import EncodedPair, collate_pairs
@@ -87,18 +89,23 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferredPairs) -> tuple
 
 
 @torch.no_grad()
-def answer_logps(policy: Policy, rows: Sequence[Encoded], budget: int) -> Tensor:
+def answer_logps(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> Tensor:
     """log π(answer | prompt), summed over the answer's tokens, of every row in order. Float[N]"""
-    logps = torch.zeros(len(rows))
-    pad = pad_token_id(policy.tokenizer)
-    for index in by_tokens(torch.tensor([len(row) for row in rows]), budget):
+    budget = Budget.of(budget)
+    return budget.spend(partial(_answer_logps, policy, rows, budget))
+
+
+def _answer_logps(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> Tensor:
+    logps, pad = torch.zeros(len(rows)), pad_token_id(policy.tokenizer)
+    lengths = torch.tensor([len(row) for row in rows])
+    for index in budget.parts(partial(by_tokens, lengths)):
         batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
         logps[index] = policy.scores(batch).logp.sum(1).cpu()
     return logps
 
 
 def refer(
-    reference: Policy, pairs: Sequence[EncodedPair], budget: int, *, drift: bool, max_length: int
+    reference: Policy, pairs: Sequence[EncodedPair], budget: int | Budget, *, drift: bool, max_length: int
 ) -> list[Referred]:
     """Ask the reference about every pair. `drift` asks about unrelated answers too, for losses that need it."""
     chosen = answer_logps(reference, [pair.chosen for pair in pairs], budget).tolist()
@@ -120,7 +127,9 @@ def unrelated(rows: Sequence[Encoded], max_length: int) -> list[Encoded]:
     return found
 
 
-def mean_drift(policy: Policy, rows: Sequence[Encoded], ref_logps: Sequence[float], budget: int) -> float:
+def mean_drift(
+    policy: Policy, rows: Sequence[Encoded], ref_logps: Sequence[float], budget: int | Budget
+) -> float:
     """Mean of log π − log π_ref over answers that have nothing to do with their prompts."""
     ratio = answer_logps(policy, rows, budget).double() - torch.tensor(ref_logps, dtype=torch.float64)
     return float(ratio.mean())
@@ -148,7 +157,7 @@ def paired_job(
     items: Callable[[int], Sequence[Referred]],
     steps: int,
     *,
-    budget: int,
+    budget: int | Budget,
     held_out: Sequence[Referred] = (),
     tell: Callable[[int], Mapping[str, float]] = lambda step: {},
 ) -> Job:
@@ -176,10 +185,15 @@ def paired_job(
 
 
 @torch.no_grad()
-def summed(objective: Objective, whole: Splittable, budget: int) -> dict[str, float]:
+def summed(objective: Objective, whole: Splittable, budget: int | Budget) -> dict[str, float]:
     """Loss and metrics of a batch of any size."""
+    budget = Budget.of(budget)
+    return budget.spend(partial(_summed, objective, whole, budget))
+
+
+def _summed(objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:
     totals: dict[str, float] = {}
-    for index in by_tokens(whole.lengths(), budget):
+    for index in budget.parts(partial(by_tokens, whole.lengths())):
         loss, metrics = objective(whole.rows(index))
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals.get(name, 0.0) + float(value)

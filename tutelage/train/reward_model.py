@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
+from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.rows import Encoded, by_tokens, collate
 from tutelage.train.batches import EncodedPair, Order, collate_pairs
@@ -65,6 +67,7 @@ def train_reward_model(
     settings: RunSettings,
     batches: BatchSettings,
     optimiser: config.Optimiser,
+    budget: Budget,
 ) -> None:
     """Minimise `prefer`, look at the held-out pairs now and then, and end with the weights that did best on them."""
     pad = pad_token_id(model.tokenizer)
@@ -81,7 +84,7 @@ def train_reward_model(
     def look(step: Step) -> Mapping[str, float]:
         if not job.held_out or (step.index % max(1, job.look_every) and step.index != learner.total):
             return {}
-        metrics = held_out_preferences(model, job.held_out, batches.tokens_at_once, job.loss)
+        metrics = held_out_preferences(model, job.held_out, budget, job.loss)
         looks.record(metrics["held_out/loss"])
         return metrics
 
@@ -93,7 +96,7 @@ def train_reward_model(
             model.model,
             lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
             lambda pairs: prefer(model, pairs, job.loss),
-            budget=batches.tokens_at_once,
+            budget=budget,
             seed=settings.seed,
         ),
         label="reward model",
@@ -130,7 +133,9 @@ class _Looks:
 
 
 @torch.no_grad()
-def pair_scores(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int) -> tuple[Tensor, Tensor]:
+def pair_scores(
+    model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget
+) -> tuple[Tensor, Tensor]:
     """The scores of both sides of every pair, in order. Each Float[N]"""
     rows = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
     scores = row_scores(model, rows, budget)
@@ -138,21 +143,27 @@ def pair_scores(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int) -
 
 
 @torch.no_grad()
-def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int) -> Tensor:
+def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int | Budget) -> Tensor:
     """The score of every row, in order, each distinct one computed once. Float[N]"""
     place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
     distinct = list(place)
-    scores = torch.zeros(len(distinct))
-    pad = pad_token_id(model.tokenizer)
-    for index in by_tokens(torch.tensor([len(row) for row in distinct]), budget):
-        batch = collate([distinct[i] for i in index.tolist()], pad, model.device)
-        scores[index] = model.scores(batch).cpu()
+    budget = Budget.of(budget)
+    scores = budget.spend(partial(_each_score, model, distinct, budget))
     return scores[[place[row] for row in rows]]
+
+
+def _each_score(model: ScalarModel, rows: Sequence[Encoded], budget: Budget) -> Tensor:
+    scores, pad = torch.zeros(len(rows)), pad_token_id(model.tokenizer)
+    lengths = torch.tensor([len(row) for row in rows])
+    for index in budget.parts(partial(by_tokens, lengths)):
+        batch = collate([rows[i] for i in index.tolist()], pad, model.device)
+        scores[index] = model.scores(batch).cpu()
+    return scores
 
 
 @torch.no_grad()
 def held_out_preferences(
-    model: ScalarModel, pairs: Sequence[EncodedPair], budget: int, loss: ScoringLoss = AS_LABELLED
+    model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget, loss: ScoringLoss = AS_LABELLED
 ) -> dict[str, float]:
     """held_out/loss, held_out/accuracy (against the likelier side; equal scores and even labels half) and
     held_out/margin."""

@@ -54,7 +54,9 @@ class Run:
         keep_until(path / "samples.jsonl", last)
         self._metrics = Lines(path / "metrics.jsonl")
         self._samples = Lines(path / "samples.jsonl")
-        seconds = kept[-1].get("seconds", 0.0) if kept else 0.0
+        self.last = kept[-1] if kept else {}
+        """The metrics of the step to go on after, empty for a new run."""
+        seconds = self.last.get("seconds", 0.0)
         self._began = time.monotonic() - (seconds if isinstance(seconds, int | float) else 0.0)
 
     @classmethod

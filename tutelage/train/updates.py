@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.surrogates import Driven
 from tutelage.errors import TutelageError
 from tutelage.models import states
+from tutelage.models.budget import Budget
 from tutelage.models.logprobs import TokenScores
 from tutelage.train.actor import Actor
 from tutelage.train.learner import Learner, refuse_not_finite
@@ -38,11 +40,11 @@ class Update:
     temperature: float
     max_length: int
     """The limit of a response in tokens, for the reduction over a fixed length."""
-    budget: int
+    budget: Budget
     """Tokens of one forward pass."""
     exact: bool
     """Whether the sampler's log-probabilities are those of the trainer, so that the first ratio is 1."""
-    mix: Callable[[int], Tensor] | None = None
+    mix: Callable[[int, Budget], Tensor] | None = None
     """The PPO-ptx stream: the loss on its text in a step, whose gradient it accumulates."""
 
 
@@ -125,9 +127,47 @@ def _one_step(
     """One optimiser step on one minibatch, accumulated over micro-batches; None where the policy is too far for it."""
     assert isinstance(recipe.update, GradientSteps)
     loud = ~silent(recipe, rows)
+    limit = None if first else recipe.update.max_kl
+
+    def accumulate() -> tuple[dict[str, Tensor], Tensor] | None:
+        totals, farthest = _gradients(recipe, actor, rows, loud, state, how, warming, learner.step + 1)
+        if first and how.exact:
+            refuse_disagreement(float(farthest))
+        if limit is not None and float(totals["kl/old"]) > limit:
+            return None
+        if how.mix is not None and not warming:
+            totals["ptx/loss"] = how.mix(learner.step, how.budget)
+        return totals, farthest
+
+    found = how.budget.spend(accumulate, learner.forget)
+    if found is None:
+        learner.forget()
+        return None
+    totals, farthest = found
+    if not loud.any():
+        learner.add_zeros()
+    moved = learner.update()
+    return (
+        {name: float(value) for name, value in totals.items()}
+        | moved
+        | {"ratio/max": float(farthest.exp()), "skipped": 1.0 - float(loud.float().mean())}
+    )
+
+
+def _gradients(
+    recipe: Recipe,
+    actor: Actor,
+    rows: Batch,
+    loud: Tensor,
+    state: RecipeState,
+    how: Update,
+    warming: bool,
+    step: int,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Accumulate the gradient over the `loud` rows. Returns the metrics, and the largest |log π − log π_old|."""
     tokens = rows.mask[loud].sum().clamp(min=1)
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=rows.mask.device))
-    totals["policy/objective"], totals["kl/old"], highest = (totals[""].clone() for _ in range(3))
+    totals["policy/objective"], totals["kl/old"], farthest = (totals[""].clone() for _ in range(3))
     del totals[""]
     for part, weight in micro_batches(recipe, actor, rows, how, loud):
         gain, scores = gain_of(recipe, actor, part, weight, state, how, critic_only=warming)
@@ -136,29 +176,14 @@ def _one_step(
         if recipe.critic is not None and scores.value is not None:
             terms["value/loss"] = critic_loss(recipe, part, scores.value, weight)
             loss = loss + recipe.critic.coef * terms["value/loss"]
-        refuse_not_finite(terms, learner.step + 1, ", ".join(part.ids[:4]))
+        refuse_not_finite(terms, step, ", ".join(part.ids[:4]))
         loss.backward()
         with torch.no_grad():
             shares = _token_sums(recipe, part, scores.logp, scores.entropy)
-            highest = torch.maximum(highest, distance(part, scores.logp))
+            farthest = torch.maximum(farthest, distance(part, scores.logp))
             for name, value in ({k: v.detach() for k, v in terms.items()} | shares).items():
                 totals[name] = totals[name] + (value if name in terms else value / tokens)
-    if first and how.exact:
-        refuse_disagreement(float(highest))
-    limit = recipe.update.max_kl
-    if limit is not None and not first and float(totals["kl/old"]) > limit:
-        learner.optimiser.zero_grad(set_to_none=True)
-        return None
-    if how.mix is not None and not warming:
-        totals["ptx/loss"] = how.mix(learner.step)
-    if not loud.any():
-        learner.add_zeros()
-    moved = learner.update()
-    return (
-        {name: float(value) for name, value in totals.items()}
-        | moved
-        | {"ratio/max": float(highest.exp()), "skipped": 1.0 - float(loud.float().mean())}
-    )
+    return totals, farthest
 
 
 def micro_batches(
@@ -168,7 +193,7 @@ def micro_batches(
     weight = token_weights(rows.mask, recipe.reduce, how.max_length)
     if which is not None and not which.all():
         rows, weight = rows.rows(which), weight[which]
-    for index in states.micro_batches(actor.policy.model, rows, how.budget):
+    for index in how.budget.parts(partial(states.micro_batches, actor.policy.model, rows)):
         part = rows.rows(index).trimmed()
         yield part, weight[index.to(weight.device)][:, : part.mask.shape[1]]
 

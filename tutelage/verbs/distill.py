@@ -64,7 +64,7 @@ def main(settings: Settings) -> int:
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
     from tutelage.train.job import held_out, train
-    from tutelage.verbs.runs import begin, finish, say
+    from tutelage.verbs.runs import begin, budget_of, finish, say
 
     loaded = load_prompts(settings.prompts)
     say(settings, loaded.describe())
@@ -79,6 +79,7 @@ def main(settings: Settings) -> int:
             return 0
         policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         job, figures = _job(settings, run, policy, loaded.records)
+        budget = budget_of(settings, run, policy)
         if run.start == 0 and job.look is not None:
             run.log(0, held_out(job))
         train(
@@ -87,7 +88,7 @@ def main(settings: Settings) -> int:
             job,
             settings,
             settings.optimiser,
-            budget=settings.tokens_at_once,
+            budget=budget,
             look_every=settings.evaluate_every,
         )
         told = finish(run, policy.save_whole, figures)

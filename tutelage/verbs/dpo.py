@@ -12,6 +12,7 @@ from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.core.preferences import PreferenceLoss
+    from tutelage.models.budget import Budget
     from tutelage.models.policy import Policy
     from tutelage.train.job import Job
     from tutelage.train.run import Run
@@ -106,7 +107,7 @@ def main(settings: Settings) -> int:
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
     from tutelage.train.job import held_out, train
-    from tutelage.verbs.runs import begin, finish, say
+    from tutelage.verbs.runs import begin, budget_of, finish, say
 
     loss = _loss(settings)
     records = _records(settings)
@@ -114,7 +115,8 @@ def main(settings: Settings) -> int:
         if run is None:
             return 0
         policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
-        job, figures = _job(settings, run, policy, loss, records)
+        budget = budget_of(settings, run, policy)
+        job, figures = _job(settings, run, policy, loss, records, budget)
         if run.start == 0 and job.look is not None:
             run.log(0, held_out(job))
         train(
@@ -123,7 +125,7 @@ def main(settings: Settings) -> int:
             job,
             settings,
             settings.optimiser,
-            budget=settings.tokens_at_once,
+            budget=budget,
             look_every=settings.evaluate_every,
         )
         told = finish(run, policy.save_whole, figures)
@@ -147,7 +149,12 @@ def _records(settings: Settings) -> Sequence[Any]:
 
 
 def _job(
-    settings: Settings, run: "Run", policy: "Policy", loss: "PreferenceLoss", records: Sequence[Any]
+    settings: Settings,
+    run: "Run",
+    policy: "Policy",
+    loss: "PreferenceLoss",
+    records: Sequence[Any],
+    budget: "Budget",
 ) -> tuple["Job", Mapping[str, Any]]:
     """What is learnt, and how much there is to learn from."""
     from tutelage.core.preferences import Kto
@@ -156,11 +163,11 @@ def _job(
     if settings.prompts:
         from tutelage.verbs.preferring.own import from_own_answers
 
-        return from_own_answers(settings, run, policy, loss, records)
+        return from_own_answers(settings, run, policy, loss, records, budget)
     if settings.unpaired:
         assert isinstance(loss, Kto)
-        return from_single_answers(settings, policy, loss, records)
-    return from_pairs(settings, policy, loss, records)
+        return from_single_answers(settings, policy, loss, records, budget)
+    return from_pairs(settings, policy, loss, records, budget)
 
 
 def _loss(settings: Settings) -> "PreferenceLoss":

@@ -56,7 +56,7 @@ def main(settings: Settings) -> int:
     from tutelage.data.formats import load_texts
     from tutelage.models.policy import Policy
     from tutelage.train.language import LanguageJob, train_language
-    from tutelage.verbs.runs import begin, finish, say
+    from tutelage.verbs.runs import begin, budget_of, finish, say
 
     loaded = load_texts(settings.data)
     say(settings, loaded.describe())
@@ -70,7 +70,8 @@ def main(settings: Settings) -> int:
             f"{sum(map(len, train)):,} tokens to train on, {sum(p.numel() for p in policy.parameters()):,} weights.",
         )
         job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "pretrain")
-        train_language(run, policy, job, settings, settings, settings.optimiser)
+        budget = budget_of(settings, run, policy)
+        train_language(run, policy, job, settings, settings, settings.optimiser, budget)
         finish(run, policy.save_whole)
     return 0
 

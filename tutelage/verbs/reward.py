@@ -12,6 +12,7 @@ from tutelage.errors import TutelageError
 if TYPE_CHECKING:
     from tutelage.core.scoring_losses import ScoringLoss
     from tutelage.data.records import Preference
+    from tutelage.models.budget import Budget
     from tutelage.models.heads import ScalarModel
     from tutelage.train.batches import EncodedPair
     from tutelage.verbs.collecting.training import Drawn
@@ -75,7 +76,7 @@ def main(settings: Settings) -> int:
     from tutelage.train.batches import encode_preferences
     from tutelage.train.reward_model import RewardJob, train_reward_model
     from tutelage.verbs.collecting.training import remember
-    from tutelage.verbs.runs import begin, finish, say
+    from tutelage.verbs.runs import begin, budget_of, finish, say
 
     given = _read(settings)
     for line in (*given.told, *_remarks(settings, given)):
@@ -94,10 +95,11 @@ def main(settings: Settings) -> int:
         )
         loss = _loss(settings)
         job = RewardJob(train, held_out, settings.epochs, settings.evaluate_every, settings.patience, loss)
-        train_reward_model(run, model, job, settings, settings, settings.optimiser)
+        budget = budget_of(settings, run, model)
+        train_reward_model(run, model, job, settings, settings, settings.optimiser, budget)
         figures: dict[str, Any] = {"pairs": len(train), "held_out_pairs": len(held_out)}
         figures |= _ties(loss) | _centre(model, train, settings, max_length)
-        figures |= _quality(model, held_out, settings, max_length, given.study)
+        figures |= _quality(model, held_out, settings, max_length, budget, given.study)
         finish(run, model.save_whole, figures)
         for line in _outcome(figures):
             say(settings, line)
@@ -210,6 +212,7 @@ def _quality(
     held_out: Sequence["EncodedPair"],
     settings: Settings,
     max_length: int,
+    budget: "Budget",
     study: "Drawn | None",
 ) -> dict[str, Any]:
     """Accuracy with its interval, and calibration, on the test or held-out pairs; on those of a study also by strength
@@ -225,7 +228,7 @@ def _quality(
         held_out = encode_preferences(load_preferences(settings.test).records, model.tokenizer, max_length)[0]
     if not held_out:
         return {}
-    chosen, rejected = pair_scores(model, held_out, settings.tokens_at_once)
+    chosen, rejected = pair_scores(model, held_out, budget)
     prompts = [str(pair.chosen.prompt) for pair in held_out]
     p_chosen = [pair.source.p_chosen for pair in held_out]
     differences = (chosen - rejected).tolist()

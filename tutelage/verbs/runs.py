@@ -11,6 +11,9 @@ from tutelage import config
 from tutelage.config.run import RunSettings
 
 if TYPE_CHECKING:
+    from tutelage.models.budget import Budget
+    from tutelage.models.heads import ScalarModel
+    from tutelage.models.policy import Policy
     from tutelage.train.run import Run
 
 MODEL = "model"
@@ -21,6 +24,13 @@ class Talkative(Protocol):
 
     @property
     def quiet(self) -> bool: ...
+
+
+class Bounded(Talkative, Protocol):
+    """Settings of a verb that bounds the tokens of a forward pass."""
+
+    @property
+    def tokens_at_once(self) -> int | None: ...
 
 
 def say(settings: Talkative, text: str) -> None:
@@ -47,6 +57,22 @@ def begin(settings: RunSettings) -> Iterator["Run | None"]:
         if run.finished:
             say(settings, f"{settings.out} is finished already.")
         yield None if run.finished else run
+
+
+def budget_of(settings: Bounded, run: "Run", *models: "Policy | ScalarModel") -> "Budget":
+    """How many tokens a forward pass of `models`, all of them trained together, may hold: as many as when the run was
+    left, as many as were asked for, or as many as there is memory for, which is said."""
+    from tutelage.models.budget import Budget, automatic_budget
+
+    left = run.last.get("tokens_at_once")
+    if isinstance(left, int | float):
+        return Budget(int(left))
+    if settings.tokens_at_once is not None:
+        return Budget(settings.tokens_at_once)
+    first = models[0]
+    tokens = automatic_budget(first.device, first.dtype, *(each.model for each in models))
+    say(settings, f"Up to {tokens:,} tokens at once, by the memory that is left (--tokens-at-once).")
+    return Budget(tokens)
 
 
 def finish(

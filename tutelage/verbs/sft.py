@@ -52,7 +52,7 @@ def main(settings: Settings) -> int:
     from tutelage.models.policy import Policy
     from tutelage.train.batches import encode_demonstrations
     from tutelage.train.language import LanguageJob, divide, held_out_metrics, train_language
-    from tutelage.verbs.runs import begin, finish, say
+    from tutelage.verbs.runs import begin, budget_of, finish, say
 
     loaded = load_demonstrations(settings.data)
     say(settings, loaded.describe())
@@ -71,8 +71,9 @@ def main(settings: Settings) -> int:
         )
         answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
         shown = answerable[: settings.samples]
+        budget = budget_of(settings, run, policy)
         if run.start == 0 and held_out:
-            before = held_out_metrics(policy, held_out, settings.tokens_at_once)
+            before = held_out_metrics(policy, held_out, budget)
             run.log(0, before)
             _write_samples(run, policy, 0, shown, settings)
 
@@ -80,7 +81,7 @@ def main(settings: Settings) -> int:
             _write_samples(run, policy, step, shown, settings)
 
         job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "sft", at_end)
-        train_language(run, policy, job, settings, settings, settings.optimiser)
+        train_language(run, policy, job, settings, settings, settings.optimiser, budget)
         figures = _rouge(policy, answerable[: settings.rouge], settings)
         finish(run, policy.save_whole, figures)
     return 0

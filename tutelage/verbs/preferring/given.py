@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tutelage.core.preferences import Kto, PreferenceLoss
     from tutelage.data.records import Preference
     from tutelage.data.unpaired import Unpaired
+    from tutelage.models.budget import Budget
     from tutelage.models.policy import Policy
     from tutelage.train.job import Job
 
@@ -34,7 +35,11 @@ def reference_of(settings: Settings, policy: "Policy") -> "Policy":
 
 
 def from_pairs(
-    settings: Settings, policy: "Policy", loss: "PreferenceLoss", records: Sequence["Preference"]
+    settings: Settings,
+    policy: "Policy",
+    loss: "PreferenceLoss",
+    records: Sequence["Preference"],
+    budget: "Budget",
 ) -> tuple["Job", Mapping[str, Any]]:
     """The job of learning from pairs, and how many there are."""
     from tutelage.data.pairing import split_by_prompt
@@ -49,17 +54,16 @@ def from_pairs(
     held_out = encode_preferences(aside, policy.tokenizer, max_length)[0] if aside else []
     reference, drift = reference_of(settings, policy), DRIFT in getattr(loss, "needs", ())
     known, known_aside = (
-        refer(reference, pairs, settings.tokens_at_once, drift=drift, max_length=max_length)
-        for pairs in (train, held_out)
+        refer(reference, pairs, budget, drift=drift, max_length=max_length) for pairs in (train, held_out)
     )
     order = Order(known, settings.batch_size, settings.seed)
     steps = max(1, round(settings.epochs * order.steps_per_epoch))
-    job = paired_job(policy, loss, order, steps, budget=settings.tokens_at_once, held_out=known_aside)
+    job = paired_job(policy, loss, order, steps, budget=budget, held_out=known_aside)
     return job, {"pairs": len(train), "held_out_pairs": len(held_out)}
 
 
 def from_single_answers(
-    settings: Settings, policy: "Policy", loss: "Kto", records: Sequence["Unpaired"]
+    settings: Settings, policy: "Policy", loss: "Kto", records: Sequence["Unpaired"], budget: "Budget"
 ) -> tuple["Job", Mapping[str, Any]]:
     """The job of learning from single labelled answers, and how many there are."""
     from tutelage.data.pairing import split_by_prompt
@@ -81,12 +85,11 @@ def from_single_answers(
     say(settings, _balance(good, len(train) - good, loss))
     reference = reference_of(settings, policy)
     known, known_aside = (
-        label(reference, answers, settings.tokens_at_once, max_length=max_length)
-        for answers in (train, held_out)
+        label(reference, answers, budget, max_length=max_length) for answers in (train, held_out)
     )
     order = Order(known, settings.batch_size, settings.seed)
     steps = max(1, round(settings.epochs * order.steps_per_epoch))
-    job = unpaired_job(policy, loss, order, steps, budget=settings.tokens_at_once, held_out=known_aside)
+    job = unpaired_job(policy, loss, order, steps, budget=budget, held_out=known_aside)
     return job, {"good": good, "bad": len(train) - good, "held_out_answers": len(held_out)}
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from tutelage.core.batch import Rows
 from tutelage.core.preferences import PreferenceLoss
 from tutelage.data.records import Prompt
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward, make_reward
 from tutelage.train.job import Job
@@ -36,7 +37,12 @@ AT_ONCE = 8
 
 
 def from_own_answers(
-    settings: Settings, run: "Run", policy: Policy, loss: PreferenceLoss, prompts: Sequence[Prompt]
+    settings: Settings,
+    run: "Run",
+    policy: Policy,
+    loss: PreferenceLoss,
+    prompts: Sequence[Prompt],
+    budget: Budget,
 ) -> tuple[Job, Mapping[str, Any]]:
     """The job of learning from the policy's own answers, compared round by round, and how many prompts there are."""
     policy.freeze_reference()
@@ -51,9 +57,7 @@ def from_own_answers(
     def of_round(number: int) -> list[Referred]:
         pairs = best_against_worst(own.of(number))
         with policy.reference() if named is policy else nullcontext():
-            return refer(
-                named, pairs, settings.tokens_at_once, drift=drift, max_length=longest(settings, policy)
-            )
+            return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
 
     steps = steps_of_a_round(settings, own, 1, settings.epochs, settings.batch_size)
 
@@ -66,7 +70,7 @@ def from_own_answers(
         return told | {"kept": float(pairs), "round": float(step // steps + 1)}
 
     items = InRounds(of_round, steps, settings.batch_size, settings.seed)
-    job = paired_job(policy, loss, items, steps * settings.rounds, budget=settings.tokens_at_once, tell=tell)
+    job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)
     job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
     if aside:
         job = replace(job, look=look_at_scores(settings, policy, reward, aside))

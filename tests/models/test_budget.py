@@ -1,0 +1,203 @@
+"""The tokens of a forward pass: chosen by the memory that is left, taken as given, lowered where they are too many."""
+
+import logging
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
+
+from tutelage.errors import TutelageError
+from tutelage.models import budget as module
+from tutelage.models.budget import Budget, automatic_budget, bytes_per_token, out_of_memory
+from tutelage.models.rows import Encoded, by_tokens, collate
+from tutelage.models.states import states_before
+
+CPU = torch.device("cpu")
+GIB = 2.0**30
+LLAMA = {
+    "hidden_size": 64,
+    "intermediate_size": 192,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+}
+
+
+def llama(**changes):
+    return AutoModelForCausalLM.from_config(LlamaConfig(**LLAMA | changes)).eval()
+
+
+# Chosen -----------------------------------------------------------------------------------------------------
+
+
+def kept_for_the_gradient(model, dtype, tokens):
+    """Bytes of the activations that a forward pass over two rows keeps, each storage once."""
+    half = tokens // 4
+    rows = [Encoded(tuple(range(half)), tuple(range(i, i + half))) for i in (1, 2)]
+    own = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept = {}
+
+    def keep(x):
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = (storage.nbytes(), x)
+        return x
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16),
+    ):
+        states_before(model, collate(rows, 0, CPU))
+    return sum(size for size, _ in kept.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LlamaConfig(**LLAMA),
+        LlamaConfig(**LLAMA | {"num_key_value_heads": 1, "intermediate_size": 512}),
+        Qwen3Config(**LLAMA, head_dim=16, num_key_value_heads=2),
+        GPT2Config(n_embd=64, n_layer=3, n_head=4, vocab_size=100, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0),
+    ],
+    ids=["llama", "grouped", "qwen3", "gpt2"],
+)
+def test_the_estimate_is_a_little_above_what_is_measured(shape, dtype):
+    model = AutoModelForCausalLM.from_config(shape).eval()
+    measured = (kept_for_the_gradient(model, dtype, 320) - kept_for_the_gradient(model, dtype, 80)) / 240
+    assert 1.05 < bytes_per_token(model, dtype) / measured < 2.0
+
+
+def chosen(monkeypatch, free, *models, device=CPU, dtype=torch.float32):
+    monkeypatch.setattr(module, "available_memory", lambda device: free)
+    return automatic_budget(device, dtype, *models)
+
+
+def test_less_memory_and_larger_models_leave_room_for_fewer_tokens(monkeypatch):
+    small = llama()
+    by_memory = [chosen(monkeypatch, free * GIB, small) for free in (64, 0.7, 0.5, 0.45, 0.4, 0.2)]
+    assert by_memory[0] == 8192, "more were no faster on a processor"
+    assert by_memory[-1] == 256, "the least that is tried"
+    assert sorted(by_memory, reverse=True) == by_memory
+    assert len(set(by_memory)) >= 4
+    larger = {"num_hidden_layers": 12}, {"hidden_size": 256}, {"intermediate_size": 2048}
+    usual = chosen(monkeypatch, 0.6 * GIB, small)
+    assert all(chosen(monkeypatch, 0.6 * GIB, llama(**change)) < usual for change in larger)
+    assert chosen(monkeypatch, 0.6 * GIB, small, llama()) < usual, "two models at once"
+
+
+def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkeypatch):
+    model = llama()
+    free = 0.6 * GIB
+    tokens = chosen(monkeypatch, free, model)
+    held = 12 * sum(p.numel() for p in model.parameters()) + 12 * module.CHUNK_ELEMENTS
+    each = 3 * (16 * 64 + 5 * 192) * 4
+    assert held + tokens * each <= free / 2 < held + 2 * tokens * each
+
+
+def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypatch):
+    wide = llama(vocab_size=300_000)
+    whole = chosen(monkeypatch, 1.2 * GIB, wide)
+    assert chosen(monkeypatch, 1.2 * GIB, wide.requires_grad_(False)) > whole
+    small = llama()
+    found = [bytes_per_token(small, dtype) for dtype in (torch.float32, torch.bfloat16)]
+    assert found[1] / found[0] == 0.75
+
+
+def test_a_gpu_takes_more(monkeypatch):
+    assert chosen(monkeypatch, 80 * GIB, llama(), device=torch.device("cuda")) == 131_072
+
+
+# Lowered ----------------------------------------------------------------------------------------------------
+
+
+class Memory:
+    """A pass over rows that fails where a micro-batch takes more than `room` padded tokens."""
+
+    def __init__(self, lengths, tokens, room):
+        self.lengths, self.room, self.budget = torch.tensor(lengths), room, Budget(tokens)
+        self.attempts, self.forgotten = [], 0
+
+    def attempt(self):
+        done = []
+        self.attempts.append(done)
+        for index in self.budget.parts(lambda tokens: by_tokens(self.lengths, tokens)):
+            if len(index) * int(self.lengths[index].max()) > self.room:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            done.append((index.tolist(), torch.rand(())))
+        return done
+
+    def forget(self):
+        self.forgotten += 1
+
+    def spend(self):
+        return self.budget.spend(self.attempt, self.forget)
+
+
+def test_the_pass_is_repeated_in_smaller_parts_with_the_same_chance(caplog):
+    memory, never_short = Memory([8] * 8, 64, room=20), Memory([8] * 8, 16, room=20)
+    torch.manual_seed(3)
+    got = memory.spend()
+    torch.manual_seed(3)
+    assert got == never_short.spend()
+    assert torch.rand(()) == (torch.manual_seed(3), [torch.rand(()) for _ in range(5)])[1][-1]
+    assert (memory.budget.tokens, memory.forgotten, len(memory.attempts)) == (16, 2, 3)
+    assert memory.spend() is memory.attempts[-1]
+    assert len(memory.attempts) == 4, "what follows keeps the smaller number"
+    said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == [
+        "Memory ran out with up to 64 tokens at once: the pass is repeated with 32, and so are those to come.",
+        "Memory ran out with up to 32 tokens at once: the pass is repeated with 16, and so are those to come.",
+    ]
+
+
+def test_a_number_far_above_the_batch_is_lowered_at_once_to_where_it_splits():
+    memory = Memory([5, 5, 5], 4096, room=12)
+    memory.spend()
+    assert memory.budget.tokens == 8
+    assert len(memory.attempts) == 2
+
+
+def test_a_row_that_never_fits_is_told_with_what_to_do():
+    memory = Memory([30, 4], 64, room=20)
+    with pytest.raises(TutelageError, match=r"single example.*--max-length.*--lora.rank.*smaller model"):
+        memory.spend()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shape mismatch"), ValueError("out of memory")])
+def test_other_errors_are_none_of_its_business(error):
+    budget = Budget(64)
+
+    def attempt():
+        for _ in budget.parts(lambda tokens: by_tokens(torch.tensor([3, 3]), tokens)):
+            raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        budget.spend(attempt)
+    assert budget.tokens == 64
+
+
+def test_no_tensor_of_the_failed_attempt_is_alive_when_it_is_repeated():
+    """The traceback of an exception holds every local variable, and with them the memory that is short."""
+    import weakref
+
+    budget, seen, alive = Budget(64), [], []
+
+    def attempt():
+        alive.extend(ref() is not None for ref in seen)
+        for index in budget.parts(lambda tokens: by_tokens(torch.tensor([8] * 8), tokens)):
+            large = torch.zeros(10, requires_grad=True) * 2
+            seen.append(weakref.ref(large))
+            if len(index) > 4:
+                raise torch.OutOfMemoryError
+
+    budget.spend(attempt)
+    assert alive == [False]
+
+
+def test_the_processor_says_it_in_words_of_its_own():
+    """Asked of the allocator itself: more than any machine has."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert out_of_memory(caught.value)
+    assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))

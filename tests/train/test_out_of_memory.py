@@ -1,0 +1,186 @@
+"""Where memory runs out in the middle of a step, what is learnt is, bit for bit, what a smaller budget teaches."""
+
+import pytest
+import torch
+from tiny_training import (
+    CPU,
+    PAD,
+    World,
+    assert_identical,
+    learner_of,
+    letters,
+    policy_of,
+    recipe_of,
+    snapshot,
+    some_pairs,
+    some_rows,
+)
+
+from tutelage import config
+from tutelage.errors import TutelageError
+from tutelage.evaluate.drift import response_logp
+from tutelage.models.backbone import load_backbone
+from tutelage.models.budget import Budget
+from tutelage.models.heads import new_reward_model
+from tutelage.models.policy import Policy
+from tutelage.models.rewards import ModelReward
+from tutelage.models.rows import collate
+from tutelage.train.actor import Actor
+from tutelage.train.batches import Order
+from tutelage.train.fit import fit
+from tutelage.train.language import mean_loss
+from tutelage.train.mixing import PretrainingMix
+from tutelage.train.objectives import WeightedRows, imitate
+from tutelage.train.preference_training import answer_logps
+from tutelage.train.reward_model import row_scores
+
+
+class Shortage:
+    """A forward pass of the policy fails the n-th time it is asked for more than `room` tokens, or every time."""
+
+    def __init__(self, monkeypatch, name, room, when=None):
+        self.room, self.when, self.asked, self.failed = room, when, 0, 0
+        original = getattr(Policy, name)
+
+        def states(policy, rows):
+            out = original(policy, rows)
+            if int(rows.lengths().sum()) > self.room:
+                self.asked += 1
+                if self.when is None or self.asked == self.when:
+                    self.failed += 1
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+            return out
+
+        monkeypatch.setattr(Policy, name, states)
+
+
+def fine_tuned(folder, budget, rank=0, steps=3, batch=6):
+    """With dropout before the adapters where there are any, so that chance matters."""
+    lora = config.Lora(rank=rank, dropout=0.3 if rank else 0.0)
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora))
+    learner = learner_of({"policy": policy.parameters()}, steps)
+    order = Order(some_rows(18), batch, seed=0)
+
+    def rows(step):
+        return WeightedRows.of(collate(order(step), PAD, CPU))
+
+    steps = fit(learner, policy.model, rows, lambda part: imitate(policy, part), budget=budget, seed=0)
+    told = [{k: v for k, v in step.metrics.items() if k != "tokens_per_second"} for step in steps]
+    return snapshot(policy.parameters()), told
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_fine_tuning_goes_on_as_if_the_budget_had_been_half(tiny_model, monkeypatch, rank, when):
+    folder = tiny_model("llama")
+    with monkeypatch.context() as patch:
+        shortage = Shortage(patch, "states", room=0, when=when)
+        got, told = fine_tuned(folder, 64, rank, steps=1, batch=18)
+    assert shortage.failed == 1
+    usual, expected = fine_tuned(folder, 32, rank, steps=1, batch=18)
+    assert_identical(got, usual)
+    assert told == expected
+    assert told[0]["tokens_at_once"] == 32
+
+
+def test_the_steps_after_it_keep_the_smaller_budget(tiny_model, monkeypatch):
+    folder = tiny_model("llama")
+    with monkeypatch.context() as patch:
+        shortage = Shortage(patch, "states", room=40)
+        got, told = fine_tuned(folder, 160)
+    usual, expected = fine_tuned(folder, 40)
+    assert_identical(got, usual)
+    assert told == expected
+    assert shortage.failed == 1, "in the first step, and never again"
+
+
+def improved(folder, budget, changes, name="ppo"):
+    policy = policy_of(folder)
+    recipe = recipe_of(*changes, name=name)
+    mix = PretrainingMix(policy, some_rows(9), 6, recipe.ptx, 0) if recipe.ptx else None
+    world = World(policy, recipe, steps=2, lr=1e-2, budget=budget, reward=letters("e"), mix=mix)
+    told = [{k: v for k, v in step.metrics.items() if k != "tokens_per_second"} for step in world.train()]
+    return world.everything(), told
+
+
+RUNS = {
+    "ppo": ("ppo", ("update.epochs=2", "update.minibatches=2")),
+    "text": ("ppo", ("update.epochs=1", "update.minibatches=1", "ptx=0.5")),
+    "bounded": ("ppo", ("update.epochs=3", "update.minibatches=1", "update.max_kl=1e-4")),
+    "group": ("grpo", ("samples=4",)),
+    "natural": ("trpo", ("update.cg=3",)),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_reinforcement_goes_on_as_if_the_budget_had_been_smaller(tiny_model, monkeypatch, kind):
+    folder = tiny_model("llama")
+    name, changes = RUNS[kind]
+    with monkeypatch.context() as patch:
+        shortage = Shortage(patch, "states", room=50)
+        got, told = improved(folder, 200, changes, name)
+    assert shortage.failed
+    lowered = int(told[0]["tokens_at_once"])
+    assert lowered < 200
+    usual, expected = improved(folder, lowered, changes, name)
+    assert_identical(got, usual)
+    assert told == expected
+
+
+@pytest.mark.parametrize("when", [2, 3, 4, 5])
+def test_a_step_of_the_policy_is_repeated_from_its_start(tiny_model, monkeypatch, when):
+    """One minibatch in several micro-batches and a text beside it; any of them fails, after others left gradients."""
+    folder = tiny_model("llama")
+    changes = ("update.epochs=1", "update.minibatches=1", "ptx=0.5", "critic=none", "advantage=RewardToGo")
+    with monkeypatch.context() as patch:
+        shortage = Shortage(patch, "states", room=0, when=when)
+        got, told = improved(folder, 64, changes)
+    assert shortage.failed == 1
+    usual, expected = improved(folder, 32, changes)
+    assert_identical(got, usual)
+    assert told == expected
+
+
+def reading(policy, budget, rows):
+    batch = collate(rows, PAD, CPU)
+    return [
+        Actor(policy).scores_of_all(batch, temperature=0.7, budget=budget)[0],
+        response_logp(policy, batch, budget=budget),
+        answer_logps(policy, rows, budget),
+        torch.tensor(mean_loss(policy, rows, budget)),
+    ]
+
+
+def test_scoring_is_repeated_in_smaller_parts(tiny_model, monkeypatch):
+    policy, rows = policy_of(tiny_model("gpt2")), some_rows(12)
+    expected = reading(policy, 30, rows)
+    with monkeypatch.context() as patch:
+        shortage = Shortage(patch, "states", room=34)
+        got = reading(policy, Budget(120), rows)
+    assert shortage.failed == 2, "the passes after the first one know"
+    assert_identical(got, expected)
+
+
+def test_rewards_are_scored_in_smaller_parts(tiny_model, monkeypatch):
+    model = new_reward_model(config.Model(tiny_model("gpt2"), device="cpu"), config.Lora(), seed=0)
+    rows = [pair.chosen for pair in some_pairs(12)]
+    expected, original = row_scores(model, rows, 30), type(model).scores
+
+    def scores(model, batch):
+        if int(batch.lengths().sum()) > 34:
+            raise RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"
+            )
+        return original(model, batch)
+
+    monkeypatch.setattr(type(model), "scores", scores)
+    assert torch.equal(row_scores(model, rows, Budget(120)), expected)
+    reward = ModelReward(model, same_tokens=True, budget=Budget(120))
+    torch.testing.assert_close(reward(collate(rows, PAD, CPU), [], []), expected, rtol=0, atol=1e-5)
+    assert reward.budget.tokens == 30
+
+
+def test_an_example_that_never_fits_ends_the_run_with_a_word(tiny_model, monkeypatch):
+    Shortage(monkeypatch, "states", room=0)
+    with pytest.raises(TutelageError, match="single example"):
+        fine_tuned(tiny_model("llama"), 100)

@@ -1,0 +1,157 @@
+"""How many tokens a forward pass may hold: chosen from the memory that is left, and lowered where they are too many.
+
+A bound on tokens changes what a step costs, never what it computes beyond the last bits: weights are computed over the
+whole batch before it is split. So a step that ran out of memory can be taken again in smaller parts.
+"""
+
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import inner
+from tutelage.models.logprobs import CHUNK_ELEMENTS
+from tutelage.models.memory import available_memory
+
+T = TypeVar("T")
+Split = Callable[[int], Iterable[Tensor]]
+"""Tokens at once → the rows of each micro-batch, Int[b]."""
+
+FEWEST = 256
+"""Below this many tokens the products are so thin that it is better to try and be told."""
+MOST_ON_CPU = 8192
+"""More were no faster on a processor."""
+MOST_ON_GPU = 131_072
+SHARE = 0.5
+"""Of the memory that is left, what the estimate may fill: the rest is for what it does not see."""
+EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
+"""How allocators say it, where they do not raise torch.OutOfMemoryError."""
+
+_log = logging.getLogger(__name__)
+
+
+class Budget:
+    """Tokens of one forward pass, shared by all passes of a run, so that those to come know what was too many."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self._split: Split | None = None
+        self._at_work: Tensor | None = None
+
+    @classmethod
+    def of(cls, given: "int | Budget") -> "Budget":
+        """The budget itself, or a new one of so many tokens."""
+        return given if isinstance(given, Budget) else cls(given)
+
+    def parts(self, split: Split) -> Iterator[Tensor]:
+        """The micro-batches that `split` makes of the tokens at hand. Yields Int[b]."""
+        self._split = split
+        for index in split(self.tokens):
+            self._at_work = index
+            yield index
+        self._split = self._at_work = None
+
+    def spend(self, attempt: Callable[[], T], forget: Callable[[], object] = lambda: None) -> T:
+        """What `attempt` returns, which loops over `parts`; where memory runs out, `forget` and attempt it again.
+
+        Each repetition starts from the same random state with at most half the tokens, so that the result is that of a
+        run which had the smaller budget from the start. `forget` undoes what the attempt left behind: the gradients.
+
+        Raises TutelageError where a single row (or pair) is too large.
+        """
+        while True:
+            random = _random_state()
+            try:
+                return attempt()
+            except (RuntimeError, MemoryError) as error:
+                if self._at_work is None or not out_of_memory(error):
+                    raise
+            # Only here, behind the except block, does no traceback keep the tensors of the attempt alive.
+            forget()
+            gc.collect()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+            _set_random_state(random)
+            self._lower()
+
+    def _lower(self) -> None:
+        """Halve the tokens until the micro-batch that was too large is split."""
+        assert self._split is not None
+        assert self._at_work is not None
+        if len(self._at_work) == 1:
+            raise TutelageError(
+                "Memory ran out over a single example, which cannot be split. Shorten the examples (--max-length; in "
+                "improve the prompts and --sampling.max-new-tokens), train an adapter (--lora.rank 8), or begin with a "
+                "smaller model."
+            )
+        before, too_large = self.tokens, self._at_work
+        while any(torch.equal(part, too_large) for part in self._split(self.tokens)):
+            self.tokens //= 2
+        self._split = self._at_work = None
+        _log.warning(
+            "Memory ran out with up to %s tokens at once: the pass is repeated with %s, and so are those to come.",
+            f"{before:,}",
+            f"{self.tokens:,}",
+        )
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether this is how an allocator says that it has nothing left."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        words in str(error) for words in EXHAUSTED
+    )
+
+
+def automatic_budget(device: torch.device, dtype: torch.dtype, *models: nn.Module) -> int:
+    """Tokens of one forward and backward pass through all of `models` that fit into half of the free memory.
+
+        tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / Σ bytes_per_token
+
+    `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
+    weights; C elements of logits exist up to three times (see `logprobs`). At least `FEWEST`, at most `MOST_ON_CPU` or
+    `MOST_ON_GPU`, and a power of two, so that a little more or less free memory gives the same run.
+    """
+    half = dtype == torch.bfloat16
+    held = 12 * CHUNK_ELEMENTS
+    for model in models:
+        weights = list(model.parameters())
+        held += 12 * sum(p.numel() for p in weights if p.requires_grad)
+        held += 2 * sum(p.numel() for p in weights) if half else 0
+    most = MOST_ON_CPU if device.type == "cpu" else MOST_ON_GPU
+    room = (SHARE * available_memory(device) - held) / sum(bytes_per_token(model, dtype) for model in models)
+    fitting = int(min(max(room, FEWEST), most))
+    return 1 << (fitting.bit_length() - 1)
+
+
+def bytes_per_token(model: nn.Module, dtype: torch.dtype) -> int:
+    """What a forward pass keeps of every token for the backward pass, estimated from the model's shape:
+
+        layers · (16 · hidden + 5 · feed-forward) · bytes of an activation
+
+    Llama, Qwen3 and GPT-2 keep about 10 · hidden + 4 · feed-forward of a token per layer: the states around two norms,
+    queries, keys and values before and after their rotation, the attention's result; the gate, its activation, the
+    other branch and their product. The rest is room for the gradients on their way back. In bf16 norms stay in
+    float32, so that an activation has 3 bytes on average instead of 4.
+    """
+    settings = inner(model).config.get_text_config()
+    hidden = int(settings.hidden_size)
+    names = ("intermediate_size", "ffn_dim", "n_inner")
+    inside = next((int(size) for name in names if (size := getattr(settings, name, None))), 4 * hidden)
+    each = 3 if dtype == torch.bfloat16 else 4
+    return int(settings.num_hidden_layers) * (16 * hidden + 5 * inside) * each
+
+
+def _random_state() -> tuple[Tensor, list[Tensor]]:
+    """Of the processor and, where one is in use, of every GPU."""
+    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return torch.get_rng_state(), on_gpu
+
+
+def _set_random_state(state: tuple[Tensor, list[Tensor]]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])
