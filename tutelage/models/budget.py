@@ -112,16 +112,18 @@ def automatic_budget(device: torch.device, dtype: torch.dtype, *models: nn.Modul
         tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / Σ bytes_per_token
 
     `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
-    weights; C elements of logits exist up to three times (see `logprobs`). At least `FEWEST`, at most `MOST_ON_CPU` or
-    `MOST_ON_GPU`, and a power of two, so that a little more or less free memory gives the same run.
+    weights; C logits, a chunk of them or those of all tokens, exist up to three times (see `logprobs`). At least
+    `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two, so that a little more or less memory gives the
+    same run.
     """
     half = dtype == torch.bfloat16
-    held = 12 * CHUNK_ELEMENTS
+    most = MOST_ON_CPU if device.type == "cpu" else MOST_ON_GPU
+    vocabulary = max(int(inner(model).config.get_text_config().vocab_size) for model in models)
+    held = 12 * min(CHUNK_ELEMENTS, most * vocabulary)
     for model in models:
         weights = list(model.parameters())
         held += 12 * sum(p.numel() for p in weights if p.requires_grad)
         held += 2 * sum(p.numel() for p in weights) if half else 0
-    most = MOST_ON_CPU if device.type == "cpu" else MOST_ON_GPU
     room = (SHARE * available_memory(device) - held) / sum(bytes_per_token(model, dtype) for model in models)
     fitting = int(min(max(room, FEWEST), most))
     return 1 << (fitting.bit_length() - 1)
