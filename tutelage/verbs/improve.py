@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tutelage.train.actor import Actor
     from tutelage.train.improve import Question
     from tutelage.train.learner import Learner, Step
+    from tutelage.train.mismatch import Mismatch
     from tutelage.train.mixing import PretrainingMix
     from tutelage.train.run import Run
 
@@ -55,10 +56,10 @@ class Settings(RunSettings):
     tokens_at_once: int | None = None
     """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
     gives the same result. Halved where memory runs out all the same."""
-    mismatch: Literal["recompute", "truncated", "none"] | None = None
-    """Where bf16 makes the sampler's probabilities differ from those of the training pass. recompute (when left out):
-    the old ones are the training pass's; truncated: these, and every token is weighed by training / sampling, at most
-    --mismatch-cap; none: the sampler's, and the difference is only measured."""
+    mismatch: Literal["auto", "recompute", "truncated", "none"] = "auto"
+    """Where bf16 makes the sampler's probabilities differ from those of the training pass. recompute, which auto takes
+    there: the old ones are the training pass's; truncated: these, and every token is weighed by training / sampling, at
+    most --mismatch-cap; none: the sampler's, and the difference is only measured."""
     mismatch_cap: float = 2.0
     """Largest weight of a token under --mismatch truncated."""
     watch: tuple[str, ...] = ()
@@ -155,7 +156,7 @@ def _train(
             settings.sampling,
             budget_of(settings, run, policy, *actor.critic_network()),
             settings.seed,
-            mismatch=settings.mismatch or (None if settings.model.dtype == "float32" else "recompute"),
+            mismatch=_mismatch(settings),
             mismatch_cap=settings.mismatch_cap,
             watch=watched,
         ),
@@ -174,6 +175,13 @@ def _train(
         quiet=settings.quiet,
         watch=Watch(lambda step: _write_samples(run, step, settings.sample_every)),
     )
+
+
+def _mismatch(settings: Settings) -> "Mismatch | None":
+    """What is done where sampler and trainer differ; None in float32, where they do not."""
+    if settings.mismatch != "auto":
+        return settings.mismatch
+    return None if settings.model.dtype == "float32" else "recompute"
 
 
 def _write_samples(run: "Run", step: "Step", every: int) -> dict[str, float]:
