@@ -44,7 +44,7 @@ class Style:
 STYLES = (
     Style("excellent", 0.06, facts=(3, 3), analogies=(1, 1), questions=(1, 1), greeting=0.9, encouragement=0.4),
     Style("good", 0.11, facts=(2, 3), analogies=(0, 1), questions=(0, 1), greeting=0.5, encouragement=0.3),
-    Style("plain", 0.20, facts=(2, 4), technical=(0, 1), greeting=0.2),
+    Style("plain", 0.20, facts=(2, 4), technical=(0, 1), questions=(0, 1), greeting=0.2),
     Style("dry", 0.16, facts=(0, 1), technical=(2, 3), greeting=0.05),
     Style("short", 0.12, facts=(1, 1), technical=(0, 1), greeting=0.2, discouragement=0.3),
     Style("rambling", 0.09, facts=(2, 4), analogies=(0, 3), questions=(0, 2), fillers=(2, 4), greeting=0.4),
