@@ -195,7 +195,7 @@ class Tutoring:
             prompts=self._data("prompts_train.jsonl"),
             reward=(str(self.folder / "reward" / "model"),),
             recipe="ppo",
-            set=("penalty.coef=0.06", "update.epochs=2", "update.minibatches=2"),
+            set=("penalty.coef=0.04", "update.epochs=2", "update.minibatches=2"),
             critic_lr=3e-3,
             steps=self.scale.ppo_steps,
             batch_size=self.scale.ppo_batch,
