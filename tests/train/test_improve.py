@@ -172,6 +172,7 @@ def test_the_score_is_the_rewards_own_and_the_shaped_one_what_is_trained_on(tiny
     ("kind", "where"), [("k1", "reward"), ("k3", "loss"), ("mse", "loss"), ("abs", "reward")]
 )
 def test_a_higher_price_keeps_the_policy_nearer_to_the_reference(tiny_model, kind, where):
+    """Over several steps: a single one is as much chance as price."""
     found = []
     for coef in (0.001, 3.0):
         changes = (
@@ -180,9 +181,9 @@ def test_a_higher_price_keeps_the_policy_nearer_to_the_reference(tiny_model, kin
             f"penalty.coef={coef}",
             "shaping.missing_end=none",
         )
-        world = World(policy_of(tiny_model("gpt2")), recipe_of(*changes), steps=12, lr=1e-2)
-        found.append(metrics_of(world)[-1]["kl/reference_k3"])
-    assert found[1] < 0.7 * found[0]
+        world = World(policy_of(tiny_model("gpt2")), recipe_of(*changes), steps=24, lr=1e-2)
+        found.append(sum(told["kl/reference_k3"] for told in metrics_of(world)[-6:]))
+    assert found[1] < 0.5 * found[0], found
 
 
 def test_the_coefficient_follows_the_kl_as_published(tiny_model):
