@@ -86,9 +86,7 @@ class Scored(Rollout):
     score: Tensor  # Float[B], as the reward gave it
     ref_logp: Tensor  # Float[B, R], the reference's, at the sampling temperature
     value: Tensor | None = None  # Float[B, R], of the state before each token
-    importance: Tensor | None = (
-        None  # Float[B, R], factor of each token's surrogate where its sampler was another
-    )
+    importance: Tensor | None = None  # Float[B, R], factor of a token's surrogate where the sampler differs
 
 
 @dataclass(frozen=True, kw_only=True)

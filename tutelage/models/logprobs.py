@@ -154,7 +154,7 @@ class _ChunkedScores(torch.autograd.Function):
         parts = list(_chunks(rows, weight.shape[0]))
         kept = None
         for part in parts:
-            logits = _at_temperature(head.logits(states[part]), temperature)
+            logits = _logits(head, states[part], temperature)
             highest, likeliest = logits.max(-1)
             ahead = logits.gather(-1, tokens[part, None]).squeeze(-1) - highest
             shares = torch.softmax(logits, -1, out=logits)
@@ -183,7 +183,7 @@ class _ChunkedScores(torch.autograd.Function):
         for part in _chunks(states.shape[0], weight.shape[0]):
             if kept is None:
                 with as_before:
-                    logits = _at_temperature(head.logits(states[part]), temperature)
+                    logits = _logits(head, states[part], temperature)
                 shares = torch.softmax(logits, -1, out=logits)
             else:
                 shares = kept
@@ -213,8 +213,9 @@ class _ChunkedScores(torch.autograd.Function):
         )
 
 
-def _at_temperature(logits: Tensor, temperature: float) -> Tensor:
-    """Logits / T, in their place."""
+def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
+    """logits / T of some rows, which nobody else holds. Float[n, V]"""
+    logits = head.logits(states)
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 

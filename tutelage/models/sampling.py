@@ -76,11 +76,9 @@ def sample(
 
 
 def _rows_at_once(policy: Policy, limit: int) -> int:
-    """As many rows as have room for their keys and values in `STORE` bytes."""
+    """As many rows as have room for their keys and values in `STORE` bytes, if each head has keys of its own."""
     settings = inner(policy.model).config.get_text_config()
-    wide = int(
-        settings.num_hidden_layers * settings.hidden_size
-    )  # with fewer heads of keys the store is smaller
+    wide = int(settings.num_hidden_layers * settings.hidden_size)
     store = min(STORE, available_memory(policy.device) / 4)
     return int(min(max(store / (2 * wide * policy.dtype.itemsize * limit), FEWEST_ROWS), MOST_ROWS))
 

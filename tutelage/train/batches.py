@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from tutelage.core.batch import Pairs
+from tutelage.core.batch import Pairs, Rows
 from tutelage.data.chat import NoRoomError, encode, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.errors import TutelageError
-from tutelage.models.rows import Encoded, collate
+from tutelage.models.budget import Budget
+from tutelage.models.rows import Encoded, by_tokens, collate
 
 T = TypeVar("T")
 
@@ -117,6 +119,21 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
         weight=column("weight"),
         margin=column("margin"),
     )
+
+
+def of_each_row(
+    rows: Sequence[Encoded], value: Callable[[Rows], Tensor], pad: int, device: torch.device, budget: Budget
+) -> Tensor:
+    """A number for every row, in order, where `value` gives those of a batch. Float[N]"""
+    lengths = torch.tensor([len(row) for row in rows])
+
+    def attempt() -> Tensor:
+        found = torch.zeros(len(rows))
+        for index in budget.parts(partial(by_tokens, lengths)):
+            found[index] = value(collate([rows[i] for i in index.tolist()], pad, device)).cpu()
+        return found
+
+    return budget.spend(attempt)
 
 
 def windows(stream: Sequence[int], context: int) -> list[Encoded]:

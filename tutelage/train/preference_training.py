@@ -16,8 +16,8 @@ from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, by_tokens, collate
-from tutelage.train.batches import EncodedPair, collate_pairs
+from tutelage.models.rows import Encoded, by_tokens
+from tutelage.train.batches import EncodedPair, collate_pairs, of_each_row
 from tutelage.train.fit import Objective, Splittable
 from tutelage.train.job import Job
 from tutelage.train.objectives import WeightedPairs
@@ -91,17 +91,10 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferredPairs) -> tuple
 @torch.no_grad()
 def answer_logps(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> Tensor:
     """log π(answer | prompt), summed over the answer's tokens, of every row in order. Float[N]"""
-    budget = Budget.of(budget)
-    return budget.spend(partial(_answer_logps, policy, rows, budget))
-
-
-def _answer_logps(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> Tensor:
-    logps, pad = torch.zeros(len(rows)), pad_token_id(policy.tokenizer)
-    lengths = torch.tensor([len(row) for row in rows])
-    for index in budget.parts(partial(by_tokens, lengths)):
-        batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
-        logps[index] = policy.scores(batch).logp.sum(1).cpu()
-    return logps
+    pad = pad_token_id(policy.tokenizer)
+    return of_each_row(
+        rows, lambda batch: policy.scores(batch).logp.sum(1), pad, policy.device, Budget.of(budget)
+    )
 
 
 def refer(

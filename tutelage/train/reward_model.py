@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,8 @@ from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.models.rows import Encoded, by_tokens, collate
-from tutelage.train.batches import EncodedPair, Order, collate_pairs
+from tutelage.models.rows import Encoded
+from tutelage.train.batches import EncodedPair, Order, collate_pairs, of_each_row
 from tutelage.train.drive import STATE, Watch, drive, load_state
 from tutelage.train.fit import fit
 from tutelage.train.learner import Learner, Step
@@ -146,19 +145,9 @@ def pair_scores(
 def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int | Budget) -> Tensor:
     """The score of every row, in order, each distinct one computed once. Float[N]"""
     place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-    distinct = list(place)
-    budget = Budget.of(budget)
-    scores = budget.spend(partial(_each_score, model, distinct, budget))
+    pad = pad_token_id(model.tokenizer)
+    scores = of_each_row(list(place), model.scores, pad, model.device, Budget.of(budget))
     return scores[[place[row] for row in rows]]
-
-
-def _each_score(model: ScalarModel, rows: Sequence[Encoded], budget: Budget) -> Tensor:
-    scores, pad = torch.zeros(len(rows)), pad_token_id(model.tokenizer)
-    lengths = torch.tensor([len(row) for row in rows])
-    for index in budget.parts(partial(by_tokens, lengths)):
-        batch = collate([rows[i] for i in index.tolist()], pad, model.device)
-        scores[index] = model.scores(batch).cpu()
-    return scores
 
 
 @torch.no_grad()

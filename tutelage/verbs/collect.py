@@ -79,8 +79,12 @@ class Init(Settings):
             self._check_ranking(self.rank)
 
     def _check_ranking(self, answers: int) -> None:
-        if not 3 <= answers <= 6:
-            raise TutelageError(f"--rank is {answers}; a screen shows 3 to 6 answers to be put in order.")
+        from tutelage.people.store.items import MOST_RESPONSES
+
+        if not 3 <= answers <= MOST_RESPONSES:
+            raise TutelageError(
+                f"--rank is {answers}; a screen shows 3 to {MOST_RESPONSES} answers to be put in order."
+            )
         if self.from_pairs or self.golds or self.training:
             raise TutelageError(
                 "--rank asks about answers of --from-sample or --prompts; ready pairs, --golds and --training have "
