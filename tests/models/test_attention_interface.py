@@ -57,6 +57,12 @@ def test_a_trial_within_a_step_is_not_moved_by_dropout_and_takes_no_random_numbe
     assert any(part.training for part in model.modules())
 
 
+def test_a_trial_within_a_bf16_step_judges_the_model_and_not_the_rounding(tiny_model):
+    model = model_of(tiny_model("llama"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert supports(model, 8)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -75,7 +75,7 @@ def supports(model: nn.Module, length: int) -> bool:
     if any(getattr(part, "gradient_checkpointing", False) for part in whole.modules()):
         return False  # the second forward pass would happen after the function is gone
     if whole not in _reach:
-        with _without_dropout(model):
+        with _without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
             _reach[whole] = _tried_reach(model)
     return length <= _reach[whole]
 
