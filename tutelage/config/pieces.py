@@ -101,8 +101,8 @@ class Optimiser:
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
-    eps: float = 1e-5
-    """Added to the root of the second moment; 1e-5 rather than Adam's 1e-8 keeps early steps small."""
+    eps: float = 1e-8
+    """Added to the root of the second moment. What is not small beside it slows the weights of small gradients down."""
     weight_decay: float = 0.0
     """Decoupled weight decay; biases and norms are left alone."""
     warmup: float = 0.0

@@ -42,6 +42,8 @@ class Climb:
     tokens: int = 0
     """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
     lr: float = 3e-4
+    critic_lr: float = 3e-3
+    """A critic that learns no faster than the policy foretells nothing in so few steps."""
     seed: int = 0
     reference: bool = True
     """Ask the reference in training; False is for recipes without a penalty, which do not need it."""
@@ -133,7 +135,8 @@ def _learner(actor: Actor, plan: Climb) -> Learner:
     groups = {"policy": actor.policy.parameters()}
     if actor.critic is not None:
         groups["critic"] = actor.critic_parameters()
-    return Learner(groups, config.Optimiser(lr=plan.lr, warmup=2, schedule="constant"), plan.steps)
+    settings = config.Optimiser(lr=plan.lr, eps=1e-5, warmup=2, schedule="constant")
+    return Learner(groups, settings, plan.steps, critic=plan.critic_lr)
 
 
 def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:

@@ -37,7 +37,7 @@ class Size:
 
     coefs: tuple[float, ...] = (0.02, 0.05, 0.15, 0.5, 2.0)
     """β of each policy beside those of 0 and without a reference."""
-    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"))  # noqa: RUF009 - frozen
+    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
 
 
 QUICK = Size(
@@ -108,8 +108,9 @@ def page(done: Sequence[Done], size: Size, command: str) -> Page:
 def _method(size: Size) -> tuple[str, ...]:
     trained = (
         f"PPO as in the demonstration, {size.plan.steps} steps of {size.plan.answers} answers at a constant learning "
-        f"rate of {size.plan.lr:g}, one seed, every policy from the same SFT model. Lines are running averages; bands "
-        "are 95% intervals of their means, from the spread of the answers within each step."
+        f"rate of {size.plan.lr:g} ({size.plan.critic_lr:g} for the critic), one seed, every policy from the same SFT "
+        "model. Lines are running averages; bands are 95% intervals of their means, from the spread of the answers "
+        "within each step."
     )
     tested = (
         f"The figures in the table are of the final policies on {size.plan.tested} held-out prompts, one answer each; "

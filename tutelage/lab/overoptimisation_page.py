@@ -133,9 +133,10 @@ def _method(plan: Climb) -> tuple[str, ...]:
     )
     climbed = (
         "Best-of-n is estimated without bias from all samples of a prompt (Nakano et al. 2021), at the exact KL of "
-        f"log n − (n − 1)/n. PPO: {plan.steps} steps of {plan.answers} answers at a learning rate of {plan.lr:g}, "
-        "without a price on the KL unless it is named; one seed. The curves of Gao et al. (2022) are fitted by least "
-        f"squares from √KL = {FITTED:g} on. Distances of the two methods are not comparable."
+        f"log n − (n − 1)/n. PPO: {plan.steps} steps of {plan.answers} answers at a learning rate of {plan.lr:g} "
+        f"({plan.critic_lr:g} for the critic), without a price on the KL unless it is named; one seed. The curves of "
+        f"Gao et al. (2022) are fitted by least squares from √KL = {FITTED:g} on. Distances of the two methods are not "
+        "comparable."
     )
     return judged, climbed
 

@@ -91,9 +91,9 @@ def _method(plan: Climb, seeds: int) -> tuple[str, ...]:
     same = (
         f"Every run samples {plan.answers} answers a step (a recipe with groups asks fewer prompts) and ends with the "
         f"step in which {plan.tokens:,} tokens are reached; answers that a recipe samples and throws away count, "
-        f"greedy ones too. One learning rate, {plan.lr:g}, for all, and each recipe's own defaults otherwise, except "
-        "that critics warm up for three steps instead of ten: none is tuned, so the order says which default suits "
-        "this task, not which idea is best."
+        f"greedy ones too. One learning rate, {plan.lr:g} ({plan.critic_lr:g} for critics), for all, and each recipe's "
+        "own defaults otherwise, except that critics warm up for three steps instead of ten: none is tuned, so the "
+        "order says which default suits this task, not which idea is best."
     )
     sure = (
         f"Figures are of the final policies on {plan.tested} held-out prompts, means over {seeds} seeds. Intervals are "

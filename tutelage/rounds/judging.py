@@ -66,12 +66,14 @@ def judge(
     waiting, count = list(raters), 0
     while waiting:
         rater = order.choice(waiting)
-        question = next_assignment(store, ids[rater.name])
+        rater_id = ids[rater.name]
+        question = next_assignment(store, rater_id)
         if question is None:
             waiting.remove(rater)
             continue
         rng = Random(f"{seed}/{rater.name}/{question.item}")
-        submit(store, question.id, _answer(question, rater, utility, rng, given[rater.name]))
+        answer = _answer(question, rater, utility, rng, given[rater.name])
+        submit(store, question.id, answer, rater_id=rater_id)
         given[rater.name] += 1
         count += 1
         done(count)

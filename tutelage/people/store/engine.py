@@ -212,9 +212,10 @@ def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -
 def _begin_sqlite(connection: sa.Connection) -> None:
     options = connection.get_execution_options()
     if options.get("tutelage_write", False):
-        connection.exec_driver_sql(
-            f"PRAGMA synchronous={'FULL' if options['tutelage_lasting'] else 'NORMAL'}"
-        )
+        wanted = "FULL" if options["tutelage_lasting"] else "NORMAL"
+        if connection.info.get("synchronous") != wanted:
+            connection.exec_driver_sql(f"PRAGMA synchronous={wanted}")
+            connection.info["synchronous"] = wanted
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.exec_driver_sql("BEGIN")
@@ -250,7 +251,7 @@ def record_event(
 
 def inserted(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
-    result = connection.execute(table.insert().values(**row))
+    result = connection.execute(table.insert(), row)  # `.values(**row)` would be a new statement every time
     key = result.inserted_primary_key
     assert key is not None
     return int(key[0])
