@@ -25,7 +25,7 @@ AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 class Scale:
     """How large the round is. Tiny models need larger learning rates than the published defaults."""
 
-    corpus_tokens: int = 920_000
+    corpus_tokens: int = 960_000
     """Words and marks of the pretraining text, about as many as BPE tokens."""
     pretrain_epochs: float = 1.0
     shape: config.Shape = field(
@@ -37,7 +37,7 @@ class Scale:
     """Prompts of the train topics that are sampled for judging."""
     answers: int = 8
     """Answers to each of them."""
-    pairs: int = 11
+    pairs: int = 12
     """Pairs of these that are judged."""
     overlap: int = 1
     """Raters per pair; some pairs always get a second one, so that reliability can be told."""
@@ -45,7 +45,7 @@ class Scale:
     """Raters per pair that only tests the reward model."""
     raters: int = 12
     reward_epochs: float = 1.0
-    ppo_steps: int = 30
+    ppo_steps: int = 34
     ppo_batch: int = 64
     answer_tokens: int = 96
     """Length limit of an answer."""
@@ -182,7 +182,7 @@ class Tutoring:
             test=str(self.folder / "judge" / "test_votes.jsonl"),
             centre=self._data("demonstrations.jsonl"),
             epochs=self.scale.reward_epochs,
-            batch_size=55,
+            batch_size=60,
             held_out=0.04,
             optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
             evaluate_every=50,
@@ -197,7 +197,7 @@ class Tutoring:
             recipe="ppo",
             set=(
                 "shaping.normalise=running",  # or the price of the KL would hang on how far apart the scores are
-                "penalty.coef=0.06",
+                "penalty.coef=0.05",
                 "update.epochs=2",
                 "update.minibatches=2",
             ),
