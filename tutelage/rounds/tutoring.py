@@ -37,11 +37,11 @@ class Scale:
     """Prompts of the train topics that are sampled for judging."""
     answers: int = 8
     """Answers to each of them."""
-    pairs: int = 12
+    pairs: int = 9
     """Pairs of these that are judged."""
     overlap: int = 1
     """Raters per pair; some pairs always get a second one, so that reliability can be told."""
-    test_overlap: int = 2
+    test_overlap: int = 3
     """Raters per pair that only tests the reward model."""
     raters: int = 12
     reward_epochs: float = 1.0
@@ -182,10 +182,10 @@ class Tutoring:
             test=str(self.folder / "judge" / "test_votes.jsonl"),
             centre=self._data("demonstrations.jsonl"),
             epochs=self.scale.reward_epochs,
-            batch_size=60,
+            batch_size=20,
             held_out=0.04,
             optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
-            evaluate_every=50,
+            evaluate_every=100,
         )
 
     def _improve(self) -> improve.Settings:
