@@ -25,7 +25,7 @@ AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 class Scale:
     """How large the round is. Tiny models need larger learning rates than the published defaults."""
 
-    corpus_tokens: int = 820_000
+    corpus_tokens: int = 960_000
     """Words and marks of the pretraining text, about as many as BPE tokens."""
     pretrain_epochs: float = 1.0
     shape: config.Shape = field(
@@ -37,7 +37,7 @@ class Scale:
     """Prompts of the train topics that are sampled for judging."""
     answers: int = 8
     """Answers to each of them."""
-    pairs: int = 8
+    pairs: int = 9
     """Pairs of these that are judged."""
     overlap: int = 1
     """Raters per pair; some pairs always get a second one, so that reliability can be told."""
@@ -45,7 +45,7 @@ class Scale:
     """Raters per pair that only tests the reward model."""
     raters: int = 12
     reward_epochs: float = 1.0
-    ppo_steps: int = 32
+    ppo_steps: int = 30
     ppo_batch: int = 64
     answer_tokens: int = 96
     """Length limit of an answer."""
@@ -138,7 +138,7 @@ class Tutoring:
             data=self._data("corpus.jsonl.gz"),
             shape=self.scale.shape,
             epochs=self.scale.pretrain_epochs,
-            batch_size=4,
+            batch_size=6,
             max_length=160,
             optimiser=config.Optimiser(lr=4e-3, betas=(0.9, 0.95), weight_decay=0.01, warmup=0.03),
             evaluate_every=200,
@@ -182,7 +182,7 @@ class Tutoring:
             test=str(self.folder / "judge" / "test_votes.jsonl"),
             centre=self._data("demonstrations.jsonl"),
             epochs=self.scale.reward_epochs,
-            batch_size=20,
+            batch_size=24,
             held_out=0.04,
             optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
             evaluate_every=100,
