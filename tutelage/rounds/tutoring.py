@@ -182,7 +182,7 @@ class Tutoring:
             test=str(self.folder / "judge" / "test_votes.jsonl"),
             centre=self._data("demonstrations.jsonl"),
             epochs=self.scale.reward_epochs,
-            batch_size=24,
+            batch_size=20,
             held_out=0.04,
             optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
             evaluate_every=100,
