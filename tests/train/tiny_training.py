@@ -69,7 +69,9 @@ def some_pairs(count, seed=0, p_chosen=1.0, margin=0.0):
 
 
 def learner_of(groups, steps, lr=1e-3, **settings):
-    return Learner(groups, config.Optimiser(**{"lr": lr, "schedule": "constant"} | settings), steps)
+    return Learner(
+        groups, config.Optimiser(**{"lr": lr, "eps": 1e-5, "schedule": "constant"} | settings), steps
+    )
 
 
 def snapshot(parameters):

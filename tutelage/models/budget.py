@@ -137,14 +137,14 @@ def bytes_per_token(model: nn.Module, dtype: torch.dtype) -> int:
     Llama, Qwen3 and GPT-2 keep about 10 · hidden + 4 · feed-forward of a token per layer: the states around two norms,
     queries, keys and values before and after their rotation, the attention's result; the gate, its activation, the
     other branch and their product. The rest is room for the gradients on their way back. In bf16 norms stay in
-    float32, so that an activation has 3 bytes on average instead of 4.
+    float32, so that an activation has 2.5 bytes on average instead of 4.
     """
     settings = inner(model).config.get_text_config()
     hidden = int(settings.hidden_size)
     names = ("intermediate_size", "ffn_dim", "n_inner")
     inside = next((int(size) for name in names if (size := getattr(settings, name, None))), 4 * hidden)
-    each = 3 if dtype == torch.bfloat16 else 4
-    return int(settings.num_hidden_layers) * (16 * hidden + 5 * inside) * each
+    each = 2.5 if dtype == torch.bfloat16 else 4
+    return int(int(settings.num_hidden_layers) * (16 * hidden + 5 * inside) * each)
 
 
 def _random_state() -> tuple[Tensor, list[Tensor]]:
