@@ -70,7 +70,9 @@ def some_pairs(count, seed=0, p_chosen=1.0, margin=0.0):
 
 def learner_of(groups, steps, lr=1e-3, **settings):
     return Learner(
-        groups, config.Optimiser(**{"lr": lr, "eps": 1e-5, "schedule": "constant"} | settings), steps
+        groups,
+        config.Optimiser(**{"lr": lr, "eps": config.POLICY_EPS, "schedule": "constant"} | settings),
+        steps,
     )
 
 

@@ -7,9 +7,10 @@ dataclass into plain mappings and back; `files` reads and writes them. Standard 
 from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
 from tutelage.config.mapping import from_mapping, overlay, to_mapping
-from tutelage.config.pieces import Checkpoints, Lora, Model, Optimiser, Sampling, Shape
+from tutelage.config.pieces import POLICY_EPS, Checkpoints, Lora, Model, Optimiser, Sampling, Shape
 
 __all__ = [
+    "POLICY_EPS",
     "Checkpoints",
     "Difference",
     "Lora",

@@ -93,6 +93,10 @@ class Sampling:
             )
 
 
+POLICY_EPS = 1e-5
+"""Adam's ε in policy optimisation, where it keeps the early steps small."""
+
+
 @dataclass(frozen=True)
 class Optimiser:
     """AdamW (Loshchilov & Hutter 2019) with warm-up, a learning-rate schedule and gradient clipping."""

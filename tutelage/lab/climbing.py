@@ -135,7 +135,7 @@ def _learner(actor: Actor, plan: Climb) -> Learner:
     groups = {"policy": actor.policy.parameters()}
     if actor.critic is not None:
         groups["critic"] = actor.critic_parameters()
-    settings = config.Optimiser(lr=plan.lr, eps=1e-5, warmup=2, schedule="constant")
+    settings = config.Optimiser(lr=plan.lr, eps=config.POLICY_EPS, warmup=2, schedule="constant")
     return Learner(groups, settings, plan.steps, critic=plan.critic_lr)
 
 

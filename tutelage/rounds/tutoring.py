@@ -205,7 +205,7 @@ class Tutoring:
             steps=self.scale.ppo_steps,
             batch_size=self.scale.ppo_batch,
             sampling=self._sampling,
-            optimiser=config.Optimiser(lr=3e-4, eps=1e-5, warmup=0.05),
+            optimiser=config.Optimiser(lr=3e-4, eps=config.POLICY_EPS, warmup=0.05),
             watch=(f"gold/mean={GOLD}",),
         )
 

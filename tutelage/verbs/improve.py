@@ -43,7 +43,9 @@ class Settings(RunSettings):
         default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
     )
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(lr=3e-6, eps=1e-5))
+    optimiser: config.Optimiser = field(
+        default_factory=lambda: config.Optimiser(lr=3e-6, eps=config.POLICY_EPS)
+    )
     critic: Literal["trunk", "network"] = "trunk"
     """Where the values come from, if the recipe wants any: a head on the policy's own trunk (one forward pass for
     both), or a network of its own."""
