@@ -7,7 +7,7 @@ Inside, each attention layer of `model` hands its queries, keys and values to `f
 itself, and transformers builds no mask: what may look at what is the function's business alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -34,13 +34,12 @@ _reach: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _ENDLESS = 1 << 62
 
 
-def _dispatch(layer: nn.Module, *tensors: Tensor | None, **more: Any) -> tuple[Tensor, Tensor | None]:
+def attend(layer: nn.Module, *tensors: Tensor | None, **more: Any) -> tuple[Tensor, Tensor | None]:
+    """What layers call inside `attention_by`: the function that was given to it."""
     return _function.get()(layer, *tensors, **more)
 
 
-AttentionInterface.register(
-    NAME, _dispatch
-)  # a name without a mask function: transformers makes no mask for it
+AttentionInterface.register(NAME, attend)  # a name without a mask function: transformers makes no mask for it
 
 
 @contextmanager
@@ -50,7 +49,13 @@ def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
     May be nested, and other threads are not concerned unless they run the same model at the same time. Ask
     `supports` first: a layer that does not use the interface, or that needs more than it is given, is not stopped here.
     """
-    settings = _configurations(inner(model).config)
+    with attention_under(_configurations(inner(model).config), function):
+        yield
+
+
+@contextmanager
+def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -> Iterator[None]:
+    """`attention_by` for the layers that look into these configurations."""
     before = [each._attn_implementation for each in settings]
     token = _function.set(function)
     try:
@@ -61,6 +66,11 @@ def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
         _function.reset(token)
         for each, name in zip(settings, before, strict=True):
             each._attn_implementation = name
+
+
+def is_replaced(settings: PreTrainedConfig) -> bool:
+    """Whether layers that look into this configuration are inside `attention_by`."""
+    return bool(settings._attn_implementation == NAME)
 
 
 def supports(model: nn.Module, length: int) -> bool:

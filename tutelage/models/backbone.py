@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from tutelage import config
 from tutelage.errors import TutelageError
 from tutelage.models.logprobs import Head
+from tutelage.models.memory import keep_freed_memory
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
@@ -72,6 +73,8 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, se
     inference.
     """
     device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
+    if device.type == "cpu":
+        keep_freed_memory()
     if not is_adapter(settings.path):
         check_folder(settings.path)
     tokenizer = load_tokenizer(settings.path)

@@ -21,6 +21,7 @@ from tutelage.core.batch import Rows
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
 from tutelage.models.backbone import Backbone, inner, trunk
+from tutelage.models.lean_layers import make_lean
 from tutelage.models.rows import spread
 from tutelage.models.states import states_at_end, states_before
 
@@ -33,6 +34,7 @@ class ScalarModel:
 
     def __init__(self, loaded: Backbone) -> None:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
+        make_lean(self.model)
         self.device, self.dtype = loaded.device, loaded.dtype
 
     def parameters(self) -> list[nn.Parameter]:

@@ -1,10 +1,14 @@
-"""How much memory is left."""
+"""How much memory is left, and how what was freed is kept."""
 
+import ctypes
+from functools import cache
 from pathlib import Path
 
 import torch
 
 MEMINFO = Path("/proc/meminfo")
+TRIM_THRESHOLD, MMAP_MAX = -1, -4
+"""Names of mallopt(3), from malloc.h."""
 
 
 def available_memory(device: torch.device) -> float:
@@ -17,3 +21,19 @@ def available_memory(device: torch.device) -> float:
         return 1024.0 * int(entries["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return float("inf")
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Let this process keep the memory that it frees, for what it needs next; returns whether that could be arranged.
+
+    glibc hands large blocks back to the system, which has to find and clear every page anew when the next tensor of
+    that size is written to: that takes about as long as what is computed into it. The process then holds what it held
+    at most until it ends, as it would on a GPU. Only glibc is asked; other allocators have ways of their own.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        libc.gnu_get_libc_version  # noqa: B018  # whoever has it is glibc
+        return bool(libc.mallopt(TRIM_THRESHOLD, -1) and libc.mallopt(MMAP_MAX, 0))
+    except (OSError, AttributeError, TypeError):
+        return False

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tutelage.core.batch import Rows
 from tutelage.data.chat import end_token_ids
 from tutelage.models.backbone import Backbone, head_of, inner, save_model
+from tutelage.models.lean_layers import make_lean
 from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
 from tutelage.models.rows import before_each_response_token, spread
 from tutelage.models.rows import positions as positions
@@ -32,6 +33,7 @@ class Policy:
 
     def __init__(self, backbone: Backbone) -> None:
         self.model: Any = backbone.model
+        make_lean(self.model)
         self.tokenizer = backbone.tokenizer
         self.device, self.dtype = backbone.device, backbone.dtype
         self.end_ids = end_token_ids(self.tokenizer, getattr(inner(self.model), "generation_config", None))
