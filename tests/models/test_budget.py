@@ -83,7 +83,9 @@ def test_less_memory_and_larger_models_leave_room_for_fewer_tokens(monkeypatch):
     larger = {"num_hidden_layers": 12}, {"hidden_size": 256}, {"intermediate_size": 2048}
     usual = chosen(monkeypatch, 0.3 * GIB, small)
     assert all(chosen(monkeypatch, 0.3 * GIB, llama(**change)) < usual for change in larger)
-    assert chosen(monkeypatch, 0.3 * GIB, small, llama()) < usual, "two models at once"
+    deeper = llama(num_hidden_layers=12)
+    both = chosen(monkeypatch, 0.3 * GIB, small, deeper)
+    assert both == chosen(monkeypatch, 0.3 * GIB, deeper) < usual, "one after the other: the larger one decides"
 
 
 def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkeypatch):
@@ -93,6 +95,23 @@ def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkey
     held = 12 * sum(p.numel() for p in model.parameters()) + 12 * 8192 * 100
     each = 3 * (16 * 64 + 5 * 192) * 4
     assert held + tokens * each <= free / 2 < held + 2 * tokens * each
+
+
+def test_a_processor_takes_about_as_much_for_activations_as_for_the_weights_and_what_belongs_to_them(
+    monkeypatch,
+):
+    deep = llama(num_hidden_layers=12, hidden_size=512, intermediate_size=1376)
+    weights = sum(p.numel() for p in deep.parameters())
+    taken = chosen(monkeypatch, 64 * GIB, deep) * bytes_per_token(deep, torch.float32)
+    assert 2**-0.5 <= taken / (16 * weights) <= 2**0.5
+    alone = chosen(monkeypatch, 64 * GIB, deep)
+    assert chosen(monkeypatch, 64 * GIB, deep.requires_grad_(False)) < alone, (
+        "nothing belongs to frozen weights"
+    )
+    small = llama(num_hidden_layers=12)
+    taken = chosen(monkeypatch, 64 * GIB, small) * bytes_per_token(small, torch.float32)
+    assert 2**-0.5 <= taken / module.SMALL <= 2**0.5, "a small model is not cut thin"
+    assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, "a GPU takes what it has"
 
 
 def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypatch):

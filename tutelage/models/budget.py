@@ -6,6 +6,7 @@ whole batch before it is split. So a step that ran out of memory can be taken ag
 
 import gc
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -25,6 +26,8 @@ FEWEST = 256
 """Below this many tokens the products are so thin that it is better to try and be told."""
 MOST_ON_CPU = 8192
 """More were no faster on a processor."""
+SMALL = 192 << 20
+"""Bytes of activations that a processor's memory is not spared, whatever the size of the model."""
 MOST_ON_GPU = 131_072
 SHARE = 0.5
 """Of the memory that is left, what the estimate may fill: the rest is for what it does not see."""
@@ -107,26 +110,38 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def automatic_budget(device: torch.device, dtype: torch.dtype, *models: nn.Module) -> int:
-    """Tokens of one forward and backward pass through all of `models` that fit into half of the free memory.
+    """Tokens of one forward and backward pass through each of `models`, one after the other.
 
-        tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / Σ bytes_per_token
+    What fits into half of the free memory:
+
+        tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / bytes_per_token
 
     `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
     weights; C logits, a chunk of them or those of all tokens, exist up to three times (see `logprobs`). At least
     `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two, so that a little more or less memory gives the
     same run.
+
+    On a processor no more than about
+
+        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / bytes_per_token
+
+    A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
+    tokens was not faster, and would need half as much memory again.
     """
     half = dtype == torch.bfloat16
-    most = MOST_ON_CPU if device.type == "cpu" else MOST_ON_GPU
+    on_cpu = device.type == "cpu"
+    most = MOST_ON_CPU if on_cpu else MOST_ON_GPU
     vocabulary = max(int(inner(model).config.get_text_config().vocab_size) for model in models)
-    held = 12 * min(CHUNK_ELEMENTS, most * vocabulary)
-    for model in models:
-        weights = list(model.parameters())
-        held += 12 * sum(p.numel() for p in weights if p.requires_grad)
-        held += 2 * sum(p.numel() for p in weights) if half else 0
-    room = (SHARE * available_memory(device) - held) / sum(bytes_per_token(model, dtype) for model in models)
-    fitting = int(min(max(room, FEWEST), most))
-    return 1 << (fitting.bit_length() - 1)
+    weights = sum(p.numel() for model in models for p in model.parameters())
+    trainable = sum(p.numel() for model in models for p in model.parameters() if p.requires_grad)
+    held = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
+    each = max(bytes_per_token(model, dtype) for model in models)
+    fitting = int(min(max((SHARE * available_memory(device) - held) / each, FEWEST), most))
+    tokens = 1 << (fitting.bit_length() - 1)
+    if on_cpu:
+        enough = max(4 * weights + 12 * trainable, SMALL) / each
+        tokens = min(tokens, max(FEWEST, 1 << round(math.log2(enough))))
+    return tokens
 
 
 def bytes_per_token(model: nn.Module, dtype: torch.dtype) -> int:

@@ -54,10 +54,11 @@ def _joint(
     (prompt_keys, prompt_values), (keys, values) = prompt, answer
     length, written = prompt_keys.shape[2], keys.shape[3]
     together, apart = (prompts * heads, answers * queries), (prompts * heads * answers, queries)
-    before = _products(query.reshape(*together, width), prompt_keys.flatten(0, 1), scale)
+    query = query.contiguous()  # once, since both products want it so
+    before = _products(query.view(*together, width), prompt_keys.flatten(0, 1), scale)
     if hidden is not None:
         before.view(prompts, -1, length).add_(hidden)
-    after = _products(query.reshape(*apart, width), keys.flatten(0, 2), scale)
+    after = _products(query.view(*apart, width), keys.flatten(0, 2), scale)
     shares = torch.cat([before.view(*apart, length), after], -1).softmax(-1).to(values.dtype)
     output = torch.bmm(shares.view(*together, -1).narrow(2, 0, length), prompt_values.flatten(0, 1))
     output = torch.baddbmm(output.view(*apart, -1), shares.narrow(2, length, written), values.flatten(0, 2))

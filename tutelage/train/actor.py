@@ -1,7 +1,6 @@
 """The policy with its critic: what the update asks for tokens, probabilities and values in one forward pass."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -68,22 +67,23 @@ class Actor:
         exact_kl: bool = False,
         critic_only: bool = False,
     ) -> TokenScores:
-        """Log-probabilities, values and, where asked, entropies and KL to the reference of every response token.
+        """Log-probabilities and, where asked, entropies and KL to the reference of every response token.
 
-        With `critic_only` the values carry no gradient into the policy's trunk.
+        Where the critic is a head on the policy's trunk its values come with them; a network of its own is asked for by
+        `values`, so that the activations of both need not exist at once. With `critic_only` the values carry no
+        gradient into the policy's trunk.
         """
-        if isinstance(self.critic, ScalarModel):
-            scores = self.policy.scores(rows, temperature=temperature, entropy=entropy, exact_kl=exact_kl)
-            return replace(scores, value=self.critic.values(rows))
-        head: Callable[[Tensor], Tensor] | None = self.critic
-        if critic_only and self.critic is not None:
-            head = _behind_a_wall(self.critic)
+        head: Callable[[Tensor], Tensor] | None = (
+            None if isinstance(self.critic, ScalarModel) else self.critic
+        )
+        if critic_only and head is not None:
+            head = _behind_a_wall(head)
         return self.policy.scores(
             rows, temperature=temperature, entropy=entropy, value_head=head, exact_kl=exact_kl
         )
 
     def values(self, rows: Rows) -> Tensor:
-        """The critic's values alone, with no gradient into the policy's trunk. Float[B, R]"""
+        """The critic's values, with no gradient into the policy's trunk. Float[B, R]"""
         if self.critic is None:
             raise ValueError("there is no critic to ask")
         if isinstance(self.critic, ScalarModel):
@@ -108,8 +108,8 @@ class Actor:
             scores = self.scores(part, temperature=temperature)
             width = part.mask.shape[1]
             logp[index, :width] = scores.logp
-            if value is not None and scores.value is not None:
-                value[index, :width] = scores.value
+            if value is not None:
+                value[index, :width] = self.values(part) if scores.value is None else scores.value
         return logp, value
 
     def save(self, folder: Path) -> None:
@@ -119,7 +119,7 @@ class Actor:
             self.critic.save(folder / CRITIC)
 
 
-def _behind_a_wall(head: nn.Linear) -> Callable[[Tensor], Tensor]:
+def _behind_a_wall(head: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return lambda states: head(states.detach())
 
 

@@ -1,7 +1,7 @@
 """How a prepared batch moves the weights: epochs of gradient steps, with every sum taken over the whole batch."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -172,18 +172,29 @@ def _gradients(
     for part, weight in micro_batches(recipe, actor, rows, how, loud):
         gain, scores = gain_of(recipe, actor, part, weight, state, how, critic_only=warming)
         terms = {"policy/objective": gain}
-        loss = -gain if not warming else torch.zeros_like(gain)
+        losses = [] if warming else [-gain]
         if recipe.critic is not None and scores.value is not None:
             terms["value/loss"] = critic_loss(recipe, part, scores.value, weight)
-            loss = loss + recipe.critic.coef * terms["value/loss"]
-        refuse_not_finite(terms, step, ", ".join(part.ids[:4]))
-        loss.backward()
+            losses.append(recipe.critic.coef * terms["value/loss"])
+        _pull(terms, losses, part, step)
+        if (
+            recipe.critic is not None and scores.value is None
+        ):  # a network of its own, now that this graph is gone
+            terms["value/loss"] = critic_loss(recipe, part, actor.values(part), weight)
+            _pull(terms, [recipe.critic.coef * terms["value/loss"]], part, step)
         with torch.no_grad():
             shares = _token_sums(recipe, part, scores.logp, scores.entropy)
             farthest = torch.maximum(farthest, distance(part, scores.logp))
             for name, value in ({k: v.detach() for k, v in terms.items()} | shares).items():
                 totals[name] = totals[name] + (value if name in terms else value / tokens)
     return totals, farthest
+
+
+def _pull(terms: Mapping[str, Tensor], losses: Sequence[Tensor], part: Batch, step: int) -> None:
+    """Add the gradient of the losses to what has been accumulated; refuse what is not finite before."""
+    refuse_not_finite(terms, step, ", ".join(part.ids[:4]))
+    if losses:
+        torch.stack(list(losses)).sum().backward()
 
 
 def micro_batches(
