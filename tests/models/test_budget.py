@@ -85,7 +85,9 @@ def test_less_memory_and_larger_models_leave_room_for_fewer_tokens(monkeypatch):
     assert all(chosen(monkeypatch, 0.3 * GIB, llama(**change)) < usual for change in larger)
     deeper = llama(num_hidden_layers=12)
     both = chosen(monkeypatch, 0.3 * GIB, small, deeper)
-    assert both == chosen(monkeypatch, 0.3 * GIB, deeper) < usual, "one after the other: the larger one decides"
+    assert both == chosen(monkeypatch, 0.3 * GIB, deeper) < usual, (
+        "one after the other: the larger one decides"
+    )
 
 
 def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkeypatch):
@@ -111,7 +113,9 @@ def test_a_processor_takes_about_as_much_for_activations_as_for_the_weights_and_
     small = llama(num_hidden_layers=12)
     taken = chosen(monkeypatch, 64 * GIB, small) * bytes_per_token(small, torch.float32)
     assert 2**-0.5 <= taken / module.SMALL <= 2**0.5, "a small model is not cut thin"
-    assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, "a GPU takes what it has"
+    assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, (
+        "a GPU takes what it has"
+    )
 
 
 def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypatch):

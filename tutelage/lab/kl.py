@@ -187,7 +187,9 @@ def _stillness(dearest: Done, start: Done) -> str:
             f"At {dearest.title} the policy cannot move: {number(kl)} nats after all steps, and a gain in gold of "
             f"{gain.written}, which is nothing."
         )
-    return f"Even at {dearest.title} the policy moved {number(kl)} nats, which changed gold by {gain.written}."
+    return (
+        f"Even at {dearest.title} the policy moved {number(kl)} nats, which changed gold by {gain.written}."
+    )
 
 
 def _alone(alone: Done, free: Done) -> str:
