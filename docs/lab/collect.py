@@ -22,8 +22,9 @@ RLHF does to it. Each is one command; a finished `tutelage demo` saves making th
 
 Every experiment leaves `report.html` (self-contained, light and dark), `data.jsonl` with all measurements, the figures
 as SVG, and `summary.json`. What is finished is skipped, so an interrupted one goes on with the same command; `--quick`
-is a minute's form of each. What follows was computed from one run of each at full size, on two cores of a laptop-class
-machine: small models, one world, mostly one seed. The sentences are the experiments' own, written from their numbers.
+is a minute's form of each. What follows was computed from one run of each at full size, each on one core of a machine
+with other work beside it: small models, one world, mostly one seed, and seconds that only tell the order of magnitude.
+The sentences are the experiments' own, written from their numbers.
 
 [RLHF in one sitting](../rlhf_in_one_sitting.md) tells what the figures mean to someone who has not seen any of it."""
 
