@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bench.charts import draw_growth
@@ -52,6 +54,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default="", help="a file of preferences whose texts are used")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(
+        "--rounds",
+        type=int,
+        default=2,
+        help="how often each side runs, in turn: a machine that is shared changes its speed within minutes",
+    )
+    parser.add_argument(
         "--only", choices=("ours", "theirs"), help="measure one side, keep what is known of the other"
     )
     return parser.parse_args()
@@ -92,19 +100,36 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
         _run([sys.executable, "-m", "bench.side", job.name, "prepare", str(world), str(world)])
     known = RESULTS / f"{job.name}.json"
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
-    pythons = {"ours": sys.executable, "theirs": str(KEPT / job.environment / "bin" / "python")}
-    for side, python in pythons.items():
-        if asked.only in (None, side):
-            with tempfile.TemporaryDirectory(dir=KEPT) as out:
-                _run([python, "-m", "bench.side", job.name, side, str(world), out])
-                result[side] = json.loads((Path(out) / "measured.json").read_text())
-            told = result[side]
-            seconds = ", ".join(f"{value:.2f}" for value in told["seconds"])
-            print(
-                f"  {side}: {seconds} s, {told['peak_mb']:.0f} MB, {told['processors']:.1f} processors",
-                flush=True,
-            )
-    return result
+    sides = [side for side in ("ours", "theirs") if asked.only in (None, side)]
+    rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+    for _ in range(asked.rounds):
+        for side in sides:
+            rounds[side].append(_one_side(job, side, world))
+    return result | {side: _together(measured) for side, measured in rounds.items()}
+
+
+def _one_side(job: Job, side: str, world: Path) -> dict[str, Any]:
+    """One process of one side, and a line about it."""
+    python = sys.executable if side == "ours" else str(KEPT / job.environment / "bin" / "python")
+    with tempfile.TemporaryDirectory(dir=KEPT) as out:
+        _run([python, "-m", "bench.side", job.name, side, str(world), out])
+        told: dict[str, Any] = json.loads((Path(out) / "measured.json").read_text())
+    seconds = ", ".join(f"{value:.2f}" for value in told["seconds"])
+    print(f"  {side}: {seconds} s, {told['peak_mb']:.0f} MB, {told['processors']:.1f} processors", flush=True)
+    return told
+
+
+def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The steps of all rounds one behind the other, with the highest peak and the mean of the processors."""
+    first = rounds[0]
+    return first | {
+        "seconds": [value for told in rounds for value in told["seconds"]],
+        "parts": {
+            name: [value for told in rounds for value in told["parts"][name]] for name in first["parts"]
+        },
+        "peak_mb": max(told["peak_mb"] for told in rounds),
+        "processors": fmean(told["processors"] for told in rounds),
+    }
 
 
 def _needs(job: Job, world: Path, machine: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ Differs from vpg: F^-1 measures a step by what it does to the distribution, not 
 Degenerates: with damping much larger than F it is the plain gradient, scaled.
 Watch: the time. A product with F is two passes through the whole model, whichever weights move: with ten of them a step
 took 10 s on the demonstration's model where PPO's took 2.5 s, and 11 s and 3.2 s with LoRA of rank 16. LoRA saves the
-vectors, not the products. kl/old at or below the bound. Steps that the search refuses (kl/old of 0) mean a gradient that is mostly noise,
-or too little damping for the curvature that so few samples show.
+vectors, not the products. kl/old at or below the bound. Steps that the search refuses (kl/old of 0) mean a gradient
+that is mostly noise, or too little damping for the curvature that so few samples show.
 """
 
 from dataclasses import replace
