@@ -13,17 +13,18 @@ from tutelage.models.memory import keep_freed_memory
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def step():
-    kept = [torch.ones(1 << 21) for _ in range(16)]  # what a forward pass leaves for the backward pass
+    # what a forward pass leaves for the backward pass, in blocks that glibc by itself always gives back
+    kept = [torch.ones(10 << 20) for _ in range(4)]
 step(), step()
 before = faults()
 for _ in range(8):
     step()
-print((faults() - before) * resource.getpagesize() / (8 * 16 * (1 << 23)))
+print((faults() - before) * resource.getpagesize() / (8 * 4 * 4 * (10 << 20)))
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep it")
-@pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.05), ("", 0.5, 2.0)])
+@pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.3), ("", 0.9, 1.1)])
 def test_pages_of_tensors_that_are_freed_together_are_found_once(keep, low, high):
     """The share of the pages of each step that had to be found anew."""
     told = subprocess.run(
