@@ -54,12 +54,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default="", help="a file of preferences whose texts are used")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(
-        "--rounds",
-        type=int,
-        default=2,
-        help="how often each side runs, in turn: a machine that is shared changes its speed within minutes",
-    )
-    parser.add_argument(
         "--only", choices=("ours", "theirs"), help="measure one side, keep what is known of the other"
     )
     return parser.parse_args()
@@ -102,7 +96,7 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
     sides = [side for side in ("ours", "theirs") if asked.only in (None, side)]
     rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-    for _ in range(asked.rounds):
+    for _ in range(job.rounds):
         for side in sides:
             rounds[side].append(_one_side(job, side, world))
     return result | {side: _together(measured) for side, measured in rounds.items()}

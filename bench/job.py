@@ -94,6 +94,8 @@ class Job:
     leaner: float | None = None
     """Our peak memory over the peer's that is aimed at."""
     steps: int = 4
+    rounds: int = 2
+    """How often each side runs, in turn with the other: a machine that is shared changes its speed within minutes."""
 
     def place(self, world: Path, out: Path) -> Place:
         """The folders of this job in a world."""

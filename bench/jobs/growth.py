@@ -69,5 +69,6 @@ JOBS = (
         theirs=theirs,
         needs=needs,
         steps=2,
+        rounds=1,  # what it tells are facts of one round
     ),
 )

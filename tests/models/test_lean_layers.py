@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from tutelage.models.attention import tree_attention
 from tutelage.models.attention_interface import attention_by
-from tutelage.models.lean_layers import make_lean
+from tutelage.models.lean_layers import _RmsNorm, _Rotated, _SwiGlu, make_lean
 from tutelage.models.packing import pack
 from tutelage.models.policy import twice_differentiable
 from tutelage.models.rows import Encoded, collate
@@ -88,10 +88,8 @@ def test_states_and_gradients_are_the_layers_own(tiny_model, family, trees):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
 
 
-def test_the_gradients_are_the_slopes(tiny_model):
+def test_the_gradients_are_the_slopes():
     """In double precision, where differences of the function itself tell."""
-    from tutelage.models.lean_layers import _RmsNorm, _Rotated, _SwiGlu
-
     torch.manual_seed(0)
     x, y = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     weight = torch.randn(4, dtype=torch.float64, requires_grad=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from tutelage.models.attention_interface import Attention
+from tutelage.models.attention_interface import Attention, gradients_are_differentiated
 from tutelage.models.packing import Bundle, Shape, Tree
 
 _kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -54,9 +54,8 @@ def _attend(
         query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     repeats = query.shape[1] // key.shape[1]
-    merged = (
-        device == "cpu" and query.shape[-1] == value.shape[-1] and torch.backends.cuda.flash_sdp_enabled()
-    )
+    alike = query.shape[-1] == value.shape[-1]
+    merged = device == "cpu" and alike and not gradients_are_differentiated()
     if repeats > 1 and not (merged and _heads_can_share_keys()):
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
     attend = _Merged.apply if merged and _kernel_is_as_described() else _masked

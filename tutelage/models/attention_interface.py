@@ -73,6 +73,11 @@ def is_replaced(settings: PreTrainedConfig) -> bool:
     return bool(settings._attn_implementation == NAME)
 
 
+def gradients_are_differentiated() -> bool:
+    """Whether only operations will do that torch can differentiate twice (see `twice_differentiable`)."""
+    return not torch.backends.cuda.flash_sdp_enabled()
+
+
 def supports(model: nn.Module, length: int) -> bool:
     """Whether on sequences of up to `length` tokens every token mixing of `model` goes through the interface and is
     softmax(scaling · Q Kᵀ) V over all earlier positions: so not where a window is shorter, scores are capped, or a

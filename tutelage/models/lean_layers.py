@@ -20,7 +20,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from tutelage.models.attention_interface import HARMLESS, attend, attention_under, is_replaced
+from tutelage.models.attention_interface import (
+    HARMLESS,
+    attend,
+    attention_under,
+    gradients_are_differentiated,
+    is_replaced,
+)
 
 TOLERANCE = 1e-5
 """How far a trial may be from the layer's own result, relative to its largest number."""
@@ -76,11 +82,6 @@ def _wave(*shape: int, of: Tensor) -> Tensor:
     return torch.arange(1.0, count + 1, device=of.device).mul(0.7).sin().mul(2).view(shape).to(of.dtype)
 
 
-def _plain() -> bool:
-    """Whether gradients will be differentiated, which only the layers' own operations allow."""
-    return not torch.backends.cuda.flash_sdp_enabled()
-
-
 # Norms ----------------------------------------------------------------------------------------------------------------
 
 
@@ -90,7 +91,7 @@ class _Norm:
     weight: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        if _plain() or x.dtype != self.weight.dtype or x.dtype.itemsize < 4:
+        if gradients_are_differentiated() or x.dtype != self.weight.dtype or x.dtype.itemsize < 4:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
             return normed
         if torch.is_grad_enabled():
@@ -161,7 +162,7 @@ class _Gated:
     down_proj: Callable[[Tensor], Tensor]
 
     def forward(self, x: Tensor) -> Tensor:
-        if _plain():
+        if gradients_are_differentiated():
             out: Tensor = super().forward(x)  # type: ignore[misc]
             return out
         gate, up = self.gate_proj(x), self.up_proj(x)
@@ -213,7 +214,7 @@ class _SwiGlu(torch.autograd.Function):
 class _Rotary:
     """Mixed into an attention module: projections, norms of heads if there are any, rotation, attention, projection.
 
-    It is used where the attention itself was replaced (see `attention_by`), and is there about as many operations.
+    It is used where the attention itself was replaced (see `attention_by`); elsewhere the module's own way stays.
     """
 
     config: Any
@@ -233,7 +234,7 @@ class _Rotary:
         **more: Any,
     ) -> tuple[Tensor, Tensor | None]:
         if (
-            _plain()
+            gradients_are_differentiated()
             or position_embeddings is None
             or past_key_values is not None
             or not is_replaced(self.config)

@@ -177,9 +177,8 @@ def _gradients(
             terms["value/loss"] = critic_loss(recipe, part, scores.value, weight)
             losses.append(recipe.critic.coef * terms["value/loss"])
         _pull(terms, losses, part, step)
-        if (
-            recipe.critic is not None and scores.value is None
-        ):  # a network of its own, now that this graph is gone
+        if recipe.critic is not None and scores.value is None:
+            # a network of its own, asked when the backward pass has emptied the policy's graph
             terms["value/loss"] = critic_loss(recipe, part, actor.values(part), weight)
             _pull(terms, [recipe.critic.coef * terms["value/loss"]], part, step)
         with torch.no_grad():
@@ -194,7 +193,7 @@ def _pull(terms: Mapping[str, Tensor], losses: Sequence[Tensor], part: Batch, st
     """Add the gradient of the losses to what has been accumulated; refuse what is not finite before."""
     refuse_not_finite(terms, step, ", ".join(part.ids[:4]))
     if losses:
-        torch.stack(list(losses)).sum().backward()
+        torch.stack(tuple(losses)).sum().backward()
 
 
 def micro_batches(
