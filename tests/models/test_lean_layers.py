@@ -47,7 +47,11 @@ def both(tiny_model, family):
 
 
 def changed(model):
-    return {type(part).__name__ for part in model.modules() if form(part) in ("_Norm", "_Gated", "_Rotary")}
+    return {
+        type(part).__name__
+        for part in model.modules()
+        if form(part) in ("LeanNorm", "LeanGate", "LeanAttention")
+    }
 
 
 def form(module):
@@ -134,9 +138,9 @@ def test_a_layer_whose_window_would_be_lost_is_left_alone(tiny_model):
     windowed = AutoModelForCausalLM.from_pretrained(folder)
     make_lean(windowed)
     first, *others = [form(layer.self_attn) for layer in windowed.base_model.layers]
-    assert first == "_Rotary"
+    assert first == "LeanAttention"
     assert others
-    assert "_Rotary" not in others
+    assert "LeanAttention" not in others
 
 
 def test_a_norm_of_another_formula_is_left_alone():

@@ -90,7 +90,7 @@ def supports(model: nn.Module, length: int) -> bool:
     if any(getattr(part, "gradient_checkpointing", False) for part in whole.modules()):
         return False  # the second forward pass would happen after the function is gone
     if whole not in _reach:
-        with _without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
+        with without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
             _reach[whole] = _tried_reach(model)
     return length <= _reach[whole]
 
@@ -110,7 +110,7 @@ def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
 
 
 @contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
+def without_dropout(model: nn.Module) -> Iterator[None]:
     """A trial must come out the same twice, and must take no random number from the step that it happens in."""
     learning = [part for part in model.modules() if part.training]
     for part in learning:

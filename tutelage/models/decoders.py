@@ -16,6 +16,8 @@ from torch.nn.functional import pad
 from tutelage.models.attention_interface import attention_by, supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.cache import preallocated, rows_can_move
+from tutelage.models.decoding_weights import DecodingWeights
+from tutelage.models.lean_step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.policy import Policy, positions
 from tutelage.models.rows import left_padded
@@ -67,13 +69,18 @@ def way_of_decoding(
 class SharedDecoder:
     """Prompts without padding, and one softmax over the prompt and the answer."""
 
-    def __init__(self, policy: Policy, head: Head, asked: Asked, limit: int) -> None:
-        self.policy, self.head, self.asked = policy, head, asked
+    def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
+        self.policy, self.weights, self.asked = policy, weights, asked
+        self.lean: LeanStep | None = None
+        self.version = -1  # of the weights that `lean` knows
+        plain = policy.dtype == torch.float32 and policy.head.is_known
+        self.is_lean = plain and has_lean_step(policy.model)
         lengths = [len(prompt) for prompt in asked.prompts]
         self.store = SharedPrompts(lengths, asked.answers, limit, dtype=policy.dtype, device=policy.device)
 
     def start(self) -> Tensor:
         """Read the prompts one behind the other, as many at a time as `READ_AT_ONCE` tokens hold."""
+        self.weights.for_prompts()
         logits = []
         for first, behind in _runs(self.asked.prompts, READ_AT_ONCE):
             prompts = self.asked.prompts[first:behind]
@@ -83,17 +90,24 @@ class SharedDecoder:
             last = torch.tensor([len(prompt) for prompt in prompts]).cumsum(0) - 1
             with attention_by(self.policy.model, self.store.read):
                 states = self._states(tokens[None], where[None])
-            logits.append(_logits(self.policy, self.head, states[0, last.to(states.device)]))
+            logits.append(_logits(self.policy, self.weights.head, states[0, last.to(states.device)]))
         answers = torch.tensor(self.asked.answers, device=self.policy.device)
         return torch.cat(logits).repeat_interleave(answers, 0)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read one token of each answer, in a number of lines that oneDNN has met before (see `lines`)."""
+        """Read one token of each answer, in a number of lines for which the layers are laid out."""
         where, count = self.store.open(), len(tokens)
-        idle = (0, lines(count) - count)
-        with attention_by(self.policy.model, self.store.extend):
-            states = self._states(pad(tokens, idle)[:, None], pad(where, idle)[:, None])
-        return _logits(self.policy, self.head, states[:, 0])[:count]
+        idle = (0, self.weights.for_answers(count) - count)
+        tokens, where = pad(tokens, idle), pad(where, idle)
+        if self.is_lean and self.version != self.weights.version:
+            self.lean = LeanStep(self.policy.model, self.weights.joint)
+            self.version = self.weights.version
+        if self.lean is not None:
+            states = self.lean(tokens, where, self.store.attend)
+        else:
+            with attention_by(self.policy.model, self.store.extend):
+                states = self._states(tokens[:, None], where[:, None])[:, 0]
+        return _logits(self.policy, self.weights.head, states)[:count]
 
     def keep(self, lines: Tensor) -> None:
         """See `SharedPrompts.keep`."""
@@ -102,14 +116,15 @@ class SharedDecoder:
     def _states(self, tokens: Tensor, where: Tensor) -> Tensor:
         device = self.policy.device
         given = {"input_ids": tokens.to(device), "position_ids": where.to(device), "use_cache": False}
-        return _states(self.policy, self.head, given)
+        return _states(self.policy, self.weights.own_head, given)
 
 
 class CachedDecoder:
     """Prompts padded on the left, and a cache with one line for each answer."""
 
-    def __init__(self, policy: Policy, head: Head, asked: Asked, limit: int) -> None:
-        self.policy, self.head, self.asked = policy, head, asked
+    def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
+        weights.for_any()
+        self.policy, self.head, self.asked = policy, weights.head, asked
         filler = asked.prompts[0][0]  # any token: the mask tells what is padding
         self.prompt, mask = left_padded(asked.prompts, filler, policy.device)
         self.mask = pad(mask, (0, limit), value=True)
@@ -152,20 +167,10 @@ class CachedDecoder:
         return _logits(self.policy, self.head, _states(self.policy, self.head, given)[:, -1])
 
 
-def lines(count: int) -> int:
-    """How many lines a step computes for `count` answers: the next number of no more than three leading bits.
-
-    oneDNN compiles its layers anew for every number of lines that it meets, in about a millisecond each; these are
-    eight numbers and four more for each doubling.
-    """
-    step = 1 << max(0, (count - 1).bit_length() - 3)
-    return -(-count // step) * step
-
-
 def _states(policy: Policy, head: Head, given: dict[str, Any]) -> Tensor:
     """Last hidden states [B, T, d], or logits where that is what the head takes."""
     with policy.precision():
-        if head.weight is None and head.module is None:
+        if not head.is_known:
             logits: Tensor = policy.model(**given).logits
             return logits
         states: Tensor = trunk(policy.model)(**given).last_hidden_state

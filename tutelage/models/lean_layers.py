@@ -85,7 +85,7 @@ def _wave(*shape: int, of: Tensor) -> Tensor:
 # Norms ----------------------------------------------------------------------------------------------------------------
 
 
-class _Norm:
+class LeanNorm:
     """Mixed into a module that normalises by the root mean square and has one weight for each feature."""
 
     weight: Tensor
@@ -95,9 +95,9 @@ class _Norm:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
             return normed
         if torch.is_grad_enabled():
-            scaled: Tensor = _RmsNorm.apply(x, self.weight, _epsilon(self))
+            scaled: Tensor = _RmsNorm.apply(x, self.weight, epsilon_of(self))
             return scaled
-        return _rms_norm(x, self.weight, _epsilon(self))[0]
+        return rms_norm(x, self.weight, epsilon_of(self))[0]
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
@@ -105,7 +105,10 @@ class _Norm:
         weights = list(module.named_parameters())
         lonely = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
         return (
-            lonely and weights[0][0] == "weight" and weights[0][1].dim() == 1 and _epsilon(module) is not None
+            lonely
+            and weights[0][0] == "weight"
+            and weights[0][1].dim() == 1
+            and epsilon_of(module) is not None
         )
 
     @staticmethod
@@ -119,11 +122,12 @@ class _Norm:
             weight.copy_(kept)
 
 
-def _epsilon(module: Any) -> Any:
+def epsilon_of(module: Any) -> Any:
+    """The ε of a norm, by whatever name; None where there is none."""
     return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
-def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """(y, r). Float[..., d], Float[d] → Float[..., d], Float[..., 1]"""
     r = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     r = r.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
@@ -135,7 +139,7 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        y, r = _rms_norm(x, weight, epsilon)
+        y, r = rms_norm(x, weight, epsilon)
         ctx.save_for_backward(x, weight, r)
         return y
 
@@ -154,7 +158,7 @@ class _RmsNorm(torch.autograd.Function):
 # Gated layers ---------------------------------------------------------------------------------------------------------
 
 
-class _Gated:
+class LeanGate:
     """Mixed into a feed-forward module with a gate through SiLU."""
 
     gate_proj: Callable[[Tensor], Tensor]
@@ -211,7 +215,7 @@ class _SwiGlu(torch.autograd.Function):
 # Attention with rotary positions --------------------------------------------------------------------------------------
 
 
-class _Rotary:
+class LeanAttention:
     """Mixed into an attention module: projections, norms of heads if there are any, rotation, attention, projection.
 
     It is used where the attention itself was replaced (see `attention_by`); elsewhere the module's own way stays.
@@ -301,10 +305,10 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, way: float) -> Tensor:
-    half = x.shape[-1] // 2
-    y = x * cos
-    y[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-way)
-    y[..., half:].addcmul_(x[..., :half], sin[..., :half], value=way)
+    y, sin = x * cos, sin.chunk(2, -1)[0]
+    (first, second), (x_first, x_second) = y.chunk(2, -1), x.chunk(2, -1)
+    first.addcmul_(x_second, sin, value=-way)
+    second.addcmul_(x_first, sin, value=way)
     return y
 
 
@@ -323,4 +327,4 @@ class _Rotated(torch.autograd.Function):
         return _turned(grad, cos, sin, -1.0), None, None
 
 
-_FORMS: tuple[Any, ...] = (_Norm, _Gated, _Rotary)
+_FORMS: tuple[Any, ...] = (LeanNorm, LeanGate, LeanAttention)

@@ -35,6 +35,11 @@ class Head:
     softcap: float | None = None
     module: Callable[[Tensor], Tensor] | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it takes hidden states, not logits."""
+        return self.weight is not None or self.module is not None
+
     def logits(self, states: Tensor) -> Tensor:
         """States [N, d] → logits [N, V] in float32."""
         if self.module is not None:

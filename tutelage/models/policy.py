@@ -83,7 +83,7 @@ class Policy:
                 raise RuntimeError("freeze_reference() was never called")
             policy, head = self.model, self.head
             self.model = self._reference
-            self.head = head_of(self.model) if head.weight is not None or head.module is not None else Head()
+            self.head = head_of(self.model) if head.is_known else Head()
             try:
                 yield
             finally:
@@ -111,7 +111,7 @@ class Policy:
     def states(self, rows: Rows) -> Tensor:
         """The hidden state before each of the M response tokens, from which it is predicted, row by row. Float[M, d]"""
         with self.precision():
-            if self.head.weight is not None or self.head.module is not None:
+            if self.head.is_known:
                 return states_before(self.model, rows)
             mask = torch.cat([rows.prompt_mask, rows.mask], 1)
             logits = self.model(

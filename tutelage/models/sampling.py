@@ -68,9 +68,9 @@ def sample(
         (way_of_decoding(policy, asked, limit), asked, rows)
         for asked, rows in _parts(prompts, n, rows_at_once)
     ]
-    with decoding_weights(policy.model, policy.head, policy.dtype) as head:
+    with decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         for way, asked, rows in parts:
-            decoder = way(policy, head, asked, limit)
+            decoder = way(policy, weights, asked, limit)
             sheet.write(decoder, torch.tensor(rows, device=policy.device), on_token)
     return sheet.rollout(prompts, n)
 

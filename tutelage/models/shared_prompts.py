@@ -107,9 +107,16 @@ class SharedPrompts:
         scaling: float | None = None,
         **more: Any,
     ) -> tuple[Tensor, None]:
-        """Store one more token of each answer and attend to it, those before it and the prompt. [m, ·, 1, w]
+        """`attend` for a layer that hands over [m, ·, 1, w]."""
+        return self.attend(layer, query[:, :, 0], key[:, :, 0], value[:, :, 0], scaling)[:, None], None
 
-        Lines beyond the answers are there for the sake of the linear layers; nothing comes out for them.
+    def attend(
+        self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
+    ) -> Tensor:
+        """Store one more token of each answer and attend to it, those before it and the prompt.
+
+        [m, H, w], [m, K, w], [m, K, w'] → [m, H, w']. Lines beyond the answers are there for the sake of the linear
+        layers; nothing comes out for them.
         """
         stored, (lines, heads) = self.layers[layer], query.shape[:2]
         keys, values = stored.answer
@@ -118,18 +125,18 @@ class SharedPrompts:
         so_far = (keys.narrow(3, 0, self.written), values.narrow(3, 0, self.written))
         queries = self._in_slots(query).unflatten(2, (key.shape[1], -1)).transpose(1, 2)
         output = over_prompt_and_answer(queries, stored.prompt, so_far, self.hidden, scaling)
-        output = output.transpose(1, 2).reshape(self.slots, 1, heads, -1)
+        output = output.transpose(1, 2).reshape(self.slots, heads, -1)
         if not self.full:
             output = output[self.place]
         if lines > self.count:
-            output = pad(output, (0, 0, 0, 0, 0, 0, 0, lines - self.count))
-        return output, None
+            output = pad(output, (0, 0, 0, 0, 0, lines - self.count))
+        return output
 
     def _in_slots(self, x: Tensor) -> Tensor:
-        """Lines [m, h, 1, w] → [P, G, h, w], zeros in empty slots."""
+        """Lines [m, h, w] → [P, G, h, w], zeros in empty slots."""
         if x.shape[0] > self.count:
             x = x[: self.count]
-        x, shape = x.to(self.dtype), (self.prompts, self.width, x.shape[1], x.shape[3])
+        x, shape = x.to(self.dtype), (self.prompts, self.width, *x.shape[1:])
         if self.full:
             return x.view(shape)
         spread = x.new_zeros(self.slots, *x.shape[1:])

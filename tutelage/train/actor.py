@@ -37,7 +37,7 @@ class Actor:
     ) -> "Actor":
         """Give the policy a critic. `start` is a reward model (or language model) that a network begins as."""
         if place == "trunk":
-            if policy.head.weight is None and policy.head.module is None:
+            if not policy.head.is_known:
                 raise TutelageError(
                     "This architecture does not show its hidden states, so the critic cannot sit on the policy's "
                     "trunk. Use --critic network."

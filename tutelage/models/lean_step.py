@@ -1,0 +1,162 @@
+"""A decoding step of a model that is nothing but lean layers, without the modules around them.
+
+    x ← x + W_o attention(rotated(W_qkv norm(x)))          x ← x + W_down (silu(g) · u),  (g, u) = W_gate,up norm(x)
+
+Most of a small model's step goes to calling modules and to small operations. Here queries and keys are turned as one
+tensor, whatever reads one tensor is one product, and products add to the residual stream by themselves. Whether a model
+is made like that is not taken from a list: it is tried, as for its layers (see `lean_layers`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from tutelage.models.attention_interface import attention_by, without_dropout
+from tutelage.models.backbone import inner, trunk
+from tutelage.models.decoding_weights import Blocks, Layer, Panels
+from tutelage.models.lean_layers import (
+    TOLERANCE,
+    LeanAttention,
+    LeanGate,
+    LeanNorm,
+    epsilon_of,
+    rms_norm,
+    rotated,
+)
+
+Attend = Callable[[nn.Module, Tensor, Tensor, Tensor, float | None], Tensor]
+"""(layer, query [n, H, w], key [n, K, w], value [n, K, w], scaling) → [n, H, w]"""
+
+TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
+LAYER = {
+    "input_layernorm": LeanNorm,
+    "self_attn": LeanAttention,
+    "post_attention_layernorm": LeanNorm,
+    "mlp": LeanGate,
+}
+
+_tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+def has_lean_step(model: nn.Module) -> bool:
+    """Whether `LeanStep` is what a model in float32 does. It is tried, so ask before its layers are laid out."""
+    whole, stack = inner(model), trunk(model)
+    if whole not in _tried:
+        _tried[whole] = _is_made_so(stack) and _does_the_same(model)
+    return _tried[whole] and not _is_listened_to(stack.layers)
+
+
+class LeanStep:
+    """Tokens Int[n] at positions Int[n] → their last hidden states Float[n, d].
+
+    With the layers of the model as they are laid out now, and the products of siblings that there are.
+    """
+
+    def __init__(self, model: nn.Module, joint: Mapping[nn.Module, Layer]) -> None:
+        stack = trunk(model)
+        self.embed, self.angles, self.norm = stack.embed_tokens, stack.rotary_emb, stack.norm
+        self.layers = [_Layer(layer, joint) for layer in stack.layers]
+
+    def __call__(self, tokens: Tensor, where: Tensor, attend: Attend) -> Tensor:
+        x = self.embed(tokens)
+        cos, sin = self.angles(x, where[:, None])
+        for layer in self.layers:
+            x = layer(x, cos, sin, attend)
+        return _normed(self.norm, x)
+
+
+class _Layer:
+    """One layer. Its modules are kept: their weights are looked up when they are needed."""
+
+    def __init__(self, layer: Any, joint: Mapping[nn.Module, Layer]) -> None:
+        self.attention, gate = layer.self_attn, layer.mlp
+        self.before_attention, self.before_gate = layer.input_layernorm, layer.post_attention_layernorm
+        self.norms = (getattr(self.attention, "q_norm", None), getattr(self.attention, "k_norm", None))
+        sources = (self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
+        self.heads_of = joint.get(self.attention) or _together(*sources)
+        self.gate_and_up = joint.get(gate) or _together(gate.gate_proj, gate.up_proj)
+        self.mixed, self.down = _adding(self.attention.o_proj), _adding(gate.down_proj)
+        self.width = int(self.attention.head_dim)
+        self.keys = sources[1].out_features // self.width
+        self.queries = sources[0].out_features // self.width
+
+    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        heads = self.heads_of(_normed(self.before_attention, x)).view(len(x), -1, self.width)
+        turning, value = heads.split((self.queries + self.keys, self.keys), 1)
+        if self.norms != (None, None):
+            parts = turning.split((self.queries, self.keys), 1)
+            turning = torch.cat(
+                [_normed(norm, part) for norm, part in zip(self.norms, parts, strict=True)], 1
+            )
+        query, key = rotated(turning, cos, sin).split((self.queries, self.keys), 1)
+        out = attend(self.attention, query, key, value, self.attention.scaling)
+        x = self.mixed(x, out.flatten(1))
+        gate, up = self.gate_and_up(_normed(self.before_gate, x)).chunk(2, -1)
+        return self.down(x, silu(gate).mul_(up))
+
+
+def _normed(norm: Any, x: Tensor) -> Tensor:
+    return rms_norm(x, norm.weight, epsilon_of(norm))[0]
+
+
+def _together(*layers: Layer) -> Layer:
+    return lambda x: torch.cat([layer(x) for layer in layers], -1)
+
+
+def _adding(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """(x, y) ↦ x + layer(y)"""
+    fast = vars(layer).get("forward")
+    return fast.onto if isinstance(fast, Blocks | Panels) else lambda x, y: x + layer(y)
+
+
+# The trial ------------------------------------------------------------------------------------------------------------
+
+
+def _is_made_so(stack: nn.Module) -> bool:
+    """Whether modules of the right kinds and names are there, and no others."""
+    if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, LeanNorm):
+        return False
+    layers = [dict(layer.named_children()) for layer in stack.get_submodule("layers").children()]
+    return all(
+        layer.keys() == LAYER.keys() and all(isinstance(layer[name], kind) for name, kind in LAYER.items())
+        for layer in layers
+    )
+
+
+def _is_listened_to(layers: nn.Module) -> bool:
+    """Whether somebody hooked into a layer, who would not be called."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in layers.modules())
+
+
+@torch.no_grad()
+def _does_the_same(model: nn.Module) -> bool:
+    """Whether three lines of one token come out as from the model itself, with some attention."""
+    stack = trunk(model)
+    device = next(model.parameters()).device
+    tokens = torch.tensor([3, 5, 7], device=device) % int(inner(model).config.get_text_config().vocab_size)
+    where = torch.tensor([4, 0, 2], device=device)
+
+    def attend(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
+        shares = (query * key).mul(scaling or 1.0).sigmoid()
+        return shares * value + (1 - shares) * query
+
+    def as_interface(
+        layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *, scaling: float, **more: Any
+    ) -> tuple[Tensor, None]:
+        return attend(layer, query[:, :, 0], key[:, :, 0], value[:, :, 0], scaling)[:, None], None
+
+    try:
+        with without_dropout(model):
+            found = LeanStep(model, {})(tokens, where, attend)
+            with attention_by(model, as_interface):
+                own = stack(input_ids=tokens[:, None], position_ids=where[:, None], use_cache=False)
+    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
+        return False
+    expected = own.last_hidden_state[:, 0]
+    return bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
