@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from tutelage.models.attention import tree_attention
 from tutelage.models.attention_interface import attention_by
-from tutelage.models.lean_layers import _RmsNorm, _Rotated, _SwiGlu, make_lean
+from tutelage.models.lean_layers import _LoweredSwiGlu, _RmsNorm, _Rotated, _SwiGlu, make_lean
 from tutelage.models.packing import pack
 from tutelage.models.policy import twice_differentiable
 from tutelage.models.rows import Encoded, collate
@@ -100,6 +100,9 @@ def test_the_gradients_are_the_slopes():
     angle = torch.randn(2, 3, 2, dtype=torch.float64).repeat(1, 1, 2)
     assert torch.autograd.gradcheck(lambda x, w: _RmsNorm.apply(x, w, 1e-6), (x, weight))
     assert torch.autograd.gradcheck(_SwiGlu.apply, (x, y))
+    down, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4), (5,)))
+    assert torch.autograd.gradcheck(_LoweredSwiGlu.apply, (x, y, down, bias))
+    assert torch.autograd.gradcheck(lambda x, y: _LoweredSwiGlu.apply(x, y, down.detach(), None), (x, y))
     assert torch.autograd.gradcheck(lambda x: _Rotated.apply(x, angle.cos(), angle.sin()), (x,))
 
 
@@ -117,7 +120,7 @@ def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
         del out
         return sum(x.untyped_storage().nbytes() for at, x in total.items() if at not in weights)
 
-    assert kept(lean) < 0.8 * kept(own)
+    assert kept(lean) < 0.7 * kept(own)
 
 
 def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):

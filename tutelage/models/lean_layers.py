@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import silu
+from torch.nn.functional import linear, silu
 
 from tutelage.models.attention_interface import (
     HARMLESS,
@@ -163,16 +163,20 @@ class LeanGate:
 
     gate_proj: Callable[[Tensor], Tensor]
     up_proj: Callable[[Tensor], Tensor]
-    down_proj: Callable[[Tensor], Tensor]
+    down_proj: Any
 
     def forward(self, x: Tensor) -> Tensor:
         if gradients_are_differentiated():
             out: Tensor = super().forward(x)  # type: ignore[misc]
             return out
         gate, up = self.gate_proj(x), self.up_proj(x)
-        if torch.is_grad_enabled():
-            return self.down_proj(_SwiGlu.apply(gate, up))
-        return self.down_proj(silu(gate).mul_(up))
+        if not torch.is_grad_enabled():
+            return self.down_proj(silu(gate).mul_(up))
+        down = self.down_proj
+        if _is_one_matrix(down) and down.weight.dtype == gate.dtype:
+            lowered: Tensor = _LoweredSwiGlu.apply(gate, up, down.weight, down.bias)
+            return lowered
+        return down(_SwiGlu.apply(gate, up))
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
@@ -193,6 +197,36 @@ class LeanGate:
 
 def _features(layer: Any) -> int:
     return int(layer.in_features)
+
+
+def _is_one_matrix(layer: nn.Module) -> bool:
+    """Whether x Wᵀ + b is all that happens when it is called."""
+    return type(layer) is nn.Linear and not (
+        "forward" in vars(layer) or layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+    )
+
+
+class _LoweredSwiGlu(torch.autograd.Function):
+    """p Wᵀ + b with p = silu(g) · u, of which W would keep a third copy: it is computed again for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(gate, up, weight)
+        return linear(silu(gate).mul_(up), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gate, up, weight = ctx.saved_tensors
+        wants_weight, wants_bias = ctx.needs_input_grad[2:]
+        through = silu(gate)
+        flat = grad.flatten(0, -2)
+        to_weight = flat.T @ (through * up).flatten(0, -2) if wants_weight else None
+        inner = grad @ weight
+        to_up = through.mul_(inner)
+        inner.mul_(up)
+        to_gate = torch.ops.aten.silu_backward.grad_input(inner, gate, grad_input=inner)
+        return to_gate, to_up, to_weight, flat.sum(0) if wants_bias else None
 
 
 class _SwiGlu(torch.autograd.Function):

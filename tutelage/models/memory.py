@@ -1,4 +1,4 @@
-"""How much memory is left, and how what was freed is kept."""
+"""How much memory is left, and what happens to what was freed."""
 
 import ctypes
 from functools import cache
@@ -21,6 +21,16 @@ def available_memory(device: torch.device) -> float:
         return 1024.0 * int(entries["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return float("inf")
+
+
+def hand_back_freed_memory() -> None:
+    """Let the system have what is free now of the memory that `keep_freed_memory` keeps.
+
+    Between phases that need blocks of other sizes: the holes that one leaves are of little use to the next, and the
+    heap would grow with each. Taking the pages again costs a hundredth of such a phase.
+    """
+    if keep_freed_memory.cache_info().currsize and keep_freed_memory():
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @cache

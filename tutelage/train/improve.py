@@ -16,6 +16,7 @@ from tutelage.algorithms.recipe import (
     prepare,
 )
 from tutelage.models.budget import Budget
+from tutelage.models.memory import hand_back_freed_memory
 from tutelage.models.rewards import Reward
 from tutelage.train.actor import Actor
 from tutelage.train.learner import Learner, Step, seed_step
@@ -68,6 +69,7 @@ def improve(
         answered, sampled = collect(
             policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total
         )
+        hand_back_freed_memory()
         scored, metrics = judged(actor, answered, rules)
         greedy = greedy_answers(policy, answered, recipe, rules, reward)
         batch, progress.state, prepared = prepare(
@@ -75,7 +77,9 @@ def improve(
         )
         metrics |= {name: float(value) for name, value in prepared.items()} | sampled
         warming = critic_only(recipe, progress.state)
+        hand_back_freed_memory()
         metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
+        hand_back_freed_memory()
         learner.step += 1
         progress.state = after_update(
             recipe,
