@@ -68,6 +68,9 @@ class Sampling:
     """Length limit of an answer in tokens; a longer one is cut and counts as not finished."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
+    compile: bool = False
+    """Let torch.compile make the decoding step, for a GPU: it needs a C++ compiler and half a minute at first. On a
+    processor the step is faster without."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -5,7 +5,7 @@ It needs attention that can be replaced. `CachedDecoder` hands a cache to the mo
 attend in another way or keep something other than keys.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,15 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from tutelage.errors import TutelageError
 from tutelage.models.attention_interface import attention_by, supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.cache import preallocated, rows_can_move
-from tutelage.models.decoding_weights import DecodingWeights
-from tutelage.models.lean_step import LeanStep, has_lean_step
+from tutelage.models.compiled_step import CompiledStep
+from tutelage.models.decoding_weights import DecodingWeights, lines
+from tutelage.models.lean_step import Attend, LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.policy import Policy, positions
 from tutelage.models.rows import left_padded
 from tutelage.models.shared_prompts import SharedPrompts
+
+Step = Callable[[Tensor, Tensor, Attend], Tensor]
+"""See `LeanStep`."""
 
 READ_AT_ONCE = 4096  # prompt tokens in one forward pass: enough to keep a processor busy, few enough to hold
 LEAVE_WHEN = 0.75  # rows leave a cache once fewer than this share is still at work: leaving copies the cache
@@ -57,13 +62,22 @@ class Decoder(Protocol):
 
 
 def way_of_decoding(
-    policy: Policy, asked: Asked, limit: int
+    policy: Policy, asked: Asked, limit: int, compiled: bool = False
 ) -> type["SharedDecoder"] | type["CachedDecoder"]:
-    """The better of the two that the model allows, for answers of up to `limit` tokens.
+    """The better of the two that the model allows, for answers of up to `limit` tokens, or the `compiled` one.
 
-    The model may be tried for it, so ask before its layers run on other weights.
+    The model may be tried for it, so ask before its layers run on other weights. Raises TutelageError where its step
+    cannot be compiled.
     """
-    return SharedDecoder if supports(policy.model, asked.longest + limit) else CachedDecoder
+    shared = supports(policy.model, asked.longest + limit)
+    if compiled and not (shared and policy.head.is_known and has_lean_step(policy.model)):
+        raise TutelageError(
+            f"--sampling.compile knows models of RMSNorm, rotary attention and SwiGLU, and "
+            f"{type(inner(policy.model)).__name__} is not one over {asked.longest + limit} tokens: leave it out."
+        )
+    if compiled:
+        return CompiledDecoder
+    return SharedDecoder if shared else CachedDecoder
 
 
 class SharedDecoder:
@@ -71,7 +85,7 @@ class SharedDecoder:
 
     def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
         self.policy, self.weights, self.asked = policy, weights, asked
-        self.lean: LeanStep | None = None
+        self.lean: Step | None = None
         self.version = -1  # of the weights that `lean` knows
         plain = policy.dtype == torch.float32 and policy.head.is_known
         self.is_lean = plain and has_lean_step(policy.model)
@@ -97,11 +111,10 @@ class SharedDecoder:
     def step(self, tokens: Tensor) -> Tensor:
         """Read one token of each answer, in a number of lines for which the layers are laid out."""
         where, count = self.store.open(), len(tokens)
-        idle = (0, self.weights.for_answers(count) - count)
+        idle = (0, self._lines(count) - count)
         tokens, where = pad(tokens, idle), pad(where, idle)
         if self.is_lean and self.version != self.weights.version:
-            self.lean = LeanStep(self.policy.model, self.weights.joint)
-            self.version = self.weights.version
+            self.lean, self.version = self._lean_step(), self.weights.version
         if self.lean is not None:
             states = self.lean(tokens, where, self.store.attend)
         else:
@@ -113,10 +126,31 @@ class SharedDecoder:
         """See `SharedPrompts.keep`."""
         self.store.keep(lines)
 
+    def _lines(self, count: int) -> int:
+        return self.weights.for_answers(count)
+
+    def _lean_step(self) -> Step:
+        return LeanStep(self.policy.model, self.weights.joint)
+
     def _states(self, tokens: Tensor, where: Tensor) -> Tensor:
         device = self.policy.device
         given = {"input_ids": tokens.to(device), "position_ids": where.to(device), "use_cache": False}
         return _states(self.policy, self.weights.own_head, given)
+
+
+class CompiledDecoder(SharedDecoder):
+    """With a step that torch.compile makes, in any precision."""
+
+    def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
+        super().__init__(policy, weights, asked, limit)
+        self.is_lean = True
+
+    def _lines(self, count: int) -> int:
+        self.weights.for_prompts()
+        return lines(count)
+
+    def _lean_step(self) -> Step:
+        return CompiledStep(self.policy.model, self.policy.dtype)
 
 
 class CachedDecoder:

@@ -133,7 +133,7 @@ class DecodingWeights:
 
     def _faster(self, module: nn.Module) -> Layer | None:
         """The faster form of a linear layer, where there is one."""
-        found = _matrix(module)
+        found = matrix(module)
         if found is None:
             return None
         weight, bias, own = found
@@ -143,7 +143,7 @@ class DecodingWeights:
 
     def _as_one(self, modules: Sequence[nn.Module]) -> "_Once | None":
         """Layers over the same features as one product that each takes its part of; None where that cannot be."""
-        found = [_matrix(module) for module in modules if "forward" not in vars(module)]
+        found = [matrix(module) for module in modules if "forward" not in vars(module)]
         matrices = [each for each in found if each is not None and _packable(each[0], self.dtype)]
         if len(matrices) < len(modules) or len({weight.shape[1] for weight, _, _ in matrices}) > 1:
             return None
@@ -173,7 +173,7 @@ def _is_close(wanted: int, laid_out: int) -> bool:
     return laid_out >= wanted > (laid_out / 2 if laid_out <= SPARE else 0.75 * laid_out)
 
 
-def _matrix(module: nn.Module) -> tuple[Tensor, Tensor | None, bool] | None:
+def matrix(module: nn.Module) -> tuple[Tensor, Tensor | None, bool] | None:
     """(weight [out, in], bias, whether that is the module's own parameter) of a module that is one matrix."""
     if type(module) is nn.Linear and module.weight.is_floating_point():
         return module.weight, module.bias, True
@@ -181,7 +181,7 @@ def _matrix(module: nn.Module) -> tuple[Tensor, Tensor | None, bool] | None:
         return module.weight.T, module.bias, False
     if not isinstance(module, LoraLinear) or module.merged:
         return None
-    base = _matrix(module.get_base_layer())
+    base = matrix(module.get_base_layer())
     adapters = [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
     if base is None or any(a in module.lora_variant or module.lora_bias[a] for a in adapters):
         return None  # DoRA and its kin are more than a sum

@@ -65,7 +65,7 @@ def sample(
     limit = sampling.max_new_tokens
     rows_at_once = rows_at_once or _rows_at_once(policy, limit)
     parts = [
-        (way_of_decoding(policy, asked, limit), asked, rows)
+        (way_of_decoding(policy, asked, limit, sampling.compile), asked, rows)
         for asked, rows in _parts(prompts, n, rows_at_once)
     ]
     with decoding_weights(policy.model, policy.head, policy.dtype) as weights:
