@@ -237,5 +237,6 @@ JOBS = (
         needs=needs_nothing,
         faster=3.0,
         leaner=0.50,
+        rounds=1,  # a round has three seeds
     ),
 )
