@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tutelage.evaluate.report.scales import Scale, domain, number, rounded, tick_labels
@@ -85,6 +85,7 @@ def reading(label: str) -> float:
     return float(label.rstrip("kMG").replace(",", "").replace("−", "-")) * factor
 
 
+@example(low=900_000.0, span=125_000.0)
 @given(values, st.floats(1e-3, 1e6))
 def test_tick_labels_say_where_the_ticks_are(low: float, span: float) -> None:
     assume(span > 0.02 * abs(low))

@@ -1,8 +1,9 @@
 """From numbers to places on paper: linear and logarithmic scales, their ticks, and how numbers are written."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 MINUS = "\N{MINUS SIGN}"
 LARGEST = 1e100
@@ -133,14 +134,27 @@ def tick_labels(ticks: tuple[float, ...], *, percent: bool = False, log: bool = 
     sign = "%" if percent else ""
     extreme = any(abs(tick) >= 1e4 or 0 < abs(tick) < 1e-3 for tick in shown)
     if log or extreme:
-        return tuple(compact(tick) + sign for tick in shown)
+        digits = 3 if log else _digits(shown)
+        return tuple(compact(tick, digits) + sign for tick in shown)
     decimals = max((len(f"{tick:.6g}".partition(".")[2]) for tick in shown), default=0)
     return tuple(f"{tick:,.{decimals}f}".replace("-", MINUS) + sign for tick in shown)
 
 
-def compact(value: float) -> str:
+def _digits(ticks: Sequence[float]) -> int:
+    """Significant digits that tell ticks apart, whose steps have up to two: 1,000,000 and 1,025,000 need four."""
+    step = min((b - a for a, b in pairwise(ticks)), default=0.0)
+    if step <= 0:
+        return 3
+    return max(3, 2 + _exponent(max(map(abs, ticks))) - _exponent(step))
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(value) + 1e-9)
+
+
+def compact(value: float, digits: int = 3) -> str:
     """A number in the least room: 12,000 -> 12k, 2,500,000 -> 2.5M."""
     for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if least <= abs(value) < 1e12:
-            return number(value / unit) + letter
-    return number(value)
+            return number(value / unit, digits) + letter
+    return number(value, digits)
