@@ -24,7 +24,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tutelage.models.backbone import inner
 from tutelage.models.logprobs import Head
-from tutelage.models.memory import available_memory
+from tutelage.models.memory import available_memory, hand_back_freed_memory
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -106,6 +106,7 @@ class DecodingWeights:
         if count == self._laid_out or not self.fits:
             return
         self.take_back()
+        hand_back_freed_memory()  # MKL asks for twice the room that it fills: what was used before would count
         self._laid_out, self.version = count, self.version + 1
         self._replace(self.whole)
 
