@@ -98,7 +98,7 @@ def test_the_gradients_are_the_slopes():
     x, y = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     weight = torch.randn(4, dtype=torch.float64, requires_grad=True)
     angle = torch.randn(2, 3, 2, dtype=torch.float64).repeat(1, 1, 2)
-    assert torch.autograd.gradcheck(lambda x, w: _RmsNorm.apply(x, w, 1e-6), (x, weight))
+    assert torch.autograd.gradcheck(lambda x, w: _RmsNorm.apply(x, w, 1e-6)[0], (x, weight))
     assert torch.autograd.gradcheck(_SwiGlu.apply, (x, y))
     down, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4), (5,)))
     assert torch.autograd.gradcheck(_LoweredSwiGlu.apply, (x, y, down, bias))
@@ -120,7 +120,7 @@ def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
         del out
         return sum(x.untyped_storage().nbytes() for at, x in total.items() if at not in weights)
 
-    assert kept(lean) < 0.7 * kept(own)
+    assert kept(lean) < 0.6 * kept(own)
 
 
 def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):

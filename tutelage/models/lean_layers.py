@@ -11,13 +11,15 @@ Which layers of a model are these is not taken from a list: it is tried on each 
 anything else stays as it is, and all do where derivatives of derivatives are taken (see `twice_differentiable`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import linear, silu
 
 from tutelage.models.attention_interface import (
@@ -95,8 +97,9 @@ class LeanNorm:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
             return normed
         if torch.is_grad_enabled():
-            scaled: Tensor = _RmsNorm.apply(x, self.weight, epsilon_of(self))
-            return scaled
+            scaled, r = _RmsNorm.apply(x, self.weight, epsilon_of(self))
+            scaled.made_from = (x.detach(), r, self.weight)  # see `_made_again`
+            return cast(Tensor, scaled)
         return rms_norm(x, self.weight, epsilon_of(self))[0]
 
     @staticmethod
@@ -138,14 +141,15 @@ class _RmsNorm(torch.autograd.Function):
     """With n = x · r and g the gradient of y:  ∂w = Σ g · n,  ∂x = r · (g · w − n · mean(g · w · n))."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         y, r = rms_norm(x, weight, epsilon)
         ctx.save_for_backward(x, weight, r)
-        return y
+        ctx.mark_non_differentiable(r)
+        return y, r
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight, r = ctx.saved_tensors
         normed = x * r
         product = grad * normed
@@ -153,6 +157,45 @@ class _RmsNorm(torch.autograd.Function):
         along = (product @ weight).div_(len(weight)).unsqueeze(-1)
         to_x = torch.mul(grad, weight, out=product).addcmul_(normed, along, value=-1).mul_(r)
         return to_x, to_weight, None
+
+
+@contextmanager
+def _made_again(y: Tensor) -> Iterator[None]:
+    """Inside, who wants to keep y, which came of a norm, keeps how to make it: the norm has kept what that takes."""
+    made_from = getattr(y, "made_from", None)
+    if made_from is None or not torch.is_grad_enabled():
+        yield
+        return
+    again = _Again(made_from)
+
+    def pack(x: Tensor) -> object:
+        same = x.numel() == y.numel() and x.data_ptr() == y.data_ptr() and x.is_contiguous()
+        return again.kept(x.shape) if same else x
+
+    with saved_tensors_hooks(
+        pack, lambda held: held() if callable(held) and not isinstance(held, Tensor) else held
+    ):
+        yield
+
+
+class _Again:
+    """The output of a norm, made for the first who asks for it in the backward pass and held until the last has."""
+
+    def __init__(self, made_from: tuple[Tensor, Tensor, Tensor]) -> None:
+        self.made_from, self.waiting = made_from, 0
+        self.y: Tensor | None = None
+
+    def kept(self, shape: torch.Size) -> Callable[[], Tensor]:
+        """What to call for it, in a shape."""
+        self.waiting += 1
+        return lambda: self._given().view(shape)
+
+    def _given(self) -> Tensor:
+        x, r, weight = self.made_from
+        y = (x * r).mul_(weight) if self.y is None else self.y
+        self.waiting -= 1
+        self.y = y if self.waiting > 0 else None
+        return y
 
 
 # Gated layers ---------------------------------------------------------------------------------------------------------
@@ -169,7 +212,8 @@ class LeanGate:
         if gradients_are_differentiated():
             out: Tensor = super().forward(x)  # type: ignore[misc]
             return out
-        gate, up = self.gate_proj(x), self.up_proj(x)
+        with _made_again(x):
+            gate, up = self.gate_proj(x), self.up_proj(x)
         if not torch.is_grad_enabled():
             return self.down_proj(silu(gate).mul_(up))
         down = self.down_proj
@@ -286,7 +330,10 @@ class LeanAttention:
             )
             return result
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query, key, value = (p(hidden_states).view(shape) for p in (self.q_proj, self.k_proj, self.v_proj))
+        with _made_again(hidden_states):
+            query, key, value = (
+                p(hidden_states).view(shape) for p in (self.q_proj, self.k_proj, self.v_proj)
+            )
         query, key = (norm(x) for norm, x in zip(self._norms(), (query, key), strict=True))
         cos, sin = (x.unsqueeze(2) for x in position_embeddings)
         query, key = rotated(query, cos, sin), rotated(key, cos, sin)
