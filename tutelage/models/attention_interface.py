@@ -25,6 +25,9 @@ Attention = Callable[..., tuple[Tensor, Tensor | None]]
 Keys and values come with their own, smaller number of heads K where queries share them. `scaling` None is 1/√w.
 """
 
+Attend = Callable[[nn.Module, Tensor, Tensor, Tensor, float | None], Tensor]
+"""For one token of each line: (layer, query [n, H, w], key [n, K, w], value [n, K, w'], scaling) → [n, H, w']."""
+
 NAME = "tutelage"
 HARMLESS = frozenset({"position_ids", "cache_position", "past_key_values", "layer_idx", "use_cache"})
 """What layers pass along that does not change what they compute. `sliding_window` is looked at by itself."""
@@ -40,6 +43,24 @@ def attend(layer: nn.Module, *tensors: Tensor | None, **more: Any) -> tuple[Tens
 
 
 AttentionInterface.register(NAME, attend)  # a name without a mask function: transformers makes no mask for it
+
+
+def of_one_token(attend: Attend) -> Attention:
+    """An attention of one token of each line, for layers that hand over lines of one token."""
+
+    def attention(
+        layer: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        **more: Any,
+    ) -> tuple[Tensor, None]:
+        return attend(layer, query[:, :, 0], key[:, :, 0], value[:, :, 0], scaling)[:, None], None
+
+    return attention
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.functional import linear, silu
 
 from tutelage.errors import TutelageError
+from tutelage.models.attention_interface import Attend
 from tutelage.models.backbone import trunk
 from tutelage.models.decoding_weights import matrix
-from tutelage.models.lean_layers import epsilon_of
-from tutelage.models.lean_step import Attend
+from tutelage.models.lean_layers import epsilon_of, rotated
 
 Matrix = tuple[Tensor, Tensor | None]
 """W [out, in] and b [out]"""
@@ -109,7 +109,7 @@ def _before(
     query, key, value = (_product(x, each).unflatten(-1, (-1, width)) for each in (queries, keys, values))
     if query_norm is not None and key_norm is not None:
         query, key = _normed(query, query_norm), _normed(key, key_norm)
-    return _turned(query, cos, sin), _turned(key, cos, sin), value
+    return rotated(query, cos, sin), rotated(key, cos, sin), value
 
 
 def _after(
@@ -130,8 +130,3 @@ def _normed(x: Tensor, by: Norm) -> Tensor:
     weight, epsilon = by
     wide = x.float()
     return weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype)
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x.chunk(2, -1)
-    return x * cos + torch.cat((-second, first), -1) * sin

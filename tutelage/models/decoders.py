@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage.errors import TutelageError
-from tutelage.models.attention_interface import attention_by, supports
+from tutelage.models.attention_interface import Attend, attention_by, of_one_token, supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.cache import preallocated, rows_can_move
 from tutelage.models.compiled_step import CompiledStep
 from tutelage.models.decoding_weights import DecodingWeights, lines
-from tutelage.models.lean_step import Attend, LeanStep, has_lean_step
+from tutelage.models.lean_step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.policy import Policy, positions
 from tutelage.models.rows import left_padded
@@ -118,7 +118,7 @@ class SharedDecoder:
         if self.lean is not None:
             states = self.lean(tokens, where, self.store.attend)
         else:
-            with attention_by(self.policy.model, self.store.extend):
+            with attention_by(self.policy.model, of_one_token(self.store.attend)):
                 states = self._states(tokens[:, None], where[:, None])[:, 0]
         return _logits(self.policy, self.weights.head, states)[:count]
 

@@ -172,9 +172,7 @@ def _made_again(y: Tensor) -> Iterator[None]:
         same = x.numel() == y.numel() and x.data_ptr() == y.data_ptr() and x.is_contiguous()
         return again.kept(x.shape) if same else x
 
-    with saved_tensors_hooks(
-        pack, lambda held: held() if callable(held) and not isinstance(held, Tensor) else held
-    ):
+    with saved_tensors_hooks(pack, lambda held: held if isinstance(held, Tensor) else held()):
         yield
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from tutelage.models.attention_interface import attention_by, without_dropout
+from tutelage.models.attention_interface import Attend, attention_by, of_one_token, without_dropout
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import Blocks, Layer, Panels
 from tutelage.models.lean_layers import (
@@ -27,9 +27,6 @@ from tutelage.models.lean_layers import (
     rms_norm,
     rotated,
 )
-
-Attend = Callable[[nn.Module, Tensor, Tensor, Tensor, float | None], Tensor]
-"""(layer, query [n, H, w], key [n, K, w], value [n, K, w], scaling) → [n, H, w]"""
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 LAYER = {
@@ -146,15 +143,10 @@ def _does_the_same(model: nn.Module) -> bool:
         shares = (query * key).mul(scaling or 1.0).sigmoid()
         return shares * value + (1 - shares) * query
 
-    def as_interface(
-        layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *, scaling: float, **more: Any
-    ) -> tuple[Tensor, None]:
-        return attend(layer, query[:, :, 0], key[:, :, 0], value[:, :, 0], scaling)[:, None], None
-
     try:
         with without_dropout(model):
             found = LeanStep(model, {})(tokens, where, attend)
-            with attention_by(model, as_interface):
+            with attention_by(model, of_one_token(attend)):
                 own = stack(input_ids=tokens[:, None], position_ids=where[:, None], use_cache=False)
     except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
         return False

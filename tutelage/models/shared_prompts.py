@@ -96,20 +96,6 @@ class SharedPrompts:
             first, start = first + count, part.stop
         return torch.cat(outputs)[None], None
 
-    def extend(
-        self,
-        layer: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        *,
-        scaling: float | None = None,
-        **more: Any,
-    ) -> tuple[Tensor, None]:
-        """`attend` for a layer that hands over [m, ·, 1, w]."""
-        return self.attend(layer, query[:, :, 0], key[:, :, 0], value[:, :, 0], scaling)[:, None], None
-
     def attend(
         self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
     ) -> Tensor:
