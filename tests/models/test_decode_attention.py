@@ -60,10 +60,10 @@ def attended(monkeypatch, *, move_when, room, leaving):
         store.read(layer, *(numbers(1, heads, count, width, seed=10 * first + s) for s in range(3)), None)
     live, seen = torch.arange(9), {}
     for t in range(6):
-        everyone = [numbers(9, heads, 1, width, seed=100 * t + s)[live] for s in range(3)]
+        everyone = [numbers(9, heads, width, seed=100 * t + s)[live] for s in range(3)]
         places = store.open()
         assert places.tolist() == [([3] * 4 + [5] * 5)[line] + t for line in live.tolist()]
-        output, _ = store.extend(layer, *everyone, None)
+        output = store.attend(layer, *everyone, None)
         seen |= {(t, line): output[row] for row, line in enumerate(live.tolist())}
         going = torch.tensor([i for i, line in enumerate(live.tolist()) if line not in leaving.get(t, ())])
         if len(going) < len(live):
@@ -94,7 +94,7 @@ def test_nothing_moves_until_enough_have_left():
 
     def step():
         store.open()
-        store.extend(layer, *(numbers(len(store.place), 1, 1, 2, seed=s) for s in range(3)), None)
+        store.attend(layer, *(numbers(len(store.place), 1, 2, seed=s) for s in range(3)), None)
         stored = store.layers[layer]
         return [x.data_ptr() for x in (*stored.prompt, *stored.answer)]
 
