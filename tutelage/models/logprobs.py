@@ -138,7 +138,8 @@ class _ChunkedScores(torch.autograd.Function):
     With p the distribution at one position and a its token:
         ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
     Only p is computed, in the place of the logits. The log-sum-exp is logits[m] − log p(m) of the likeliest token m,
-    whose share is never small.
+    whose share is never small. Where p was kept, the first backward pass makes the gradient in its place; a second one
+    computes it anew.
     """
 
     @staticmethod
@@ -157,17 +158,16 @@ class _ChunkedScores(torch.autograd.Function):
         rows = states.shape[0]
         logp, spread = torch.zeros(rows, device=states.device), torch.zeros(rows, device=states.device)
         parts = list(_chunks(rows, weight.shape[0]))
-        kept = None
+        ctx.kept = None
         for part in parts:
             logits = _logits(head, states[part], temperature)
-            highest, likeliest = logits.max(-1)
-            ahead = logits.gather(-1, tokens[part, None]).squeeze(-1) - highest
+            ahead = logits.gather(-1, tokens[part, None]).squeeze(-1) - logits.amax(-1)
             shares = torch.softmax(logits, -1, out=logits)
-            logp[part] = ahead + shares.gather(-1, likeliest[:, None]).squeeze(-1).log()
+            logp[part] = ahead + shares.amax(-1).log()
             if entropy:
                 spread[part] = torch.special.entr(shares).sum(-1)
-            kept = shares if len(parts) == 1 and ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(states, weight, bias, tokens, spread, kept)
+            ctx.kept = shares if len(parts) == 1 and ctx.needs_input_grad[0] else None
+        ctx.save_for_backward(states, weight, bias, tokens, spread)
         ctx.settings = (scale, softcap, temperature, entropy)
         device = states.device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
@@ -175,7 +175,8 @@ class _ChunkedScores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, bias, tokens, spread, kept = ctx.saved_tensors
+        states, weight, bias, tokens, spread = ctx.saved_tensors
+        kept, ctx.kept = ctx.kept, None
         scale, softcap, temperature, entropy = ctx.settings
         head = Head(weight, bias, scale, softcap)
         device, dtype, enabled = ctx.autocast
@@ -183,7 +184,7 @@ class _ChunkedScores(torch.autograd.Function):
         to_logp, to_entropy = gradients
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_states = torch.empty_like(states) if need_states else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
+        grad_weight = None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
         for part in _chunks(states.shape[0], weight.shape[0]):
             if kept is None:
@@ -196,7 +197,7 @@ class _ChunkedScores(torch.autograd.Function):
                 slope = torch.special.entr(shares).mul_(to_entropy[part, None])
                 slope.addcmul_(shares, -(to_logp[part] + to_entropy[part] * spread[part])[:, None])
             else:
-                slope = shares * -to_logp[part, None]
+                slope = shares.mul_(-to_logp[part, None])
             slope.scatter_add_(-1, tokens[part, None], to_logp[part, None])
             if scale != temperature:
                 slope.mul_(scale / temperature)
@@ -206,10 +207,12 @@ class _ChunkedScores(torch.autograd.Function):
             slope = slope.to(states.dtype)
             if grad_states is not None:
                 torch.matmul(slope, weight.to(states.dtype), out=grad_states[part])
-            if grad_weight is not None:
-                _add_product(grad_weight, slope.T, states[part])
+            if need_weight:
+                grad_weight = _plus_product(grad_weight, slope.T, states[part])
             if grad_bias is not None:
                 grad_bias += slope.sum(0)
+        if need_weight and grad_weight is None:
+            grad_weight = torch.zeros_like(weight)
         return (
             grad_states,
             None if grad_weight is None else grad_weight.to(weight.dtype),
@@ -224,9 +227,8 @@ def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left right, without a third matrix where the types allow it."""
-    if right.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
+def _plus_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """total + left right in float32, in the place of `total`, and without a third matrix where the types allow it."""
+    if total is None:
+        return (left @ right).float()
+    return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)
