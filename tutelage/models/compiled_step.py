@@ -17,7 +17,8 @@ from tutelage.errors import TutelageError
 from tutelage.models.attention_interface import Attend
 from tutelage.models.backbone import trunk
 from tutelage.models.decoding_weights import matrix
-from tutelage.models.lean_layers import epsilon_of, rotated
+from tutelage.models.lean.attention import rotated
+from tutelage.models.lean.norm import epsilon_of
 
 Matrix = tuple[Tensor, Tensor | None]
 """W [out, in] and b [out]"""

@@ -21,7 +21,7 @@ from tutelage.core.batch import Rows
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
 from tutelage.models.backbone import Backbone, inner, trunk
-from tutelage.models.lean_layers import make_lean
+from tutelage.models.lean import make_lean
 from tutelage.models.rows import spread
 from tutelage.models.states import states_at_end, states_before
 

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tutelage.core.batch import Rows
 from tutelage.data.chat import end_token_ids
 from tutelage.models.backbone import Backbone, head_of, inner, save_model
-from tutelage.models.lean_layers import make_lean
+from tutelage.models.lean import make_lean
 from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
 from tutelage.models.rows import before_each_response_token, spread
 from tutelage.models.rows import positions as positions

@@ -6,8 +6,9 @@ result. That is said once for each model.
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,10 @@ from torch.nn.functional import embedding
 
 from tutelage.core.batch import Pairs, Rows
 from tutelage.models.attention import tree_attention
-from tutelage.models.attention_interface import attention_by, supports
+from tutelage.models.attention_interface import attention_by, supports, without_dropout
 from tutelage.models.backbone import inner, trunk
-from tutelage.models.packing import Packed, pack
+from tutelage.models.lean.layer import LeanLayer, states_at
+from tutelage.models.packing import Packed, pack, shape_of
 from tutelage.models.rows import (
     before_each_response_token,
     by_shared_tokens,
@@ -29,13 +31,14 @@ from tutelage.models.rows import (
 
 _log = logging.getLogger(__name__)
 _told: WeakSet[nn.Module] = WeakSet()
+_narrow: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def states_before(model: nn.Module, rows: Rows) -> Tensor:
     """The state before each of the M response tokens of all rows, row by row. Float[M, d]"""
     if shares_prompts(model, rows):
         packed = pack(rows, ends=False)
-        return embedding(packed.before[rows.mask], _line(model, packed))
+        return _line(model, packed, packed.before[rows.mask])
     return before_each_response_token(_padded(model, rows), rows)[rows.mask]
 
 
@@ -46,7 +49,7 @@ def states_at_end(model: nn.Module, rows: Rows) -> Tensor:
         return embedding(same, states_at_end(model, rows.rows(kept)))
     if shares_prompts(model, rows):
         packed = pack(rows, ends=True)
-        return embedding(packed.last, _line(model, packed))
+        return _line(model, packed, packed.last)
     last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
     return _padded(model, rows)[torch.arange(len(rows), device=last.device), last]
 
@@ -92,8 +95,46 @@ def _padded(model: nn.Module, rows: Rows) -> Tensor:
     return run_trunk(model, tokens, torch.cat([rows.prompt_mask, rows.mask], 1))
 
 
-def _line(model: nn.Module, packed: Packed) -> Tensor:
-    """The state at every token of a line. Float[N, d]"""
-    with attention_by(model, tree_attention(packed.shape)):
-        out = trunk(model)(input_ids=packed.tokens[None], position_ids=packed.places[None], use_cache=False)
-    return out.last_hidden_state[0]
+def _line(model: nn.Module, packed: Packed, places: Tensor) -> Tensor:
+    """The states at `places` Int[n] of a line, some of which may be the same. Float[n, d]"""
+    wanted, among = places.unique(return_inverse=True)
+    last = _last_layer(model)
+    narrow = nullcontext() if last is None else states_at(last, wanted)
+    with attention_by(model, tree_attention(packed.shape)), narrow:
+        line = _states(model, packed.tokens, packed.places)
+    return embedding(places if last is None else among, line)
+
+
+def _states(model: nn.Module, tokens: Tensor, places: Tensor) -> Tensor:
+    states: Tensor = trunk(model)(
+        input_ids=tokens[None], position_ids=places[None], use_cache=False
+    ).last_hidden_state
+    return states[0]
+
+
+def _last_layer(model: nn.Module) -> LeanLayer | None:
+    """The last layer, where it can give the states of some tokens alone and what follows it is content with them."""
+    whole = inner(model)
+    if whole not in _narrow:
+        with without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
+            _narrow[whole] = _last_can_be_narrow(model)
+    return trunk(model).layers[-1] if _narrow[whole] else None
+
+
+@torch.no_grad()
+def _last_can_be_narrow(model: nn.Module) -> bool:
+    """Tried on five tokens of which two are asked for."""
+    layers = getattr(trunk(model), "layers", None)
+    if not isinstance(layers, nn.ModuleList) or not isinstance(layers[-1], LeanLayer):
+        return False
+    device = next(model.parameters()).device
+    tokens = torch.arange(1, 6, device=device) % int(inner(model).config.get_text_config().vocab_size)
+    places, wanted = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
+    with attention_by(model, tree_attention(shape_of([0], [5], [0], device=device))):
+        expected = _states(model, tokens, places)[wanted]
+        try:
+            with states_at(layers[-1], wanted):
+                found = _states(model, tokens, places)
+        except (RuntimeError, IndexError, ValueError):
+            return False
+    return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ import torch
 from tutelage import config
 from tutelage.models import decoders
 from tutelage.models.backbone import load_backbone, trunk
-from tutelage.models.lean_step import has_lean_step
+from tutelage.models.lean.step import has_lean_step
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 

@@ -10,7 +10,10 @@ from transformers import AutoModelForCausalLM
 
 from tutelage.models.attention import tree_attention
 from tutelage.models.attention_interface import attention_by
-from tutelage.models.lean_layers import _LoweredSwiGlu, _RmsNorm, _Rotated, _SwiGlu, make_lean
+from tutelage.models.lean import make_lean
+from tutelage.models.lean.attention import _Rotated
+from tutelage.models.lean.gate import _LoweredSwiGlu, _SwiGlu
+from tutelage.models.lean.norm import _RmsNorm
 from tutelage.models.packing import pack
 from tutelage.models.policy import twice_differentiable
 from tutelage.models.rows import Encoded, collate
@@ -21,8 +24,8 @@ ROWS = [
     Encoded((21,), (22, 23)),
 ]
 LEAN = {
-    "llama": {"LlamaRMSNorm", "LlamaMLP", "LlamaAttention"},
-    "qwen3": {"Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention"},
+    "llama": {"LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
+    "qwen3": {"Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
     "gemma2": set(),  # weights count from one, gates are GELUs, scores are capped
     "gemma3": {"Gemma3Attention"},
     "gpt2": set(),
@@ -50,7 +53,7 @@ def changed(model):
     return {
         type(part).__name__
         for part in model.modules()
-        if form(part) in ("LeanNorm", "LeanGate", "LeanAttention")
+        if form(part) in ("LeanNorm", "LeanGate", "LeanAttention", "LeanLayer")
     }
 
 

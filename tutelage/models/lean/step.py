@@ -18,23 +18,12 @@ from torch.nn.functional import silu
 from tutelage.models.attention_interface import Attend, attention_by, of_one_token, without_dropout
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import Blocks, Layer, Panels
-from tutelage.models.lean_layers import (
-    TOLERANCE,
-    LeanAttention,
-    LeanGate,
-    LeanNorm,
-    epsilon_of,
-    rms_norm,
-    rotated,
-)
+from tutelage.models.lean.attention import rotated
+from tutelage.models.lean.layer import LeanLayer
+from tutelage.models.lean.norm import LeanNorm, epsilon_of, rms_norm
+from tutelage.models.lean.trial import TOLERANCE
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
-LAYER = {
-    "input_layernorm": LeanNorm,
-    "self_attn": LeanAttention,
-    "post_attention_layernorm": LeanNorm,
-    "mlp": LeanGate,
-}
 
 _tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -117,11 +106,7 @@ def _is_made_so(stack: nn.Module) -> bool:
     """Whether modules of the right kinds and names are there, and no others."""
     if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, LeanNorm):
         return False
-    layers = [dict(layer.named_children()) for layer in stack.get_submodule("layers").children()]
-    return all(
-        layer.keys() == LAYER.keys() and all(isinstance(layer[name], kind) for name, kind in LAYER.items())
-        for layer in layers
-    )
+    return all(isinstance(layer, LeanLayer) for layer in stack.get_submodule("layers").children())
 
 
 def _is_listened_to(layers: nn.Module) -> bool:
