@@ -1,0 +1,163 @@
+"""How long PPO takes to learn: the peer as in `ppo`, ours with its default, a critic on the policy's trunk.
+
+Time from the end of the first step until the mean score of the last three rollouts has risen by `LEVEL`. Both sides
+begin as a model that was taught the texts for two minutes, since one with random weights ends no answer by itself, and
+learn to be brief. Both take the same learning rate; each repetition has a seed of its own.
+"""
+
+import itertools
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.job import Measured, Needs, Place
+from bench.jobs import ppo
+
+STEPS, SEEDS, RATE = 8, (0, 1, 2), 1e-4
+LEVEL = 0.25
+"""How far the mean score has to rise above that of the first rollout: 64 characters."""
+TAUGHT = {"batch_size": 16, "max_length": 160, "epochs": 2.0}
+DIALOGUES = 1_600
+
+
+def prepare(place: Place) -> None:
+    """The prompts of `ppo`, and the model that both sides begin as."""
+    from bench.worlds import ensure_model
+
+    ppo.prepare(place)
+    start = _taught(place)
+    if not (Path(start.model) / "config.json").is_file():
+        ensure_model(place)
+        _teach(place, Path(start.model))
+
+
+def _taught(place: Place) -> Place:
+    """The same place with the model that was taught."""
+    return replace(place, shape=replace(place.shape, name=f"{place.shape.name}-taught"))
+
+
+def _teach(place: Place, folder: Path) -> None:
+    """Train the model of random weights on the last question and the chosen answer of the first dialogues."""
+    from bench.ours import common
+    from bench.worlds import pairs
+    from tutelage import config
+    from tutelage.verbs import sft
+
+    rows = (
+        {"prompt": turns[-1:], "completion": [{"role": "assistant", "content": chosen}]}
+        for turns, chosen, _ in itertools.islice(pairs(place.world), DIALOGUES)
+    )
+    demonstrations = place.job / "demonstrations.jsonl"
+    demonstrations.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    settings = sft.Settings(
+        **common(replace(place, out=place.out / "teaching")),
+        **TAUGHT,  # type: ignore[arg-type]
+        data=str(demonstrations),
+        optimiser=config.Optimiser(lr=1e-3),
+        held_out=0.0,
+        samples=0,
+        rouge=0,
+    )
+    if sft.main(settings):
+        raise RuntimeError(f"{settings} did not succeed")
+    shutil.copytree(Path(settings.out) / "model", folder)
+
+
+def ours(place: Place) -> Measured:
+    """`tutelage improve --recipe ppo`, with the critic where it is by default."""
+    from bench.ours import improved
+
+    def run(seed: int) -> Measured:
+        there = replace(_taught(place), out=place.out / str(seed), seed=seed)
+        return improved(ppo.settings(there, reward=("bench.rewards:brevity",), steps=STEPS, lr=RATE))
+
+    return time_to_level([run(seed) for seed in SEEDS])
+
+
+def theirs(place: Place) -> Measured:
+    """`PPOTrainer`."""
+    from bench.theirs import load
+
+    def run(seed: int) -> Measured:
+        there = replace(_taught(place), out=place.out / str(seed), seed=seed)
+        model, tokenizer = load(there)
+        judge = measuring(tokenizer, model.config.vocab_size)
+        return ppo.trained(there, judge, there.model, steps=STEPS, lr=RATE)
+
+    return time_to_level([run(seed) for seed in SEEDS])
+
+
+def time_to_level(runs: list[Measured]) -> Measured:
+    """Seconds until each run has risen to the level; infinite where it never does."""
+    return Measured(
+        [seconds_to_level(run.facts["score/mean"], run.facts["seconds"]) for run in runs],
+        facts={
+            "score/mean": [run.facts["score/mean"] for run in runs],
+            "step": [run.seconds for run in runs],
+        },
+    )
+
+
+def seconds_to_level(scores: list[float], seconds: list[float]) -> float:
+    """From the end of the first step to that of the first at which the last three rollouts are high enough."""
+    for step in range(2, len(scores)):
+        if sum(scores[step - 2 : step + 1]) / 3 >= scores[0] + LEVEL:
+            return seconds[step] - seconds[0]
+    return math.inf
+
+
+def measuring(tokenizer: Any, vocabulary: int) -> Any:
+    """A reward model whose score at every token is `bench.rewards.brevity` of the text so far, as that trainer wants."""
+    import torch
+    from torch import nn
+    from transformers.modeling_outputs import BaseModelOutput
+
+    from bench.rewards import brevity
+
+    known = len(tokenizer)
+    texts = [tokenizer.decode([i]) if i < known else "" for i in range(vocabulary)]
+    (empty,) = brevity([""], [""])
+
+    class Count(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each = torch.tensor(brevity(texts, [""] * vocabulary)) - empty
+
+        def forward(self, input_ids: Any, attention_mask: Any, **_: Any) -> Any:
+            so_far = empty + (self.each[input_ids] * attention_mask).cumsum(1)
+            return BaseModelOutput(hidden_states=(so_far[..., None],))
+
+    class Judge(nn.Module):
+        base_model_prefix = "count"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = Count()
+            self.score = nn.Identity()
+
+    return Judge()
+
+
+def needs(place: Place) -> Needs:
+    """A time to a level has no operations that it needs."""
+    return Needs()
+
+
+(_like_for_like,) = ppo.JOBS
+JOBS = (
+    replace(
+        _like_for_like,
+        name="ppo-learning",
+        about="The same with our critic on the policy's trunk: time until the mean score has risen to a level",
+        prepare=prepare,
+        ours=ours,
+        theirs=theirs,
+        needs=needs,
+        faster=3.0,
+        leaner=0.50,
+        rounds=1,  # a round has three seeds
+    ),
+)
