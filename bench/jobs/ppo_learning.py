@@ -110,7 +110,7 @@ def seconds_to_level(scores: list[float], seconds: list[float]) -> float:
 
 
 def measuring(tokenizer: Any, vocabulary: int) -> Any:
-    """A reward model whose score at every token is `bench.rewards.brevity` of the text so far, as that trainer wants."""
+    """A reward model whose score at every token is `brevity` of the text so far, as that trainer wants it."""
     import torch
     from torch import nn
     from transformers.modeling_outputs import BaseModelOutput
