@@ -1,8 +1,8 @@
 """How long PPO takes to learn: the peer as in `ppo`, ours with its default, a critic on the policy's trunk.
 
-Time from the end of the first step until the mean score of the last three rollouts has reached `LEVEL`. Both sides begin
-as a model that was taught the texts for two minutes, since one with random weights ends no answer by itself, and learn
-to be brief. Both take the same learning rate; each repetition has a seed of its own.
+Time from the end of the first step until the mean score of the last three rollouts has reached `LEVEL`. Both sides
+begin as a model that was taught the texts for two minutes, since one with random weights ends no answer by itself, and
+learn to be brief. Both take the same learning rate; each repetition has a seed of its own.
 """
 
 import itertools
