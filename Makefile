@@ -42,8 +42,14 @@ $(READY): pyproject.toml constraints.txt
 browser: environment
 	@$(BIN)/python tests/browser/chromium.py
 
-bench: environment .bench/peers/.ready .bench/peers-ppo/.ready
-	$(BIN)/python -m bench $(JOB) $(ARGS)
+bench: .bench/ours/.ready .bench/peers/.ready .bench/peers-ppo/.ready
+	.bench/ours/bin/python -m bench $(JOB) $(ARGS)
+
+# What users install: transformers imports some of the developers' tools where it finds them.
+.bench/ours/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .bench/ours
+	.bench/ours/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e .
+	@touch $@
 
 .bench/%/.ready: bench/%.txt
 	$(PYTHON) -m venv .bench/$*
