@@ -9,9 +9,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bench.flops import Decoding, Tree, forward, training
-from bench.jobs.ppo import LEVEL, counting, seconds_to_level
-from bench.rewards import letters
+from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
+from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
+from bench.worlds import TEMPLATE
 
 SMALL = Shape("small", vocabulary=37, hidden=24, layers=3, heads=4, kv_heads=2, feed_forward=40)
 
@@ -74,16 +75,20 @@ def test_the_shapes_are_as_large_as_they_are_called(name: str, millions: float) 
 
 
 def test_both_sides_get_the_same_reward() -> None:
+    """The peer's is of the tokens of the whole conversation; ours of the two texts, without their frame."""
     tokenizer = tiny.tokenizer()
-    text = "Why is the sky so blue? Look out of the window now. " * 3
-    ids = torch.tensor([tokenizer(text)["input_ids"]])
-    judge = counting(tokenizer, len(tokenizer) + 5)
-    judge_says = judge.count(ids, torch.ones_like(ids)).hidden_states[-1][0, -1, 0]
-    assert float(judge_says) == pytest.approx(letters([text[:20]], [text[20:]])[0])
-    assert float(judge_says) > 0
+    tokenizer.chat_template = TEMPLATE
+    question, answer = "Why is the sky so blue?", "Look out of the window now. " * 3
+    asked = [{"role": "user", "content": question}]
+    frame = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
+    ids = torch.tensor([[*frame, *tokenizer(answer)["input_ids"], tokenizer.eos_token_id]])
+    judge = measuring(tokenizer, len(tokenizer) + 5)
+    says = judge.count(ids, torch.ones_like(ids)).hidden_states[-1][0, -1, 0]
+    assert float(says) == pytest.approx(brevity([question], [answer])[0])
+    assert brevity([question], [answer]) < brevity([question], [answer[:5]]) < [2]
 
 
 def test_the_time_to_a_level_counts_from_the_end_of_the_first_step() -> None:
-    scores = [0.0, 0.0, LEVEL, LEVEL, LEVEL, LEVEL]
+    scores = [0.0, 0.0, *[LEVEL + 0.01] * 4]
     assert seconds_to_level(scores, [5.0, 6, 7, 8, 10, 20]) == 5.0
     assert math.isinf(seconds_to_level([0.0] * 6, [1.0, 2, 3, 4, 5, 6]))

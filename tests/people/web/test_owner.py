@@ -374,8 +374,8 @@ def test_a_large_study_is_exported_on_the_command_line(
 
 
 def test_known_answers_show_on_the_owners_pages_only(lite: Store) -> None:
-    study = make_study(lite, 6, Plan(overlap=1, gold_rate=0.5, repeat_rate=0))
-    add_known(lite, study, "gold", 6)
+    study = make_study(lite, 24, Plan(overlap=1, gold_rate=0.5, repeat_rate=0))
+    add_known(lite, study, "gold", 24)
     world = World(lite, study)
     browser: Browser = world.rater("anna")
     while (question := browser.next()["question"]) is not None:
