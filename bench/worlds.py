@@ -107,10 +107,11 @@ def write_rows(place: Place, rows: Sequence[dict[str, Any]], *, batch: int) -> N
     order = Order(range(len(rows)), batch, place.seed)
     read = [rows[i] for step in range(order.steps_per_epoch) for i in order(step)]
     for name, lines in (("ours", rows), ("theirs", read)):
-        _write(place.job / f"{name}.jsonl", lines)
+        write(place.job / f"{name}.jsonl", lines)
 
 
-def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Rows as lines of JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
@@ -147,7 +148,7 @@ def write_prompts(place: Place, count: int, shortest: int, longest: int) -> list
         turns = next(filter(None, (_of_length(place, source, wanted) for _ in range(200))))
         chosen.append({"prompt": turns})
         lengths.append(wanted)
-    _write(place.job / "prompts.jsonl", chosen)
+    write(place.job / "prompts.jsonl", chosen)
     return lengths
 
 

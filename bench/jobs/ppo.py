@@ -22,11 +22,12 @@ def prepare(place: Place) -> None:
     from bench.worlds import ensure_model, load_tokenizer, write_prompts
 
     ensure_model(place)
-    place.note(lengths=write_prompts(place, PROMPTS, SHORTEST, LONGEST))
+    lengths = write_prompts(place, PROMPTS, SHORTEST, LONGEST)
     torch.manual_seed(place.seed)
     judge = AutoModelForSequenceClassification.from_pretrained(place.model, num_labels=1)
     judge.save_pretrained(place.job / "judge")
     load_tokenizer(place).save_pretrained(place.job / "judge")
+    place.note(lengths=lengths)  # at the end, since it says that all is there
 
 
 def ours(place: Place) -> Measured:

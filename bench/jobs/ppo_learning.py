@@ -6,7 +6,6 @@ learn to be brief. Both take the same learning rate; each repetition has a seed 
 """
 
 import itertools
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -19,7 +18,6 @@ from bench.jobs import ppo
 STEPS, SEEDS, RATE = 8, (0, 1, 2), 1e-4
 LEVEL = 1.4
 """Answers of about 28 characters: the prompts alone would get 1.51, the model begins at 1.1 with about 100."""
-TAUGHT = {"batch_size": 16, "max_length": 160, "epochs": 2.0}
 DIALOGUES = 1_600
 
 
@@ -27,11 +25,11 @@ def prepare(place: Place) -> None:
     """The prompts of `ppo`, and the model that both sides begin as."""
     from bench.worlds import ensure_model
 
+    ensure_model(place)
+    folder = Path(_taught(place).model)
+    if not folder.is_dir():
+        _teach(place, folder)
     ppo.prepare(place)
-    start = _taught(place)
-    if not (Path(start.model) / "config.json").is_file():
-        ensure_model(place)
-        _teach(place, Path(start.model))
 
 
 def _taught(place: Place) -> Place:
@@ -41,8 +39,8 @@ def _taught(place: Place) -> Place:
 
 def _teach(place: Place, folder: Path) -> None:
     """Train the model of random weights on the last question and the chosen answer of the first dialogues."""
-    from bench.ours import common
-    from bench.worlds import pairs
+    from bench.ours import common, run_verb
+    from bench.worlds import pairs, write
     from tutelage import config
     from tutelage.verbs import sft
 
@@ -51,19 +49,23 @@ def _teach(place: Place, folder: Path) -> None:
         for turns, chosen, _ in itertools.islice(pairs(place.world), DIALOGUES)
     )
     demonstrations = place.job / "demonstrations.jsonl"
-    demonstrations.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write(demonstrations, rows)
+    unfinished = folder.with_name(f".{folder.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
     settings = sft.Settings(
-        **common(replace(place, out=place.out / "teaching")),
-        **TAUGHT,  # type: ignore[arg-type]
+        **common(replace(place, out=unfinished)),
         data=str(demonstrations),
+        batch_size=16,
+        max_length=160,
+        epochs=2.0,
         optimiser=config.Optimiser(lr=1e-3),
         held_out=0.0,
         samples=0,
         rouge=0,
     )
-    if sft.main(settings):
-        raise RuntimeError(f"{settings} did not succeed")
-    shutil.copytree(Path(settings.out) / "model", folder)
+    run_verb(sft.main, settings)
+    (Path(settings.out) / "model").rename(folder)
+    shutil.rmtree(unfinished)
 
 
 def ours(place: Place) -> Measured:

@@ -6,7 +6,7 @@ result. That is said once for each model.
 
 import logging
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -97,15 +97,16 @@ def _padded(model: nn.Module, rows: Rows) -> Tensor:
 
 def _line(model: nn.Module, packed: Packed, places: Tensor) -> Tensor:
     """The states at `places` Int[n] of a line, some of which may be the same. Float[n, d]"""
-    wanted, among = places.unique(return_inverse=True)
-    last = _last_layer(model)
-    narrow = nullcontext() if last is None else states_at(last, wanted)
+    narrow: AbstractContextManager[None] = nullcontext()
+    if (last := _last_layer(model)) is not None:
+        wanted, places = places.unique(return_inverse=True)
+        narrow = states_at(last, wanted)
     with attention_by(model, tree_attention(packed.shape)), narrow:
-        line = _states(model, packed.tokens, packed.places)
-    return embedding(places if last is None else among, line)
+        return embedding(places, _states(model, packed.tokens, packed.places))
 
 
 def _states(model: nn.Module, tokens: Tensor, places: Tensor) -> Tensor:
+    """What the trunk says about tokens Int[N] at places Int[N] in their rows. Float[N, d], or of those asked for"""
     states: Tensor = trunk(model)(
         input_ids=tokens[None], position_ids=places[None], use_cache=False
     ).last_hidden_state

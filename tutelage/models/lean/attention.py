@@ -63,7 +63,8 @@ class LeanAttention:
         shape = (*x.shape[:-1], -1, self.head_dim)
         with made_again(x):
             query, key, value = (p(x).view(shape) for p in (self.q_proj, self.k_proj, self.v_proj))
-        query, key = (norm(x) for norm, x in zip(self._norms(), (query, key), strict=True))
+        if norms := self.norms_of_heads():
+            query, key = (norm(x) for norm, x in zip(norms, (query, key), strict=True))
         cos, sin = (x.unsqueeze(2) for x in angles)
         return self.attend(rotated(query, cos, sin), rotated(key, cos, sin), value, mask, **more)
 
@@ -75,8 +76,10 @@ class LeanAttention:
         out, shares = attend(cast(nn.Module, self), *heads, mask, scaling=self.scaling, **more)
         return out.flatten(2), shares
 
-    def _norms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        return getattr(self, "q_norm", _as_it_is), getattr(self, "k_norm", _as_it_is)
+    def norms_of_heads(self) -> list[Any]:
+        """Of queries and of keys, or none."""
+        norms = (getattr(self, name, None) for name in ("q_norm", "k_norm"))
+        return [norm for norm in norms if norm is not None]
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
@@ -104,10 +107,6 @@ class LeanAttention:
             x = wave(1, 3, features(module.q_proj), of=weight)
             out, _ = module(x, position_embeddings=(angle.cos(), angle.sin()), attention_mask=None)
         return [*seen, out]
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -63,15 +63,21 @@ class _LoweredSwiGlu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         gate, up, weight = ctx.saved_tensors
-        wants_weight, wants_bias = ctx.needs_input_grad[2:]
-        through = silu(gate)
-        flat = grad.flatten(0, -2)
-        to_weight = flat.T @ (through * up).flatten(0, -2) if wants_weight else None
-        inner = grad @ weight
-        to_up = through.mul_(inner)
-        inner.mul_(up)
-        to_gate = torch.ops.aten.silu_backward.grad_input(inner, gate, grad_input=inner)
-        return to_gate, to_up, to_weight, flat.sum(0) if wants_bias else None
+        return lowered_swiglu_gradients(grad, gate, up, weight, ctx.needs_input_grad[2:])
+
+
+def lowered_swiglu_gradients(
+    grad: Tensor, gate: Tensor, up: Tensor, weight: Tensor, wants: tuple[bool, bool]
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Of g, u, and as far as they are wanted W and b, from that of y = (silu(g) · u) Wᵀ + b."""
+    through = silu(gate)
+    flat = grad.flatten(0, -2)
+    to_weight = flat.T @ (through * up).flatten(0, -2) if wants[0] else None
+    inner = grad @ weight
+    to_up = through.mul_(inner)
+    inner.mul_(up)
+    to_gate = torch.ops.aten.silu_backward.grad_input(inner, gate, grad_input=inner)
+    return to_gate, to_up, to_weight, flat.sum(0) if wants[1] else None
 
 
 class _SwiGlu(torch.autograd.Function):

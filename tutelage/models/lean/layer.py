@@ -20,7 +20,7 @@ from torch.nn.functional import linear, silu
 
 from tutelage.models.attention_interface import attention_under
 from tutelage.models.lean.attention import LeanAttention, turned
-from tutelage.models.lean.gate import LeanGate
+from tutelage.models.lean.gate import LeanGate, lowered_swiglu_gradients
 from tutelage.models.lean.norm import LeanNorm, epsilon_of, rms_norm, rms_norm_gradients
 from tutelage.models.lean.trial import features, is_one_matrix, is_unheard, wave
 
@@ -69,14 +69,14 @@ class LeanLayer:
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
-        others = (gate, *_norms_of(self))
+        norms = _norms_of(self)
         return (
             len(x) == 1
             and x.dtype.itemsize >= 4
             and not torch.is_autocast_enabled(x.device.type)
-            and all(part.weight.dtype == x.dtype for part in (*products, *_norms_of(self)))
+            and all(part.weight.dtype == x.dtype for part in (*products, *norms))
             and all(is_one_matrix(product) for product in products)
-            and all(is_unheard(part) for part in others)
+            and all(is_unheard(part) for part in (gate, *norms))
         )
 
     def _in_two_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
@@ -147,12 +147,7 @@ def _picked(x: Tensor, index: Tensor | None) -> Tensor:
 
 def _norms_of(layer: Any) -> list[Any]:
     """Before the attention, before the gate, and those of queries and keys where there are some."""
-    of_heads = [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
-    return [
-        layer.input_layernorm,
-        layer.post_attention_layernorm,
-        *(norm for norm in of_heads if norm is not None),
-    ]
+    return [layer.input_layernorm, layer.post_attention_layernorm, *layer.self_attn.norms_of_heads()]
 
 
 def _matrices(*products: Any) -> list[Tensor | None]:
@@ -204,13 +199,11 @@ class _IntoHeads(torch.autograd.Function):
             to_heads, to_norms = ([grads[i] for grads in back] for i in (0, 1))
         normed = x * r
         n = normed * norm
-        to_n: Tensor | None = None
-        to_products: list[Tensor | None] = []
-        for i, grad in enumerate((*to_heads, to_value)):
-            grad = grad.flatten(1)
-            to_products += _to_matrix(grad, n, ctx.needs_input_grad[6 + 2 * i : 8 + 2 * i])
-            to_n = _plus(to_n, grad, products[2 * i])
-        assert to_n is not None
+        wants = _pairs(ctx.needs_input_grad[6:12])
+        grads = [grad.flatten(1) for grad in (*to_heads, to_value)]
+        to_products = [x for grad, own in zip(grads, wants, strict=True) for x in _to_matrix(grad, n, own)]
+        queries, keys, values = products[::2]
+        to_n = (grads[0] @ queries).addmm_(grads[1], keys).addmm_(grads[2], values)
         to_x, to_norm = rms_norm_gradients(to_n, normed, norm, r, room=n)
         return to_x, None, None, None, None, to_norm, *to_products, *to_norms
 
@@ -243,12 +236,7 @@ class _BehindAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, index, h, r, gate, up, norm, mix, to_gate, to_up, down = ctx.saved_tensors
         wants = _pairs(ctx.needs_input_grad[5:])
-        through = silu(gate)
-        to_down = _to_matrix(grad, through * up, wants[3])
-        along_gate = grad @ down
-        along_up = through.mul_(along_gate)
-        along_gate.mul_(up)
-        torch.ops.aten.silu_backward.grad_input(along_gate, gate, grad_input=along_gate)
+        along_gate, along_up, *to_down = lowered_swiglu_gradients(grad, gate, up, down, wants[3])
         normed = h * r
         n = normed * norm
         to_gate_and_up = [*_to_matrix(along_gate, n, wants[1]), *_to_matrix(along_up, n, wants[2])]
@@ -271,7 +259,3 @@ def _pairs(weights: tuple[Any, ...]) -> list[tuple[Any, Any]]:
 def _to_matrix(grad: Tensor, read: Tensor, wants: tuple[bool, bool]) -> list[Tensor | None]:
     """The gradients of W and b where y = x Wᵀ + b, from that of y and x, as far as they are wanted."""
     return [grad.T @ read if wants[0] else None, grad.sum(0) if wants[1] else None]
-
-
-def _plus(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
-    return left @ right if total is None else total.addmm_(left, right)

@@ -4,7 +4,7 @@
 
 Most of a small model's step goes to calling modules and to small operations. Here queries and keys are turned as one
 tensor, whatever reads one tensor is one product, and products add to the residual stream by themselves. Whether a model
-is made like that is not taken from a list: it is tried, as for its layers (see `lean_layers`).
+is made like that is not taken from a list: it is tried, as for its layers (see `make_lean`).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from tutelage.models.decoding_weights import Blocks, Layer, Panels
 from tutelage.models.lean.attention import rotated
 from tutelage.models.lean.layer import LeanLayer
 from tutelage.models.lean.norm import LeanNorm, epsilon_of
-from tutelage.models.lean.trial import TOLERANCE
+from tutelage.models.lean.trial import TOLERANCE, is_listened_to
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 
@@ -33,7 +33,7 @@ def has_lean_step(model: nn.Module) -> bool:
     whole, stack = inner(model), trunk(model)
     if whole not in _tried:
         _tried[whole] = _is_made_so(stack) and _does_the_same(model)
-    return _tried[whole] and not _is_listened_to(stack.layers)
+    return _tried[whole] and not any(map(is_listened_to, stack.layers.modules()))
 
 
 class LeanStep:
@@ -62,8 +62,7 @@ class _Layer:
         self.attention, gate = layer.self_attn, layer.mlp
         self.before_attention = _Norm(layer.input_layernorm)
         self.before_gate = _Norm(layer.post_attention_layernorm)
-        own = (getattr(self.attention, name, None) for name in ("q_norm", "k_norm"))
-        self.norms = [_Norm(norm) for norm in own if norm is not None]
+        self.norms = [_Norm(norm) for norm in self.attention.norms_of_heads()]
         sources = (self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
         self.heads_of = joint.get(self.attention) or _together(*sources)
         self.gate_and_up = joint.get(gate) or _together(gate.gate_proj, gate.up_proj)
@@ -116,11 +115,6 @@ def _is_made_so(stack: nn.Module) -> bool:
     if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, LeanNorm):
         return False
     return all(isinstance(layer, LeanLayer) for layer in stack.get_submodule("layers").children())
-
-
-def _is_listened_to(layers: nn.Module) -> bool:
-    """Whether somebody hooked into a layer, who would not be called."""
-    return any(part._forward_hooks or part._forward_pre_hooks for part in layers.modules())
 
 
 @torch.no_grad()

@@ -26,10 +26,10 @@ def is_one_matrix(layer: nn.Module) -> bool:
 
 def is_unheard(layer: nn.Module) -> bool:
     """Whether nobody hooked into it, or replaced what it does."""
-    hooks = (
-        layer._forward_hooks,
-        layer._forward_pre_hooks,
-        layer._backward_hooks,
-        layer._backward_pre_hooks,
-    )
-    return "forward" not in vars(layer) and not any(hooks)
+    replaced = "forward" in vars(layer)
+    return not (replaced or is_listened_to(layer) or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def is_listened_to(layer: nn.Module) -> bool:
+    """Whether somebody wants to know when it is called."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
