@@ -14,6 +14,8 @@ SHAPES = {
     "one group": [((5,), (3, 3, 3))],
     "ragged": [((7,), (2, 9, 1)), ((1,), (4,)), ((3,), (6, 5)), ((12,), (1, 30, 2, 8))],
     "lone": [((3,), (4,)), ((1,), (1,)), ((20,), (9,))],
+    "lone and alike": [((8,), (4,)), ((9,), (2,)), ((2,), (1,)), ((7,), (3,))],
+    "lone and neither short nor long": [((200,), (90,)), ((190,), (85,))],
     "nothing said": [((4,), (0, 0)), ((2,), (0, 3)), ((6,), (0,))],
     "long": [((150,), (140, 20, 133)), ((200,), (40,))],
 }
@@ -103,8 +105,9 @@ def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_values_of_another_width_and_a_torch_without_the_kernels_take_the_plain_form(monkeypatch):
-    rows = rows_of("ragged")
+@pytest.mark.parametrize("shape", ["ragged", "lone and alike"])
+def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(shape, monkeypatch):
+    rows = rows_of(shape)
     packed = pack(collate(rows, 0, CPU), ends=True)
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
     where = lines(rows, packed)

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from tutelage.models.attention_interface import Attention, gradients_are_differentiated
+from tutelage.models.lone_attention import LoneLine, is_lone_and_short
 from tutelage.models.packing import Bundle, Shape, Tree
 
 _kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -29,14 +30,16 @@ _kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_ba
 def tree_attention(shape: Shape) -> Attention:
     """The attention of a line of tokens of that shape, for `attention_by`.
 
-    On a CPU it runs in the kernels described above. Elsewhere, and where gradients of gradients are wanted (see
-    `twice_differentiable`), it is one masked attention for each tree, of which torch knows all derivatives.
+    On a CPU it runs in the kernels described above, or in plain products where there are no trees (`lone_attention`).
+    Elsewhere, and where gradients of gradients are wanted (see `twice_differentiable`), it is one masked attention for
+    each tree, of which torch knows all derivatives.
     """
-    return partial(_attend, shape)
+    return partial(_attend, shape, LoneLine(shape) if is_lone_and_short(shape) else None)
 
 
 def _attend(
     shape: Shape,
+    lone: LoneLine | None,
     layer: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -55,11 +58,14 @@ def _attend(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     repeats = query.shape[1] // key.shape[1]
     alike = query.shape[-1] == value.shape[-1]
-    merged = device == "cpu" and alike and not gradients_are_differentiated()
+    written_out = device == "cpu" and not gradients_are_differentiated()
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+    if lone is not None and written_out and query.dtype.itemsize >= 4:
+        return lone.attend(query, key, value, scale)[None], None
+    merged = written_out and alike and _kernel_is_as_described()
     if repeats > 1 and not (merged and _heads_can_share_keys()):
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
-    attend = _Merged.apply if merged and _kernel_is_as_described() else _masked
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
+    attend = _Merged.apply if merged else _masked
     return attend(query, key, value, shape, scale)[None], None
 
 

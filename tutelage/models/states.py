@@ -110,7 +110,7 @@ def _states(model: nn.Module, tokens: Tensor, places: Tensor) -> Tensor:
     states: Tensor = trunk(model)(
         input_ids=tokens[None], position_ids=places[None], use_cache=False
     ).last_hidden_state
-    return states[0]
+    return states.squeeze(0)
 
 
 def _last_layer(model: nn.Module) -> LeanLayer | None:

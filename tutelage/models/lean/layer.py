@@ -84,13 +84,13 @@ class LeanLayer:
         before, behind, *of_heads = _norms_of(self)
         cos, sin = (angle[0].unsqueeze(1) for angle in angles)
         query, key, value = _IntoHeads.apply(
-            *(x[0], attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
+            *(x.squeeze(0), attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
             *(before.weight, *_matrices(attention.q_proj, attention.k_proj, attention.v_proj)),
             *(norm.weight for norm in of_heads),
         )
         out, _ = attention.attend(query[None], key[None], value[None])
         y: Tensor = _BehindAttention.apply(
-            *(x[0], out[0], index, epsilon_of(behind), behind.weight),
+            *(x.squeeze(0), out.squeeze(0), index, epsilon_of(behind), behind.weight),
             *_matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj),
         )
         return y[None]
