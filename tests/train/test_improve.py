@@ -285,6 +285,19 @@ def test_a_critic_network_starts_as_the_reward_model_and_as_nothing_without_one(
     assert not value.any()
 
 
+@pytest.mark.parametrize("budget", [40, 100_000])
+@pytest.mark.parametrize("place", ["trunk", "network"])
+def test_values_alone_are_those_that_come_with_the_scores(place, budget, tiny_model):
+    actor = Actor.with_critic(policy_of(tiny_model("llama")), place, whole(tiny_model("llama")), seed=0)
+    for parameter in actor.critic_parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1), std=0.1)
+    rows = collate(some_rows(5), PAD, CPU)
+    _, with_scores = actor.scores_of_all(rows, temperature=0.7, budget=budget)
+    alone = actor.values_of_all(rows, budget=budget)
+    assert alone[rows.mask].all() and not alone[~rows.mask].any()
+    torch.testing.assert_close(alone, with_scores)
+
+
 def test_a_critic_with_another_vocabulary_is_refused(tiny_model):
     with pytest.raises(TutelageError, match="vocabulary"):
         Actor.with_critic(policy_of(tiny_model("llama")), "network", whole(tiny_model("qwen3")), seed=0)

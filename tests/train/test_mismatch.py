@@ -152,8 +152,9 @@ def test_bfloat16_tells_how_far_sampler_and_trainer_are_apart(tiny_model, mismat
         assert 1 < step.metrics["sampler/ratio_max"] < 1.5
 
 
-def test_float32_asks_nothing_and_tells_nothing(tiny_model):
-    recipe = recipe_of("samples=2", name="rloo")
+@pytest.mark.parametrize("name", ["rloo", "ppo"])
+def test_float32_asks_nothing_and_tells_nothing(name, tiny_model):
+    recipe = recipe_of("samples=2", name=name)
     _, steps = run(tiny_model("llama"), None, "float32", recipe=recipe)
     assert not any(name.startswith("sampler/") for step in steps for name in step.metrics)
     assert all(step.sample.importance is None for step in steps)

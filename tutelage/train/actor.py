@@ -92,25 +92,39 @@ class Actor:
             states = self.policy.states(rows).float()
         return spread(self.critic(states).squeeze(-1), rows.mask)
 
-    @torch.no_grad()
     def scores_of_all(
         self, rows: Rows, *, temperature: float, budget: int | Budget
     ) -> tuple[Tensor, Tensor | None]:
         """`scores` of any number of rows, by micro-batches: log-probabilities and values, each Float[B, R]"""
-        budget = Budget.of(budget)
-        return budget.spend(partial(self._scores_of_all, rows, temperature, budget))
 
-    def _scores_of_all(self, rows: Rows, temperature: float, budget: Budget) -> tuple[Tensor, Tensor | None]:
-        logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
-        value = None if self.critic is None else torch.zeros_like(logp)
-        for index in budget.parts(partial(micro_batches, self.policy.model, rows)):
-            part = rows.rows(index).trimmed()
+        def ask(part: Rows) -> list[Tensor]:
             scores = self.scores(part, temperature=temperature)
-            width = part.mask.shape[1]
-            logp[index, :width] = scores.logp
-            if value is not None:
-                value[index, :width] = self.values(part) if scores.value is None else scores.value
-        return logp, value
+            if self.critic is None:
+                return [scores.logp]
+            return [scores.logp, self.values(part) if scores.value is None else scores.value]
+
+        logp, *values = self._of_all(rows, ask, 1 if self.critic is None else 2, Budget.of(budget))
+        return logp, values[0] if values else None
+
+    def values_of_all(self, rows: Rows, *, budget: int | Budget) -> Tensor:
+        """`values` of any number of rows, by micro-batches. Float[B, R]"""
+        return self._of_all(rows, lambda part: [self.values(part)], 1, Budget.of(budget))[0]
+
+    @torch.no_grad()
+    def _of_all(
+        self, rows: Rows, ask: Callable[[Rows], list[Tensor]], count: int, budget: Budget
+    ) -> list[Tensor]:
+        """What `ask` says about each response token, `count` numbers, 0 where there is none. Float[B, R] each"""
+
+        def asked() -> list[Tensor]:
+            found = [torch.zeros(rows.mask.shape, device=rows.mask.device) for _ in range(count)]
+            for index in budget.parts(partial(micro_batches, self.policy.model, rows)):
+                part = rows.rows(index).trimmed()
+                for whole, told in zip(found, ask(part), strict=True):
+                    whole[index, : part.mask.shape[1]] = told
+            return found
+
+        return budget.spend(asked)
 
     def save(self, folder: Path) -> None:
         """Write the policy, and the critic beside it in a folder of its own."""

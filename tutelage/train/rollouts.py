@@ -186,8 +186,10 @@ def judged(actor: Actor, answered: Answered, rules: Rules) -> tuple[Scored, dict
     temperature, rollout = rules.sampling.temperature, answered.rollout
     budget = Budget.of(rules.budget)
     metrics: dict[str, float] = {}
-    value, importance, logp = None, None, rollout.logp
-    if actor.critic is not None or rules.mismatch is not None:
+    importance, logp = None, rollout.logp
+    if rules.mismatch is None:
+        value = None if actor.critic is None else actor.values_of_all(rollout, budget=budget)
+    else:
         trainer, value = actor.scores_of_all(rollout, temperature=temperature, budget=budget)
         metrics |= apart(rollout.logp, trainer, rollout.mask)
         if rules.mismatch in ("recompute", "truncated"):
