@@ -294,7 +294,8 @@ def test_values_alone_are_those_that_come_with_the_scores(place, budget, tiny_mo
     rows = collate(some_rows(5), PAD, CPU)
     _, with_scores = actor.scores_of_all(rows, temperature=0.7, budget=budget)
     alone = actor.values_of_all(rows, budget=budget)
-    assert alone[rows.mask].all() and not alone[~rows.mask].any()
+    assert alone[rows.mask].all()
+    assert not alone[~rows.mask].any()
     torch.testing.assert_close(alone, with_scores)
 
 
