@@ -3,7 +3,7 @@
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make clean   remove the environment and the caches, never the runs
 #
-# Each makes its own environment in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
+# Each makes its own environment, demo and test in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
 # pip, an index of CPU-only wheels for example, which avoids the large CUDA ones.
 
 PYTHON ?= python3

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from tutelage.models.lone_attention import scaled_product
+
 
 def within_prompts(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
     """Causal attention within prompts of one length. [P, H, Q, w], [P, K, Q, w], [P, K, Q, w'] → [P, H, Q, w']"""
@@ -67,8 +69,7 @@ def _joint(
 
 def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """scale · q Kᵀ in float32: rounded scores would be wrong by more than the softmax forgives."""
-    query, key = query.float(), key.float()
-    return torch.baddbmm(query.new_empty(1), query, key.mT, beta=0, alpha=scale)
+    return scaled_product(query.float(), key.float().mT, scale)
 
 
 def _merged(

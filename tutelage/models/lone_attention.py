@@ -93,12 +93,12 @@ class _Attention(torch.autograd.Function):
             q, k, v, shares = kept[4 * i : 4 * i + 4]
             g = g.masked_fill_(beyond, 0.0).view(len(v), -1, v.shape[-1])
             along = torch.ops.aten._softmax_backward_data(g @ v.mT, shares, -1, g.dtype)
-            to_query.append(_scaled(along, k, ctx.scale))
-            to_key.append(_scaled(along.mT, q, ctx.scale))
+            to_query.append(scaled_product(along, k, ctx.scale))
+            to_key.append(scaled_product(along.mT, q, ctx.scale))
             to_value.append(shares.mT @ g)
         return ctx.asking.joined(to_query), ctx.asked.joined(to_key), ctx.asked.joined(to_value), None, None
 
 
-def _scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """scale · A B"""
+def scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """scale · A B, by matrices. The scale costs no pass of its own."""
     return torch.baddbmm(a.new_empty(1), a, b, beta=0.0, alpha=scale)
