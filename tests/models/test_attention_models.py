@@ -83,9 +83,9 @@ def reading(monkeypatch):
     counts = []
     line, padded = states._line, states._padded
 
-    def counted_line(model, packed, places):
+    def counted_line(model, packed, *more):
         counts.append(len(packed.tokens))
-        return line(model, packed, places)
+        return line(model, packed, *more)
 
     def counted_padded(model, rows):
         out = padded(model, rows)

@@ -22,9 +22,11 @@ from tiny_training import (
 from tutelage import config
 from tutelage.core.batch import Scored
 from tutelage.errors import TutelageError
+from tutelage.models import activations
 from tutelage.models.budget import Budget
 from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import collate
+from tutelage.models.shared_prompts import SharedPrompts
 from tutelage.train.actor import Actor
 from tutelage.train.language import mean_loss
 from tutelage.train.learner import NotFinite
@@ -73,6 +75,71 @@ def test_a_sampler_that_disagrees_is_noticed_before_the_first_step(tiny_model, m
     with pytest.raises(TutelageError, match=r"disagree by 0.* nats on a token"):
         next(world.train())
     assert_identical(policy.parameters(), before)
+
+
+# What sampling computed --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def room(monkeypatch):
+    """Lets tiny models keep what they compute, as far as a share of their weights allows."""
+    return lambda share: monkeypatch.setattr(activations, "OF_TRAINING", share)
+
+
+@pytest.mark.parametrize("name", ["grpo", "reinforce", "a2c"])
+@pytest.mark.parametrize("budget", [100_000, 60])
+def test_an_update_that_takes_over_what_sampling_computed_is_the_same_update(tiny_model, name, budget, room):
+    """As far as rounding goes, with an ε that does not make much of gradients next to 0."""
+    ends, told = [], []
+    for share in (0.0, 1e9):
+        room(share)
+        recipe = recipe_of(*ONE_STEP, name=name)
+        world = World(policy_of(tiny_model("llama")), recipe, steps=4, budget=budget, eps=1e-2)
+        told.append(metrics_of(world))
+        ends.append(world.everything())
+    assert_close(*ends, atol=1e-6)
+    assert {step["tokens/kept"] for step in told[0]} == {0.0}
+    assert all(step["tokens/kept"] > step["length/mean"] for step in told[1])
+
+
+@pytest.mark.parametrize(
+    "changes", [("update.epochs=2",), ("update.minibatches=2",), ("dynamic_sampling=2",)]
+)
+def test_nothing_is_kept_for_updates_of_several_steps_or_rounds(tiny_model, changes, room):
+    room(1e9)
+    world = World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, *changes, name="grpo"), steps=2)
+    assert all("tokens/kept" not in told for told in metrics_of(world))
+
+
+def test_a_run_that_is_resumed_takes_over_what_one_without_a_stop_does(tiny_model, room):
+    room(1e9)
+    whole, first = (
+        World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, name="grpo"), steps=4) for _ in range(2)
+    )
+    metrics_of(whole)
+    steps = first.train()
+    for _ in range(2):
+        next(steps)
+    later = World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, name="grpo"), steps=4)
+    later.learner.restore(first.learner.state())
+    later.progress = first.progress
+    metrics_of(later)
+    assert_identical(whole.everything(), later.everything())
+
+
+def test_a_sampler_that_disagrees_is_noticed_though_its_work_is_taken_over(tiny_model, monkeypatch, room):
+    room(1e9)
+    policy = policy_of(tiny_model("llama"))
+    world = World(policy, recipe_of(*ONE_STEP, name="grpo"), steps=1)
+    before = snapshot(policy.parameters())
+    attend = SharedPrompts.attend
+    monkeypatch.setattr(SharedPrompts, "attend", lambda *given: 0.9 * attend(*given))
+    with pytest.raises(TutelageError, match=r"disagree by 0.* nats on a token"):
+        next(world.train())
+    assert_identical(policy.parameters(), before)
+
+
+# Adapters ----------------------------------------------------------------------------------------------------
 
 
 def test_with_an_adapter_that_was_trained_before_the_reference_is_that_adapter(tiny_model, tmp_path):

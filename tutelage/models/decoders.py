@@ -6,6 +6,7 @@ attend in another way or keep something other than keys.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,11 +15,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage.errors import TutelageError
+from tutelage.models.activations import Activations, Recording
 from tutelage.models.attention_interface import Attend, attention_by, of_one_token, supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.cache import preallocated, rows_can_move
 from tutelage.models.compiled_step import CompiledStep
 from tutelage.models.decoding_weights import DecodingWeights, lines
+from tutelage.models.lean.layer import exchanging
 from tutelage.models.lean.step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.policy import Policy, positions
@@ -84,17 +87,23 @@ class SharedDecoder:
     """Prompts without padding, and one softmax over the prompt and the answer."""
 
     def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
-        self.policy, self.weights, self.asked = policy, weights, asked
+        self.policy, self.weights, self.asked, self.limit = policy, weights, asked, limit
         self.lean: Step | None = None
         self.version = -1  # of the weights that `lean` knows
         plain = policy.dtype == torch.float32 and policy.head.is_known
         self.is_lean = plain and has_lean_step(policy.model)
         lengths = [len(prompt) for prompt in asked.prompts]
         self.store = SharedPrompts(lengths, asked.answers, limit, dtype=policy.dtype, device=policy.device)
+        self.recording: Recording | None = None
+
+    def record(self, kept: Activations) -> Recording:
+        """Tell `kept` what is computed from now on. For models of which it can be kept, before anything is read."""
+        self.recording = kept.recording(self.store.lengths.tolist(), self.asked.answers, self.limit)
+        return self.recording
 
     def start(self) -> Tensor:
         """Read the prompts one behind the other, as many at a time as `READ_AT_ONCE` tokens hold."""
-        self.weights.for_prompts()
+        self.weights.for_prompts(plain=self.recording is not None)
         logits = []
         for first, behind in _runs(self.asked.prompts, READ_AT_ONCE):
             prompts = self.asked.prompts[first:behind]
@@ -102,7 +111,7 @@ class SharedDecoder:
             tokens = torch.tensor([token for prompt in prompts for token in prompt])
             where = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
             last = torch.tensor([len(prompt) for prompt in prompts]).cumsum(0) - 1
-            with attention_by(self.policy.model, self.store.read):
+            with attention_by(self.policy.model, self.store.read), self._recorded(first, behind):
                 states = self._states(tokens[None], where[None])
             logits.append(_logits(self.policy, self.weights.head, states[0, last.to(states.device)]))
         answers = torch.tensor(self.asked.answers, device=self.policy.device)
@@ -111,6 +120,8 @@ class SharedDecoder:
     def step(self, tokens: Tensor) -> Tensor:
         """Read one token of each answer, in a number of lines for which the layers are laid out."""
         where, count = self.store.open(), len(tokens)
+        if self.recording is not None:
+            self.recording.next_token()
         idle = (0, self._lines(count) - count)
         tokens, where = pad(tokens, idle), pad(where, idle)
         if self.is_lean and self.version != self.weights.version:
@@ -125,12 +136,22 @@ class SharedDecoder:
     def keep(self, lines: Tensor) -> None:
         """See `SharedPrompts.keep`."""
         self.store.keep(lines)
+        if self.recording is not None:
+            self.recording.keep(lines)
+
+    def _recorded(self, first: int, behind: int) -> AbstractContextManager[None]:
+        """Inside, these prompts are read."""
+        if self.recording is None:
+            return nullcontext()
+        self.recording.reading = (first, behind)
+        return exchanging(self.recording)
 
     def _lines(self, count: int) -> int:
         return self.weights.for_answers(count)
 
     def _lean_step(self) -> Step:
-        return LeanStep(self.policy.model, self.weights.joint)
+        note = None if self.recording is None else self.recording.note_token
+        return LeanStep(self.policy.model, self.weights.joint, note)
 
     def _states(self, tokens: Tensor, where: Tensor) -> Tensor:
         device = self.policy.device

@@ -58,6 +58,7 @@ class Packed:
     shape: Shape
     before: Tensor  # Int[B, R], where the token stands from which a response token is predicted; anything if masked
     last: Tensor  # Int[B], where the last token stands that is there of each row
+    cell: Tensor  # Int[N], where each token stood in the rows, as flattened [B, Q + R]
 
 
 def pack(rows: Rows, *, ends: bool) -> Packed:
@@ -83,12 +84,14 @@ def pack(rows: Rows, *, ends: bool) -> Packed:
     where = (taken.flatten().cumsum(0) - 1).view_as(taken)
     where[:, :width] = where[first, :width][family]
     back = order.argsort()
+    cell = (order[:, None] * mask.shape[1] + torch.arange(mask.shape[1], device=device))[taken]
     return Packed(
-        tokens=torch.cat([rows.prompt, rows.response], 1)[order][taken],
+        tokens=torch.cat([rows.prompt, rows.response], 1).flatten()[cell],
         places=positions(mask)[taken],
         shape=shape_of(*torch.stack([family, stems, own]).tolist(), device=device),
         before=before_each_response_token(where, rows)[back],
         last=where.gather(1, (width - 1 + own)[:, None]).squeeze(1)[back],
+        cell=cell,
     )
 
 

@@ -17,8 +17,9 @@ from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import pad_token_id
 from tutelage.errors import TutelageError
+from tutelage.models.activations import Activations
 from tutelage.models.backbone import inner
-from tutelage.models.decoders import Asked, Decoder, way_of_decoding
+from tutelage.models.decoders import Asked, Decoder, SharedDecoder, way_of_decoding
 from tutelage.models.decoding_weights import decoding_weights
 from tutelage.models.drawing import draw
 from tutelage.models.memory import available_memory
@@ -50,13 +51,15 @@ def sample(
     seed: int,
     rows_at_once: int | None = None,
     on_token: Callable[[Tensor], None] | None = None,
+    keep: Activations | None = None,
 ) -> Rollout:
     """Sample `n` answers to each prompt. Row b answers prompt b // n.
 
     `logp` is that of the distribution the token was drawn from: at the temperature, after truncation. A row's
     stream depends on `seed`, the prompt's id and the sample's number alone, never on the other rows. `on_token`
     sees the tokens [B] of every step as they are drawn (for streaming). `rows_at_once` bounds the memory; None takes as
-    many as make sense. Raises TutelageError when a prompt leaves no room for an answer.
+    many as make sense. What the layers compute is left in `keep`, where there is room for it. Raises TutelageError when
+    a prompt leaves no room for an answer.
     """
     if n < 1 or not prompts.tokens:
         raise ValueError("sampling needs at least one prompt and one sample")
@@ -68,11 +71,18 @@ def sample(
         (way_of_decoding(policy, asked, limit, sampling.compile), asked, rows)
         for asked, rows in _parts(prompts, n, rows_at_once)
     ]
+    keep = keep if keep is not None and keep.start(prompts.tokens, n, limit) else None
+    recorded = []
     with decoding_weights(policy.model, policy.head, policy.dtype) as weights:
-        for way, asked, rows in parts:
-            decoder = way(policy, weights, asked, limit)
-            sheet.write(decoder, torch.tensor(rows, device=policy.device), on_token)
-    return sheet.rollout(prompts, n)
+        for way, asked, lines in parts:
+            decoder, rows = way(policy, weights, asked, limit), torch.tensor(lines, device=policy.device)
+            if keep is not None and isinstance(decoder, SharedDecoder):
+                recorded.append((decoder.record(keep), rows))
+            sheet.write(decoder, rows, on_token)
+    rollout = sheet.rollout(prompts, n)
+    for recording, rows in recorded:
+        recording.name(rollout.rows(rows))
+    return rollout
 
 
 def _rows_at_once(policy: Policy, limit: int) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from tutelage.core.batch import Pairs, Rows
+from tutelage.models.activations import remembered
 from tutelage.models.attention import tree_attention
 from tutelage.models.attention_interface import attention_by, supports, without_dropout
 from tutelage.models.backbone import inner, trunk
@@ -38,7 +39,7 @@ def states_before(model: nn.Module, rows: Rows) -> Tensor:
     """The state before each of the M response tokens of all rows, row by row. Float[M, d]"""
     if shares_prompts(model, rows):
         packed = pack(rows, ends=False)
-        return _line(model, packed, packed.before[rows.mask])
+        return _line(model, packed, packed.before[rows.mask], remembered(model, rows, packed))
     return before_each_response_token(_padded(model, rows), rows)[rows.mask]
 
 
@@ -49,7 +50,7 @@ def states_at_end(model: nn.Module, rows: Rows) -> Tensor:
         return embedding(same, states_at_end(model, rows.rows(kept)))
     if shares_prompts(model, rows):
         packed = pack(rows, ends=True)
-        return _line(model, packed, packed.last)
+        return _line(model, packed, packed.last, nullcontext())
     last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
     return _padded(model, rows)[torch.arange(len(rows), device=last.device), last]
 
@@ -95,13 +96,13 @@ def _padded(model: nn.Module, rows: Rows) -> Tensor:
     return run_trunk(model, tokens, torch.cat([rows.prompt_mask, rows.mask], 1))
 
 
-def _line(model: nn.Module, packed: Packed, places: Tensor) -> Tensor:
+def _line(model: nn.Module, packed: Packed, places: Tensor, known: AbstractContextManager[None]) -> Tensor:
     """The states at `places` Int[n] of a line, some of which may be the same. Float[n, d]"""
     narrow: AbstractContextManager[None] = nullcontext()
     if (last := _last_layer(model)) is not None:
         wanted, places = places.unique(return_inverse=True)
         narrow = states_at(last, wanted)
-    with attention_by(model, tree_attention(packed.shape)), narrow:
+    with attention_by(model, tree_attention(packed.shape)), narrow, known:
         return embedding(places, _states(model, packed.tokens, packed.places))
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +16,8 @@ from tutelage.algorithms.recipe import (
     critic_only,
     prepare,
 )
+from tutelage.core.batch import Batch
+from tutelage.models.activations import Activations
 from tutelage.models.budget import Budget
 from tutelage.models.memory import hand_back_freed_memory
 from tutelage.models.rewards import Reward
@@ -22,7 +25,7 @@ from tutelage.train.actor import Actor
 from tutelage.train.learner import Learner, Step, seed_step
 from tutelage.train.natural_step import natural_step
 from tutelage.train.rollouts import Question, Rules, collect, greedy_answers, judged
-from tutelage.train.updates import Update, gradient_steps
+from tutelage.train.updates import Update, distance, gradient_steps, refuse_disagreement
 
 __all__ = ["Progress", "Question", "Rules", "improve"]
 
@@ -50,7 +53,8 @@ def improve(
     The reference is whatever `policy.freeze_reference()` froze. Each step's samples are in `Step.sample`.
 
     Metrics, beside those of sampling, judging, preparing and updating: tokens_per_second (sampled tokens over
-    the time of the whole step), and tokens_at_once, the budget of one forward pass.
+    the time of the whole step), and tokens_at_once, the budget of one forward pass. Where an update is a single step,
+    tokens/kept: how many tokens of its forward pass were taken from sampling (see `models.activations`).
     """
     budget = Budget.of(rules.budget)
     policy, sampling, rules = actor.policy, rules.sampling, replace(rules, budget=budget)
@@ -63,11 +67,14 @@ def improve(
         mix=mix,
     )
     update = gradient_steps if isinstance(recipe.update, GradientSteps) else natural_step
+    keeping = how.exact and _reads_once(recipe) and Activations.can_be_kept(policy.model)
+    kept = Activations(policy.model) if keeping else None
+    compared = False
     while learner.step < learner.total:
         started = time.perf_counter()
         seed_step(rules.seed, learner.step)
         answered, sampled = collect(
-            policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total
+            policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total, kept
         )
         hand_back_freed_memory()
         scored, metrics = judged(actor, answered, rules)
@@ -78,7 +85,11 @@ def improve(
         metrics |= {name: float(value) for name, value in prepared.items()} | sampled
         warming = critic_only(recipe, progress.state)
         hand_back_freed_memory()
-        metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
+        if kept is not None and len(kept) and not compared:
+            _compare(actor, batch, how)
+            compared = True
+        with nullcontext() if kept is None else kept.reused():
+            metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
         hand_back_freed_memory()
         learner.step += 1
         progress.state = after_update(
@@ -89,6 +100,23 @@ def improve(
             rows=len(batch),
         )
         metrics["tokens_at_once"] = float(budget.tokens)
+        if kept is not None:
+            metrics["tokens/kept"] = float(kept.taken)
         metrics["tokens_per_second"] = metrics.pop("tokens/sampled") / (time.perf_counter() - started)
         questions_asked = (p.messages[-1].content if p.messages else "" for p in answered.prompts)
         yield Step(learner.step, metrics, scored, tuple(zip(questions_asked, answered.texts, strict=True)))
+
+
+def _reads_once(recipe: Recipe) -> bool:
+    """Whether an update is one step on all that was sampled, so that each token is read once by the weights that wrote
+    it."""
+    update = recipe.update
+    one = isinstance(update, GradientSteps) and update.epochs == update.minibatches == 1
+    return one and not recipe.dynamic_sampling
+
+
+def _compare(actor: Actor, batch: Batch, how: Update) -> None:
+    """Refuse a trainer that disagrees with the sampler, by a forward pass of its own: an update that takes over what
+    sampling computed would agree with it in any case."""
+    logp, _ = Actor(actor.policy).scores_of_all(batch, temperature=how.temperature, budget=how.budget)
+    refuse_disagreement(float(distance(batch, logp)))

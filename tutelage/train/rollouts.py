@@ -13,6 +13,7 @@ from tutelage.core.batch import Rollout, Scored
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.models.activations import Activations
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
@@ -85,10 +86,11 @@ def ask(
     reward: Reward,
     *,
     seed: int,
+    keep: Activations | None = None,
 ) -> Answered:
-    """Sample `n` answers to each question and score them."""
+    """Sample `n` answers to each question and score them. What the policy's layers compute is left in `keep`."""
     tokens = PromptTokens(tuple(q.tokens for q in questions), tuple(q.prompt.id for q in questions))
-    rollout = sample(policy, tokens, n, sampling, seed=seed)
+    rollout = sample(policy, tokens, n, sampling, seed=seed, keep=keep)
     texts = tuple(answers(policy, rollout))
     prompts = [question.prompt for question in questions for _ in range(n)]
     score = reward(rollout, prompts, texts)
@@ -109,19 +111,22 @@ def collect(
     rules: Rules,
     step: int,
     total: int,
+    keep: Activations | None = None,
 ) -> tuple[Answered, dict[str, float]]:
     """The answers of one step: those to `questions(step)`, and with dynamic sampling only to questions that teach.
 
     Then questions whose answers all got one shaped score are replaced by fresh ones, in up to
     `recipe.dynamic_sampling` rounds, each asking as many as should do by the share that was live so far. The fresh ones
-    are those of steps beyond `total`. When no question is live the first round is kept.
+    are those of steps beyond `total`. When no question is live the first round is kept. What the policy's layers
+    compute is left in `keep`, where no answers are replaced.
 
     Metrics: tokens/sampled, in all rounds; with dynamic sampling also sampling/rounds, and groups/dead, score/mean and
     score/std of all that was sampled.
     """
     seed = rules.seed * 1_000_003 + step
     asked = questions(step)
-    first = ask(policy, asked, recipe.samples, rules.sampling, reward, seed=seed)
+    keep = None if recipe.dynamic_sampling else keep
+    first = ask(policy, asked, recipe.samples, rules.sampling, reward, seed=seed, keep=keep)
     if not recipe.dynamic_sampling:
         return first, {"tokens/sampled": float(first.rollout.mask.sum())}
     wanted, rounds = len(asked), [first]

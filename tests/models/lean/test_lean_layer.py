@@ -69,7 +69,7 @@ def test_the_slopes_of_the_first_step(biased, normed):
     of_heads = [doubles(width, seed=n) for n in (7, 8)] if normed else []
 
     def step(x, norm, *weights):
-        return _IntoHeads.apply(x, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights)
+        return _IntoHeads.apply(x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights)
 
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
 
@@ -83,7 +83,7 @@ def test_the_slopes_of_the_second_step(biased, index):
     index = None if index is None else torch.tensor(index)
 
     def step(x, a, norm, *weights):
-        return _BehindAttention.apply(x, a, index, 1e-6, norm, *weights)
+        return _BehindAttention.apply(x, a, index, None, 1e-6, norm, *weights)
 
     given = (doubles(tokens, size), doubles(tokens, heads), doubles(size), *weights)
     assert torch.autograd.gradcheck(step, given)

@@ -5,13 +5,14 @@
 
 A step keeps what cannot be made again cheaply: x; a, h, g and u. Products are added to one another while they are made,
 and a layer is three nodes of the graph instead of some fifty. Where the states of some tokens alone are asked for, the
-last layer is spared the second step for the others, which serve as keys and values only.
+last layer is spared the second step for the others, which serve as keys and values only. Where somebody knows already
+what a layer computes of its tokens (see `Exchange`), only r and the attention are left to do for the backward pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,41 @@ from torch.nn.functional import linear, silu
 from tutelage.models.attention_interface import attention_under
 from tutelage.models.lean.attention import LeanAttention, turned
 from tutelage.models.lean.gate import LeanGate, lowered_swiglu_gradients
-from tutelage.models.lean.norm import LeanNorm, epsilon_of, rms_norm, rms_norm_gradients
+from tutelage.models.lean.norm import LeanNorm, epsilon_of, reciprocal_rms, rms_norm, rms_norm_gradients
 from tutelage.models.lean.trial import features, is_one_matrix, is_unheard, wave
 
 _asked: ContextVar[tuple[object, Tensor | None]] = ContextVar("asked", default=(None, None))
+
+
+class Computed(NamedTuple):
+    """What a layer computes of N tokens, but for its attention. Each [N, …]"""
+
+    query: Tensor  # [N, H, w], turned
+    key: Tensor  # [N, K, w], turned
+    value: Tensor  # [N, K, w]
+    h: Tensor  # [N, d]
+    gate: Tensor  # [N, m]
+    up: Tensor  # [N, m]
+    y: Tensor  # [N, d]
+
+    def apply(self, change: Any) -> Self:
+        """Each of them changed alike."""
+        return type(self)(*map(change, self))
+
+
+class Exchange(Protocol):
+    """Somebody who keeps what layers compute, or knows it already."""
+
+    def given(self, layer: Any) -> Computed | None:
+        """What `layer` computes of the tokens that it reads now, as far as it is known."""
+        ...
+
+    def note(self, layer: Any, computed: Computed) -> None:
+        """What `layer` computed, where no gradient is wanted."""
+        ...
+
+
+_exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 class LeanLayer:
@@ -55,14 +87,14 @@ class LeanLayer:
                 **more,
             )
             return _picked(x, index)
-        if self._is_two_steps(hidden_states):
+        if self.is_two_steps(hidden_states):
             return self._in_two_steps(hidden_states, position_embeddings, index)
         normed = self.input_layernorm(hidden_states)
         out, _ = self.self_attn.attended(normed, position_embeddings, attention_mask, **more)
         x = _picked(hidden_states, index) + self.self_attn.o_proj(_picked(out, index))
         return x + self.mlp(self.post_attention_layernorm(x))
 
-    def _is_two_steps(self, x: Tensor) -> bool:
+    def is_two_steps(self, x: Tensor) -> bool:
         """Whether its parts are called by nobody else, and are plain products and norms of one type."""
         attention, gate = self.self_attn, self.mlp
         products = (
@@ -80,20 +112,27 @@ class LeanLayer:
         )
 
     def _in_two_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
-        attention, gate = self.self_attn, self.mlp
+        attention, gate, exchange = self.self_attn, self.mlp, _exchange.get()
+        given = None if exchange is None else exchange.given(self)
         before, behind, *of_heads = _norms_of(self)
         cos, sin = (angle[0].unsqueeze(1) for angle in angles)
-        query, key, value = _IntoHeads.apply(
-            *(x.squeeze(0), attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
+        x = x.squeeze(0)
+        heads = _IntoHeads.apply(
+            *(x, given, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
             *(before.weight, *_matrices(attention.q_proj, attention.k_proj, attention.v_proj)),
             *(norm.weight for norm in of_heads),
         )
-        out, _ = attention.attend(query[None], key[None], value[None])
-        y: Tensor = _BehindAttention.apply(
-            *(x.squeeze(0), out.squeeze(0), index, epsilon_of(behind), behind.weight),
-            *_matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj),
+        out = attention.attend(*(part[None] for part in heads))[0].squeeze(0)
+        products = _matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj)
+        if exchange is not None and given is None and not torch.is_grad_enabled():
+            h, _, *rest = _behind_attention(x, out, epsilon_of(behind), behind.weight, products)
+            computed = Computed._make((*heads, h, *rest))
+            exchange.note(self, computed)
+            return _picked(computed.y[None], index)
+        result: Tensor = _BehindAttention.apply(
+            *(x, out, index, given, epsilon_of(behind), behind.weight), *products
         )
-        return y[None]
+        return result[None]
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
@@ -141,6 +180,16 @@ def states_at(layer: LeanLayer, index: Tensor) -> Iterator[None]:
         _asked.reset(token)
 
 
+@contextmanager
+def exchanging(exchange: Exchange) -> Iterator[None]:
+    """Inside, layers in two steps take what `exchange` knows, and tell it what they compute."""
+    token = _exchange.set(exchange)
+    try:
+        yield
+    finally:
+        _exchange.reset(token)
+
+
 def _picked(x: Tensor, index: Tensor | None) -> Tensor:
     return x if index is None else x.index_select(1, index)
 
@@ -161,6 +210,7 @@ class _IntoHeads(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
+        given: Computed | None,
         width: int,
         epsilons: tuple[float, ...],
         cos: Tensor,
@@ -169,6 +219,10 @@ class _IntoHeads(torch.autograd.Function):
         *weights: Any,
     ) -> tuple[Tensor, Tensor, Tensor]:
         products, of_heads = weights[:6], weights[6:]
+        ctx.has_norms = bool(of_heads)
+        if given is not None:
+            ctx.save_for_backward(x, reciprocal_rms(x, epsilons[0]), cos, sin, norm, *weights)
+            return given.query, given.key, given.value
         n, r = rms_norm(x, norm, epsilons[0])
         query, key, value = (
             linear(n, w, b).view(len(n), -1, width)
@@ -180,7 +234,6 @@ class _IntoHeads(torch.autograd.Function):
             (query, query_r), (key, key_r) = map(rms_norm, raw, of_heads, epsilons[1:])
             kept = [*raw, query_r, key_r]
         ctx.save_for_backward(x, r, cos, sin, norm, *weights, *kept)
-        ctx.has_norms = bool(of_heads)
         return turned(query, cos, sin, 1.0), turned(key, cos, sin, 1.0), value
 
     @staticmethod
@@ -199,13 +252,13 @@ class _IntoHeads(torch.autograd.Function):
             to_heads, to_norms = ([grads[i] for grads in back] for i in (0, 1))
         normed = x * r
         n = normed * norm
-        wants = _pairs(ctx.needs_input_grad[6:12])
+        wants = _pairs(ctx.needs_input_grad[7:13])
         grads = [grad.flatten(1) for grad in (*to_heads, to_value)]
         to_products = [x for grad, own in zip(grads, wants, strict=True) for x in _to_matrix(grad, n, own)]
         queries, keys, values = products[::2]
         to_n = (grads[0] @ queries).addmm_(grads[1], keys).addmm_(grads[2], values)
         to_x, to_norm = rms_norm_gradients(to_n, normed, norm, r, room=n)
-        return to_x, None, None, None, None, to_norm, *to_products, *to_norms
+        return to_x, None, None, None, None, None, to_norm, *to_products, *to_norms
 
 
 class _BehindAttention(torch.autograd.Function):
@@ -217,6 +270,7 @@ class _BehindAttention(torch.autograd.Function):
         x: Tensor,
         a: Tensor,
         index: Tensor | None,
+        given: Computed | None,
         epsilon: float,
         norm: Tensor,
         *weights: Any,
@@ -224,18 +278,20 @@ class _BehindAttention(torch.autograd.Function):
         ctx.count = len(x)
         if index is not None:
             x, a = x.index_select(0, index), a.index_select(0, index)
-        (mix, mix_bias), (to_gate, gate_bias), (to_up, up_bias), (down, down_bias) = _pairs(weights)
-        h = linear(a, mix, mix_bias).add_(x)
-        n, r = rms_norm(h, norm, epsilon)
-        gate, up = linear(n, to_gate, gate_bias), linear(n, to_up, up_bias)
-        ctx.save_for_backward(a, index, h, r, gate, up, norm, mix, to_gate, to_up, down)
-        return linear(silu(gate).mul_(up), down, down_bias).add_(h)
+        if given is None:
+            h, r, gate, up, y = _behind_attention(x, a, epsilon, norm, weights)
+        else:
+            known = given[3:] if index is None else [part.index_select(0, index) for part in given[3:]]
+            h, gate, up, y = known
+            r = reciprocal_rms(h, epsilon)
+        ctx.save_for_backward(a, index, h, r, gate, up, norm, *weights[::2])
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, index, h, r, gate, up, norm, mix, to_gate, to_up, down = ctx.saved_tensors
-        wants = _pairs(ctx.needs_input_grad[5:])
+        wants = _pairs(ctx.needs_input_grad[6:])
         along_gate, along_up, *to_down = lowered_swiglu_gradients(grad, gate, up, down, wants[3])
         normed = h * r
         n = normed * norm
@@ -249,10 +305,21 @@ class _BehindAttention(torch.autograd.Function):
             to_x, to_a = (
                 part.new_zeros(ctx.count, part.shape[1]).index_copy_(0, index, part) for part in (to_x, to_a)
             )
-        return to_x, to_a, None, None, to_norm, *to_mix, *to_gate_and_up, *to_down
+        return to_x, to_a, None, None, None, to_norm, *to_mix, *to_gate_and_up, *to_down
 
 
-def _pairs(weights: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+def _behind_attention(
+    x: Tensor, a: Tensor, epsilon: float, norm: Tensor, weights: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """(h, r, g, u, y)"""
+    (mix, mix_bias), (to_gate, gate_bias), (to_up, up_bias), (down, down_bias) = _pairs(weights)
+    h = linear(a, mix, mix_bias).add_(x)
+    n, r = rms_norm(h, norm, epsilon)
+    gate, up = linear(n, to_gate, gate_bias), linear(n, to_up, up_bias)
+    return h, r, gate, up, linear(silu(gate).mul_(up), down, down_bias).add_(h)
+
+
+def _pairs(weights: Sequence[Any]) -> list[tuple[Any, Any]]:
     return list(zip(weights[::2], weights[1::2], strict=True))
 
 

@@ -58,9 +58,14 @@ def epsilon_of(module: Any) -> Any:
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """(y, r). Float[..., d], Float[d] → Float[..., d], Float[..., 1]"""
-    r = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    r = r.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+    r = reciprocal_rms(x, epsilon)
     return (x * r).mul_(weight), r
+
+
+def reciprocal_rms(x: Tensor, epsilon: float) -> Tensor:
+    """r. Float[..., d] → Float[..., 1]"""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
 
 
 def rms_norm_gradients(

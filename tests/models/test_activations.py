@@ -1,0 +1,264 @@
+"""What sampling keeps for the update: the same numbers, fewer products, no weight but its own, and given back."""
+
+import pytest
+import tiny
+import torch
+
+from tutelage import config
+from tutelage.models import activations
+from tutelage.models.activations import Activations
+from tutelage.models.backbone import load_backbone, trunk
+from tutelage.models.lean import layer as lean_layer
+from tutelage.models.policy import Policy
+from tutelage.models.sampling import PromptTokens, sample
+
+PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
+LONG = 12
+
+
+@pytest.fixture(autouse=True)
+def plenty(monkeypatch):
+    """Room for what tiny models compute, which is much beside their weights."""
+    monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
+
+
+def policy_of(folder, rank=0):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora(rank=rank)))
+    policy.end_ids = (*policy.end_ids, *range(100, 120))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # norms and biases of a fresh model are all alike
+        for parameter in policy.model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
+@pytest.fixture
+def policy(tiny_model):
+    return policy_of(tiny_model("llama"))
+
+
+def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
+    """A rollout, and what was kept of it."""
+    kept = Activations(policy.model)
+    settings = config.Sampling(max_new_tokens=limit)
+    return sample(policy, prompts, n, settings, seed=4, keep=kept, **more), kept
+
+
+def gradients(policy, rows):
+    """Log-probabilities, and the gradient of a sum of them with uneven weights, of every parameter."""
+    for parameter in policy.parameters():
+        parameter.grad = None
+    logp = policy.scores(rows).logp
+    (logp * rows.mask * (logp.detach() + 1.0)).sum().backward()
+    return [logp.detach(), *(parameter.grad for parameter in policy.parameters())]
+
+
+def assert_same(found, expected):
+    scale = max(float(x.abs().max()) for x in expected)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """How many tokens layers computed in their second step."""
+    counts, own = [], lean_layer._behind_attention
+
+    def counted(x, *more):
+        counts.append(len(x))
+        return own(x, *more)
+
+    monkeypatch.setattr(lean_layer, "_behind_attention", counted)
+    return counts
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+@pytest.mark.parametrize("rows_at_once", [None, 4])
+def test_gradients_with_what_was_kept_are_those_without(policy, at_once, rows_at_once, products, monkeypatch):
+    monkeypatch.setattr(activations, "AT_ONCE", at_once)
+    rollout, kept = sampled(policy, rows_at_once=rows_at_once)
+    assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
+    expected = gradients(policy, rollout)
+    products.clear()
+    with kept.reused():
+        found = gradients(policy, rollout)
+    assert_same(found, expected)
+    assert products == [], "no layer computed its second step again"
+
+
+def test_answers_that_all_reach_the_limit_are_handed_out_where_they_lie(policy, monkeypatch):
+    policy.end_ids = ()
+    rollout, kept = sampled(policy, PromptTokens(((40, 41, 42), (50,)), ("a", "b")))
+    expected = gradients(policy, rollout)
+    monkeypatch.setattr(torch.Tensor, "index_select", None)
+    group = next(iter(kept._known.values()))[0]
+    there = {x.untyped_storage().data_ptr() for x in group.computed[kept.layers[0]]}
+    taken = group.take(kept.layers[0], 7, 0)
+    assert {x.untyped_storage().data_ptr() for x in taken} == there
+    monkeypatch.undo()
+    with kept.reused():
+        assert_same(gradients(policy, rollout), expected)
+
+
+@pytest.mark.parametrize("index", [[3, 14, 0, 9], [5], [8, 9, 10, 11], [15, 2, 13, 1, 3, 0]])
+def test_some_rows_in_another_order(policy, index, products):
+    rollout, kept = sampled(policy)
+    some = rollout.rows(torch.tensor(index)).trimmed()
+    expected = gradients(policy, some)
+    products.clear()
+    with kept.reused():
+        assert_same(gradients(policy, some), expected)
+    assert products == []
+
+
+def test_a_group_that_is_parted_is_held_until_its_last_row_is_out(policy, products):
+    rollout, kept = sampled(policy)
+    parts = [rollout.rows(torch.arange(start, start + 2)) for start in range(0, len(rollout), 2)]
+    expected = [gradients(policy, part) for part in parts]
+    products.clear()
+    groups = {group for group, _ in kept._known.values()}
+    with kept.reused():
+        for part, wanted in zip(parts, expected, strict=True):
+            assert_same(gradients(policy, part), wanted)
+        assert not any(group.computed for group in groups)
+    assert products == []
+    assert len(groups) == 3, "one prompt was asked twice"
+
+
+def test_what_was_handed_out_is_gone_and_computed_the_next_time(policy, products):
+    rollout, kept = sampled(policy)
+    gradients(policy, rollout)
+    products.clear()
+    with kept.reused():
+        first = gradients(policy, rollout)
+        taken = kept.taken
+        assert products == []
+        assert_same(gradients(policy, rollout), first)
+    assert products != []
+    assert kept.taken == taken > 0
+    assert len(kept) == 0
+
+
+def test_other_weights_compute_for_themselves(policy):
+    rollout, kept = sampled(policy)
+    with torch.no_grad():
+        trunk(policy.model).layers[1].mlp.up_proj.weight.mul_(1.5)
+    expected = gradients(policy, rollout)
+    with kept.reused():
+        found = gradients(policy, rollout)
+    assert kept.taken == 0
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_step_of_the_optimiser_makes_other_weights(policy):
+    rollout, kept = sampled(policy)
+    optimiser = torch.optim.AdamW(policy.parameters(), lr=1e-3, fused=True)
+    gradients(policy, rollout)
+    optimiser.step()
+    with kept.reused():
+        gradients(policy, rollout)
+    assert kept.taken == 0
+
+
+def test_rows_that_were_not_sampled_are_computed(policy, products):
+    rollout, kept = sampled(policy)
+    response = rollout.response.clone()
+    response[0, 0] += 1
+    other = type(rollout)(**{**vars(rollout), "response": response})
+    expected = gradients(policy, other)
+    products.clear()
+    with kept.reused():
+        assert_same(gradients(policy, other), expected)
+    assert products != []
+
+
+def test_other_models_are_not_concerned(policy, tiny_model):
+    policy.freeze_reference()
+    rollout, kept = sampled(policy)
+    with kept.reused(), policy.reference():
+        policy.scores(rollout)
+    assert kept.taken == 0
+
+
+def test_without_gradients_it_serves_as_well(policy, products):
+    rollout, kept = sampled(policy)
+    with torch.no_grad():
+        expected = policy.scores(rollout).logp
+        products.clear()
+        with kept.reused():
+            torch.testing.assert_close(policy.scores(rollout).logp, expected, rtol=1e-5, atol=1e-5)
+    assert products == []
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_answers_of_hardly_any_token(policy, limit, products):
+    rollout, kept = sampled(policy, limit=limit)
+    expected = gradients(policy, rollout)
+    products.clear()
+    with kept.reused():
+        assert_same(gradients(policy, rollout), expected)
+    assert products == []
+
+
+def test_what_somebody_listens_to_is_computed(policy):
+    rollout, kept = sampled(policy)
+    expected = gradients(policy, rollout)
+    heard = []
+    handle = trunk(policy.model).layers[0].mlp.register_forward_hook(lambda *_: heard.append(1))
+    with kept.reused():
+        assert_same(gradients(policy, rollout), expected)
+    handle.remove()
+    assert heard
+
+
+def test_prompts_that_were_read_in_another_way_are_computed(policy):
+    """A backward hook lets decoding alone, but not the layers that read the prompts."""
+    handle = trunk(policy.model).layers[0].mlp.register_full_backward_hook(lambda *_: None)
+    rollout, kept = sampled(policy)
+    handle.remove()
+    expected = gradients(policy, rollout)
+    with kept.reused():
+        assert_same(gradients(policy, rollout), expected)
+    assert kept.taken == 0
+
+
+@pytest.mark.parametrize("share", ["OF_TRAINING", "OF_MEMORY"])
+def test_what_would_be_too_much_is_not_kept(policy, share, monkeypatch):
+    monkeypatch.setattr(activations, share, 0.0)
+    rollout, kept = sampled(policy)
+    assert len(kept) == 0
+    assert torch.equal(rollout.response, sampled(policy)[0].response)
+
+
+def test_the_room_is_that_of_all_tokens_that_there_may_be(policy, monkeypatch):
+    held = 16 * sum(p.numel() for p in policy.parameters())
+    bytes_kept = 4 * (12 + 16 * (LONG - 1)) * sum(map(activations._numbers, trunk(policy.model).layers))
+    for share, fits in ((1.001, True), (0.999, False)):
+        monkeypatch.setattr(activations, "OF_TRAINING", share * bytes_kept / held)
+        assert bool(len(sampled(policy)[1])) == fits
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_of_which_models_it_can_be_kept(tiny_model, family, rank):
+    assert Activations.can_be_kept(policy_of(tiny_model(family), rank).model) == (
+        family == "llama" and not rank
+    )
+
+
+def test_on_processors_whose_layers_are_laid_out_for_prompts_too(policy, monkeypatch, products):
+    monkeypatch.setattr("tutelage.models.decoding_weights._mkl_is_faster", lambda: False)
+    rollout, kept = sampled(policy)
+    expected = gradients(policy, rollout)
+    products.clear()
+    with kept.reused():
+        assert_same(gradients(policy, rollout), expected)
+    assert products == []
+
+
+def test_sampling_says_the_same(policy):
+    rollout, _ = sampled(policy)
+    plain = sample(policy, PROMPTS, 4, config.Sampling(max_new_tokens=LONG), seed=4)
+    assert torch.equal(rollout.response, plain.response)
+    torch.testing.assert_close(rollout.logp, plain.logp, rtol=1e-6, atol=1e-6)
