@@ -130,7 +130,7 @@ def _needs(job: Job, world: Path, machine: dict[str, Any]) -> dict[str, Any]:
     """What a step needs at least; for decoding the seconds that this machine needs at least."""
     needs = job.needs(job.place(world, world))
     floor = needs.decoding.floor(machine["flops"], machine["bandwidth"]) if needs.decoding else 0.0
-    told = {name: getattr(needs, name) for name in ("update", "updating", "sampling", "tokens")}
+    told = {name: getattr(needs, name) for name in ("update", "kept", "updating", "sampling", "tokens")}
     return told | {"floor": floor}
 
 

@@ -66,7 +66,9 @@ class Needs:
     """What one step needs at least. A part of a step is named as in `Measured.parts`; "" is the whole of it."""
 
     update: float = 0.0
-    """Operations of the update."""
+    """Operations of the update, if it had to compute everything by itself."""
+    kept: float = 0.0
+    """How many of them each token spares it that was kept from sampling, as `tokens/kept` says in `Measured.facts`."""
     updating: str = ""
     decoding: Decoding | None = None
     sampling: str = ""

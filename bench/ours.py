@@ -33,11 +33,11 @@ def improved(settings: Any) -> Measured:
         for name, function in (("sampling", "collect"), ("judging", "judged"), ("update", "gradient_steps"))
     }
     rows = run_verb(improve.main, settings)
-    shown = ("length/mean", "ended", "score/mean", "kl/reference", "seconds")
+    shown = ("length/mean", "ended", "score/mean", "kl/reference", "tokens/kept", "seconds")
     return Measured(
         durations(rows),
         {name: spent[1:] for name, spent in parts.items()},
-        {name: [row[name] for row in rows] for name in shown},
+        {name: [row[name] for row in rows] for name in shown if name in rows[0]},
     )
 
 

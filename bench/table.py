@@ -21,7 +21,8 @@ have the same model with random weights, the same data in the same batches and o
 of their own on one machine.
 """
 EFFICIENCY = """What our side reaches of the machine. Updates: the operations that are needed if no token is computed
-twice, at the measured rate of a matrix product. Decoding: the larger of arithmetic and reading, at the measured rates.
+twice, at the measured rate of a matrix product; what was kept from sampling is not counted again. Decoding: the larger
+of arithmetic and reading, at the measured rates.
 """
 
 
@@ -101,8 +102,9 @@ def _efficiency(results: Mapping[str, Result]) -> str:
         if not needs["tokens"]:
             continue
         rate = needs["tokens"] / median(ours["seconds"])
-        gflop = f"{needs['update'] / 1e9:.0f} GFLOP" if needs["update"] else "–"
-        share = _share(needs["update"] / told["machine"]["flops"], ours, needs["updating"])
+        update = needs["update"] - needs.get("kept", 0.0) * median(ours["facts"].get("tokens/kept", [0.0]))
+        gflop = f"{update / 1e9:.0f} GFLOP" if update else "–"
+        share = _share(update / told["machine"]["flops"], ours, needs["updating"])
         reached = _share(needs["floor"], ours, needs["sampling"])
         rows.append(f"| {name} | {rate:,.0f} | {gflop} | {share} | {reached} |")
     return "\n".join(rows) + "\n"

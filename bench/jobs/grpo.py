@@ -96,7 +96,14 @@ def needs(place: Place, size: Size) -> Needs:
     trees = [Tree(size.prompt, (size.response,) * size.samples)] * size.prompts
     decoding = Decoding(place.shape, size.prompts, size.samples, size.prompt, size.response)
     sampled = size.prompts * size.samples * size.response
-    return Needs(training(place.shape, trees), "update", decoding, "sampling", float(sampled))
+    return Needs(
+        update=training(place.shape, trees),
+        kept=2.0 * place.shape.trunk,
+        updating="update",
+        decoding=decoding,
+        sampling="sampling",
+        tokens=float(sampled),
+    )
 
 
 def job(shape: str, size: Size, steps: int) -> Job:
