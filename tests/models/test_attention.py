@@ -17,6 +17,7 @@ SHAPES = {
     "lone and alike": [((8,), (4,)), ((9,), (2,)), ((2,), (1,)), ((7,), (3,))],
     "lone and neither short nor long": [((200,), (90,)), ((190,), (85,))],
     "nothing said": [((4,), (0, 0)), ((2,), (0, 3)), ((6,), (0,))],
+    "equal": [((5,), (3, 3, 3)), ((2,), (4,)), ((3,), (3,))],
     "long": [((150,), (140, 20, 133)), ((200,), (40,))],
 }
 
@@ -86,6 +87,14 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
     torch.testing.assert_close(got[0].double(), wanted, rtol=1e-5, atol=1e-5)
     for one, other in zip(slopes, expected, strict=True):
         torch.testing.assert_close(one[0].transpose(0, 1).double(), other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sequences_of_one_length_in_a_row_are_seen_as_such(shape):
+    for bundle in pack(collate(rows_of(shape), 0, CPU), ends=True).shape.bundles:
+        token = bundle.token.flatten()
+        in_a_row = torch.equal(token, torch.arange(len(token)) + token[0])
+        assert bundle.start == (int(token[0]) if in_a_row else None)
 
 
 def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):

@@ -114,17 +114,15 @@ class _Merged(torch.autograd.Function):
             out[tree.start : tree.stop] = part[0].transpose(0, 1)
             lse[tree.start : tree.stop] = part_lse[0].T
         for bundle in shape.bundles:
-            index = bundle.token.flatten()
             q, k, v = (_picked(x, bundle) for x in (query, key, value))
             part, part_lse = _kernel(_heads(q), _heads(k), _heads(v), 0.0, True, scale=scale)
-            part, part_lse = part.transpose(1, 2).flatten(0, 1), part_lse.transpose(1, 2).flatten(0, 1)
+            part, part_lse = part.transpose(1, 2), part_lse.transpose(1, 2)
             if bundle.branches:
-                before = lse.index_select(0, index)
-                both = torch.logaddexp(before, part_lse)
+                both = torch.logaddexp(_picked(lse, bundle), part_lse)
                 share = (part_lse - both).exp().to(part.dtype)[..., None]
-                part, part_lse = out.index_select(0, index).lerp_(part, share), both
-            out.index_copy_(0, index, part)
-            lse.index_copy_(0, index, part_lse)
+                part, part_lse = _picked(out, bundle).lerp(part, share), both
+            _put(out, bundle, part)
+            _put(lse, bundle, part_lse)
         result = out[:-1]
         ctx.save_for_backward(query, key, value, result, lse)
         ctx.shape, ctx.scale = shape, scale
@@ -149,9 +147,10 @@ class _Merged(torch.autograd.Function):
             ):
                 whole[span] = part[0].transpose(0, 1)
         for bundle in ctx.shape.bundles:
-            index = bundle.token.flatten()
-            # beyond the end of a sequence the shares exp(s − lse) are 0, and so are all gradients
-            ends = _picked(lse, bundle).masked_fill((bundle.token == len(query))[..., None], torch.inf)
+            ends = _picked(lse, bundle)
+            if bundle.start is None:
+                # beyond the end of a sequence the shares exp(s − lse) are 0, and so are all gradients
+                ends = ends.masked_fill((bundle.token == len(query))[..., None], torch.inf)
             parts = _kernel_backward(
                 *(_heads(_picked(x, bundle)) for x in (grad, query, key, value, out)),
                 ends.transpose(1, 2),
@@ -160,16 +159,26 @@ class _Merged(torch.autograd.Function):
                 scale=ctx.scale,
             )
             for whole, part in zip((to_query, to_key, to_value), parts, strict=True):
-                part = part.transpose(1, 2).flatten(0, 1)
+                part = part.transpose(1, 2)
                 if bundle.branches and whole is to_query:
-                    part = part + whole.index_select(0, index)
-                whole.index_copy_(0, index, part)
+                    part = part + _picked(whole, bundle)
+                _put(whole, bundle, part)
         return to_query[:-1], to_key[:-1], to_value[:-1], None, None
 
 
 def _picked(x: Tensor, bundle: Bundle) -> Tensor:
     """The entries of a bundle's tokens, anything beyond the end of a sequence. [N, …] → [b, L, …]"""
+    if bundle.start is not None:
+        return x.narrow(0, bundle.start, bundle.token.numel()).unflatten(0, bundle.token.shape)
     return x.index_select(0, bundle.token.clamp(max=len(x) - 1).flatten()).unflatten(0, bundle.token.shape)
+
+
+def _put(x: Tensor, bundle: Bundle, part: Tensor) -> None:
+    """The inverse: [b, L, …] into [N + 1, …], of which the last row is for padding."""
+    if bundle.start is not None:
+        _picked(x, bundle).copy_(part)
+    else:
+        x.index_copy_(0, bundle.token.flatten(), part.flatten(0, 1))
 
 
 @cache

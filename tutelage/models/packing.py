@@ -35,6 +35,7 @@ class Bundle:
 
     token: Tensor  # Int[b, L], where each token stands in the line; beyond the end of a sequence, the line's length
     branches: bool
+    start: int | None = None  # where they begin, if they are of one length and stand one behind the other
 
 
 @dataclass(frozen=True)
@@ -144,5 +145,7 @@ def _bundles(
         start, length = torch.tensor(spans, device=device).T
         step = torch.arange(int(spans[0][1]), device=device)
         token = torch.where(step < length[:, None], start[:, None] + step, nowhere)
-        found.append(Bundle(token, branches))
+        first = spans[0][0]
+        in_a_row = spans == [(first + i * spans[0][1], spans[0][1]) for i in range(len(spans))]
+        found.append(Bundle(token, branches, first if in_a_row else None))
     return found
