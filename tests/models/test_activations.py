@@ -5,7 +5,7 @@ import tiny
 import torch
 
 from tutelage import config
-from tutelage.models import activations
+from tutelage.models import activations, compiled_step, decoders, sampling
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import load_backbone, trunk
 from tutelage.models.lean import layer as lean_layer
@@ -262,3 +262,30 @@ def test_sampling_says_the_same(policy):
     plain = sample(policy, PROMPTS, 4, config.Sampling(max_new_tokens=LONG), seed=4)
     assert torch.equal(rollout.response, plain.response)
     torch.testing.assert_close(rollout.logp, plain.logp, rtol=1e-6, atol=1e-6)
+
+
+def test_tokens_that_were_read_in_another_way_are_computed(policy, monkeypatch):
+    """A recording that was told of no token, or of one too few."""
+    note = activations.Recording.note_token
+    for missed in (range(1000), range(1)):
+        calls = iter(range(1000))
+        monkeypatch.setattr(
+            activations.Recording,
+            "note_token",
+            lambda *given, missed=missed, calls=calls: next(calls) in missed or note(*given),
+        )
+        rollout, kept = sampled(policy)
+        expected = gradients(policy, rollout)
+        with kept.reused():
+            assert_same(gradients(policy, rollout), expected)
+        assert kept.taken == 0
+
+
+def test_a_compiled_step_leaves_nothing(policy, monkeypatch):
+    monkeypatch.setattr(compiled_step, "_compiled", lambda: (compiled_step._before, compiled_step._after))
+    monkeypatch.setattr(sampling, "way_of_decoding", lambda *_: decoders.CompiledDecoder)
+    rollout, kept = sampled(policy)
+    expected = gradients(policy, rollout)
+    with kept.reused():
+        assert_same(gradients(policy, rollout), expected)
+    assert kept.taken == 0

@@ -5,7 +5,7 @@ its queries, keys and values, h, g, u and y (see `lean.layer`), which is what it
 attention is computed again, whose log-sum-exp decoding does not have. That spares an update most of its forward pass, a
 fourth to a third of its time.
 
-    kept = Activations(policy)
+    kept = Activations(policy.model)
     rollout = sample(policy, prompts, n, sampling, seed=seed, keep=kept)
     with kept.reused():
         policy.scores(rollout)          # takes what is kept, and frees it
@@ -212,20 +212,27 @@ class Recording:
 
     def put_in_place(self) -> None:
         """Put what waits where it belongs."""
-        span = slice(self.written, self.written + self._waiting)
+        for layer in list(self.groups[0].computed) if self._waiting else ():
+            steps = self._steps.get(layer, [])
+            if len(steps) == self._waiting:
+                self._put(layer, steps)
+            else:  # some tokens went another way, so it cannot be answered for
+                for group in self.groups:
+                    group.computed.pop(layer, None)
+        self.written, self._waiting, self._steps = self.written + self._waiting, 0, {}
+
+    def _put(self, layer: nn.Module, steps: Sequence[Computed]) -> None:
+        span = slice(self.written, self.written + len(steps))
         counts = list(map(len, self._slots))
-        for layer, steps in self._steps.items():
-            if not all(layer in group.computed for group in self.groups):
-                continue  # its prompts were read in another way, so it will not be asked
-            rooms = [group.answers(layer) for group in self.groups]
-            for kind, parts in enumerate(zip(*steps, strict=True)):
-                lines = torch.stack(parts, 1)[: sum(counts)].split(counts)
-                for room, slots, own in zip(rooms, self._slots, lines, strict=True):
-                    place = room[kind][:, span]
-                    place.copy_(own) if len(own) == len(place) else place.index_copy_(
-                        0, slots.to(own.device), own
-                    )
-        self.written, self._waiting, self._steps = span.stop, 0, {}
+        rooms = [group.answers(layer) for group in self.groups]
+        for kind, parts in enumerate(zip(*steps, strict=True)):
+            lines = torch.stack(parts, 1)[: sum(counts)].split(counts)
+            for room, slots, own in zip(rooms, self._slots, lines, strict=True):
+                place = room[kind][:, span]
+                if len(own) == len(place):
+                    place.copy_(own)  # of all answers, in their order
+                else:
+                    place.index_copy_(0, slots.to(own.device), own)
 
 
 class _Line:

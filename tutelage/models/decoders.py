@@ -86,6 +86,8 @@ def way_of_decoding(
 class SharedDecoder:
     """Prompts without padding, and one softmax over the prompt and the answer."""
 
+    can_record = True
+
     def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
         self.policy, self.weights, self.asked, self.limit = policy, weights, asked, limit
         self.lean: Step | None = None
@@ -161,6 +163,8 @@ class SharedDecoder:
 
 class CompiledDecoder(SharedDecoder):
     """With a step that torch.compile makes, in any precision."""
+
+    can_record = False  # what happens within a step is the compiler's
 
     def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
         super().__init__(policy, weights, asked, limit)

@@ -76,7 +76,7 @@ def sample(
     with decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         for way, asked, lines in parts:
             decoder, rows = way(policy, weights, asked, limit), torch.tensor(lines, device=policy.device)
-            if keep is not None and isinstance(decoder, SharedDecoder):
+            if keep is not None and isinstance(decoder, SharedDecoder) and decoder.can_record:
                 recorded.append((decoder.record(keep), rows))
             sheet.write(decoder, rows, on_token)
     rollout = sheet.rollout(prompts, n)
