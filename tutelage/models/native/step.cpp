@@ -1,0 +1,522 @@
+// One token of every line through all layers of a model, in float32. The equations are in __init__.py.
+//
+// Everything is one kernel: rows of A, one number of each row side by side, times the rows of B, 16 columns wide:
+//     C[r][0..15] += sum over k of A[k][r] * B[k][0..15]
+// A is the input of up to 16 lines and B a panel of weights, or A are keys and B queries, or A shares and B values.
+//
+// C++17 with the vector extensions of GCC and Clang, no libraries. Threads are those of the OpenMP runtime that torch
+// has loaded, through the functions in `Team`, so that two pools never wait for processors side by side.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+constexpr long LANES = 16;
+#if defined(__AVX512F__)
+constexpr int ROWS = 16;  // sums of so many rows stay in registers
+#else
+constexpr int ROWS = 6;
+#endif
+constexpr long AHEAD = 48 * LANES;  // floats: how far before its use a part of a panel is asked for
+
+typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(64)));
+
+#define INLINE inline __attribute__((always_inline))
+
+INLINE Floats load(const float *from) { return *reinterpret_cast<const Floats *>(from); }
+INLINE void store(float *to, Floats x) { *reinterpret_cast<Floats *>(to) = x; }
+INLINE Floats all(float x) { return x - Floats{}; }
+
+INLINE float sum(Floats x) {
+    float part[LANES];
+    store(part, x);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) part[i] += part[i + width];
+    return part[0];
+}
+
+// e^x = 2^n e^r with n whole and |r| <= ln 2 / 2, e^r as Cephes' polynomial. 0 below -87.3, finite above 88.4.
+INLINE Floats exponential(Floats x) {
+    const Floats least = all(-87.33654f), most = all(88.37626f), magic = all(12582912.0f);  // 1.5 * 2^23 rounds
+    const Ints vanishes = x < least;
+    x = vanishes ? least : x;
+    x = x > most ? most : x;
+    const Floats shifted = x * 1.44269504088896341f + magic;
+    const Floats whole = shifted - magic;
+    const Floats r = (x - whole * 0.693359375f) - whole * -2.12194440e-4f;
+    Floats y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    const Ints power = (__builtin_convertvector(whole, Ints) + 127) << 23;
+    Floats scale;
+    std::memcpy(&scale, &power, sizeof scale);
+    return vanishes ? Floats{} : y * scale;
+}
+
+INLINE Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
+
+// The kernel ----------------------------------------------------------------------------------------------------------
+
+template <int R, bool ADD>
+void some_rows(const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
+    Floats sums[R];
+    for (int r = 0; r < R; r++) sums[r] = ADD ? load(c + r * LANES) : Floats{};
+    for (long k = 0; k < depth; k++) {
+        __builtin_prefetch(b + AHEAD);
+        const Floats column = load(b);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) sums[r] += a[r] * column;
+        a += a_step, b += b_step;
+    }
+    for (int r = 0; r < R; r++) store(c + r * LANES, sums[r]);
+}
+
+template <bool ADD, int R = ROWS>
+INLINE void up_to(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
+    if (rows == R) return some_rows<R, ADD>(a, a_step, b, b_step, depth, c);
+    if constexpr (R > 1) up_to<ADD, R - 1>(rows, a, a_step, b, b_step, depth, c);
+}
+
+// C [rows][16] = (or +=) A B for up to 16 rows.
+template <bool ADD>
+void times(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
+    for (int first = 0; first < rows; first += ROWS)
+        up_to<ADD>(std::min(ROWS, rows - first), a + first, a_step, b, b_step, depth, c + first * LANES);
+}
+
+}  // namespace
+
+// What Python fills in ------------------------------------------------------------------------------------------------
+
+struct Team {
+    void (*parallel)(void (*)(void *), void *, unsigned, unsigned);  // GOMP_parallel, or null: one thread
+    void (*barrier)();
+    int (*thread)();
+    int (*threads)();
+    int64_t wanted;
+};
+
+// W as panels [ceil(out / 16)][in][16], and b or null.
+struct Matrix {
+    const float *panels, *bias;
+    int64_t out, in;
+};
+
+struct Layer {
+    Matrix heads, mixed, gate_and_up, down;  // [q | k | v], o, panels of gate and up by turns, down
+    const float *norm, *query_norm, *key_norm, *gate_norm;
+    float epsilon, query_epsilon, key_epsilon, gate_epsilon, scale;
+    const float *prompt_keys, *prompt_values;
+    float *keys, *values;
+};
+
+struct Model {
+    const Layer *layers;
+    int64_t count, hidden, heads, keys, width, inner;
+    const float *norm;
+    float epsilon;
+};
+
+// Where the answers are: lines first[p] to first[p + 1] answer prompt p, in slots of its own.
+struct Lines {
+    int64_t count, prompts, longest, written;
+    const int64_t *first, *lengths, *slots;
+    int64_t prompt_keys[3], prompt_values[3], answers[4];  // strides: [P, K, w]; [P, K, Q]; [P, K, G, room]
+};
+
+namespace {
+
+INLINE long upward(long x, long multiple) { return (x + multiple - 1) / multiple * multiple; }
+INLINE long blocks_of(long lines) { return (lines + LANES - 1) / LANES; }
+
+// This thread among its team.
+struct Worker {
+    const Team *team;
+    long index, count;
+
+    void wait() const {
+        if (count > 1) team->barrier();
+    }
+    long from(long total) const { return total * index / count; }
+    long to(long total) const { return total * (index + 1) / count; }
+};
+
+template <class Work>
+void together(const Team &team, const Work &work) {
+    struct Call {
+        const Team *team;
+        const Work *work;
+    } call{&team, &work};
+    auto enter = [](void *given) {
+        const Call &call = *static_cast<Call *>(given);
+        (*call.work)(Worker{call.team, call.team->thread(), call.team->threads()});
+    };
+    if (team.parallel && team.wanted > 1)
+        team.parallel(enter, &call, static_cast<unsigned>(team.wanted), 0);
+    else
+        work(Worker{&team, 0, 1});
+}
+
+// Products ------------------------------------------------------------------------------------------------------------
+// The input of a product lies in blocks of 16 lines, [blocks][in][16]: one feature of 16 lines side by side.
+
+INLINE float *spot(float *blocks, long features, long line) {
+    return blocks + line / LANES * features * LANES + line % LANES;
+}
+
+INLINE float root_mean_square(const float *x, long size, float epsilon) {
+    Floats squares{};
+    long i = 0;
+    for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
+    float rest = 0;
+    for (; i < size; i++) rest += x[i] * x[i];
+    return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
+}
+
+// Lines x [n][d], normalised, into blocks.
+void normalised(const Worker &me, long lines, const float *x, long size, const float *weight, float epsilon,
+                float *blocks) {
+    for (long line = me.from(lines); line < me.to(lines); line++) {
+        const float *row = x + line * size, r = root_mean_square(row, size, epsilon);
+        float *into = spot(blocks, size, line);
+        for (long i = 0; i < size; i++) into[i * LANES] = row[i] * r * weight[i];
+    }
+}
+
+// Calls done(line, column, columns, y [16]) for every line and each of this thread's panels of y = x W^T + b.
+template <class Done>
+void product(const Worker &me, long lines, const float *blocks, const Matrix &by, const Done &done) {
+    const long panels = blocks_of(by.out);
+    alignas(64) float tile[LANES * LANES];
+    for (long panel = me.from(panels); panel < me.to(panels); panel++) {
+        const long column = panel * LANES, columns = std::min(LANES, by.out - column);
+        alignas(64) float bias[LANES] = {};
+        if (by.bias) std::copy_n(by.bias + column, columns, bias);
+        for (long block = 0; block < blocks_of(lines); block++) {
+            const long line = block * LANES, rows = std::min(LANES, lines - line);
+            times<false>(rows, blocks + line * by.in, LANES, by.panels + column * by.in, LANES, by.in, tile);
+            for (long r = 0; r < rows; r++)
+                done(line + r, column, columns, load(tile + r * LANES) + load(bias));
+        }
+    }
+}
+
+INLINE void put(float *to, long columns, Floats y) {
+    if (columns == LANES) return store(to, y);
+    for (long i = 0; i < columns; i++) to[i] = y[i];
+}
+
+// x += y W^T + b, for lines x [n][out]
+void onto(const Worker &me, long lines, const float *blocks, const Matrix &by, float *x) {
+    product(me, lines, blocks, by, [&](long line, long column, long columns, Floats y) {
+        float *to = x + line * by.out + column;
+        if (columns == LANES) return store(to, load(to) + y);
+        for (long i = 0; i < columns; i++) to[i] += y[i];
+    });
+}
+
+// silu(g) * u into blocks; g and u also into rows of `record` where it is given. Panels of both lie by turns.
+void gated(const Worker &me, long lines, const float *blocks, const Matrix &by, float *into, float *record, long step) {
+    const long inner = by.out / 2, panels = blocks_of(inner), deep = by.in * LANES;
+    alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
+    for (long panel = me.from(panels); panel < me.to(panels); panel++) {
+        const long column = panel * LANES, columns = std::min(LANES, inner - column);
+        const float *weights = by.panels + 2 * panel * deep;
+        alignas(64) float gate_bias[LANES] = {}, up_bias[LANES] = {};
+        if (by.bias) std::copy_n(by.bias + column, columns, gate_bias);
+        if (by.bias) std::copy_n(by.bias + inner + column, columns, up_bias);
+        for (long block = 0; block < blocks_of(lines); block++) {
+            const long line = block * LANES, rows = std::min(LANES, lines - line);
+            times<false>(rows, blocks + line * by.in, LANES, weights, LANES, by.in, gates);
+            times<false>(rows, blocks + line * by.in, LANES, weights + deep, LANES, by.in, ups);
+            for (long r = 0; r < rows; r++) {
+                const Floats gate = load(gates + r * LANES) + load(gate_bias);
+                const Floats up = load(ups + r * LANES) + load(up_bias), y = silu(gate) * up;
+                float *to = spot(into, inner, line + r) + column * LANES;
+                for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
+                if (!record) continue;
+                put(record + (line + r) * step + column, columns, gate);
+                put(record + (line + r) * step + inner + column, columns, up);
+            }
+        }
+    }
+}
+
+// Attention -----------------------------------------------------------------------------------------------------------
+
+struct Angles {
+    const float *cosine, *sine;  // [n][w]
+};
+
+// Norms of heads where there are some, the turn of queries and keys, and the new keys and values in their slots.
+void turned(const Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
+            float *heads) {
+    const long width = model.width, half = width / 2, turning = model.heads + model.keys;
+    const long row = (turning + model.keys) * width;
+    for (long p = 0; p < lines.prompts; p++)
+        for (long line = std::max(lines.first[p], int64_t(me.from(lines.count)));
+             line < std::min(lines.first[p + 1], int64_t(me.to(lines.count))); line++) {
+            const float *cosine = angles.cosine + line * width, *sine = angles.sine + line * width;
+            for (long head = 0; head < turning; head++) {
+                float *x = heads + line * row + head * width;
+                const bool query = head < model.heads;
+                if (const float *weight = query ? layer.query_norm : layer.key_norm) {
+                    const float r =
+                        root_mean_square(x, width, query ? layer.query_epsilon : layer.key_epsilon);
+                    for (long i = 0; i < width; i++) x[i] *= r * weight[i];
+                }
+                for (long i = 0; i < half; i++) {
+                    const float first = x[i], second = x[half + i];
+                    x[i] = first * cosine[i] - second * sine[i];
+                    x[half + i] = second * cosine[half + i] + first * sine[half + i];
+                }
+            }
+            const float *key = heads + line * row + model.heads * width, *value = key + model.keys * width;
+            const int64_t *step = lines.answers;
+            const long slot = p * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
+            for (long k = 0; k < model.keys; k++) {
+                std::copy_n(key + k * width, width, layer.keys + slot + k * step[1]);
+                std::copy_n(value + k * width, width, layer.values + slot + k * step[1]);
+            }
+        }
+}
+
+INLINE float dot(const float *x, const float *y, long size) {
+    Floats products{};
+    long i = 0;
+    for (; i + LANES <= size; i += LANES) products += load(x + i) * load(y + i);
+    float rest = 0;
+    for (; i < size; i++) rest += x[i] * y[i];
+    return sum(products) + rest;
+}
+
+// The softmax down each of 16 columns of scores [length][16], all but its last division; returns the sums.
+Floats softmax(float *scores, long length) {
+    Floats most = load(scores), sums{};
+    for (long i = 1; i < length; i++) {
+        const Floats x = load(scores + i * LANES);
+        most = x > most ? x : most;
+    }
+    for (long i = 0; i < length; i++) {
+        const Floats share = exponential(load(scores + i * LANES) - most);
+        store(scores + i * LANES, share), sums += share;
+    }
+    return sums;
+}
+
+// Floats that one thread needs: queries [w][16], scores [Q + T][16], values [max(Q, T)][16].
+INLINE long attention_room(const Model &model, const Lines &lines) {
+    return (model.width + 2 * (lines.longest + lines.written)) * LANES;
+}
+
+// The heads that share keys, of the lines that share a prompt, in blocks of 16 queries: `block` of one prompt and key.
+struct Block {
+    const Model &model;
+    const Layer &layer;
+    const Lines &lines;
+    long prompt, key, start, queries;  // from query `start` of those that the key has, answer by answer
+    float *room;
+
+    long shared() const { return model.heads / model.keys; }
+    long line(long query) const { return lines.first[prompt] + (start + query) / shared(); }
+    long head(long query) const { return key * shared() + (start + query) % shared(); }
+    long behind(long query) const {  // the query behind the last of the same line
+        return std::min(queries, query + shared() - (start + query) % shared());
+    }
+    long answer(long query) const {
+        const int64_t *step = lines.answers;
+        return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
+    }
+
+    // heads [n][H + 2K][w] → blocks of o's input, [blocks][H w][16]
+    void attend(const float *heads, float *into) const {
+        const long length = lines.lengths[prompt];
+        float *turned = room, *scores = turned + model.width * LANES;
+        const Floats sums = score(heads, turned, scores, length);
+        alignas(64) float inverse[LANES];
+        store(inverse, 1.0f / sums);
+        float *spare = scores + (length + lines.written) * LANES;
+        for (long column = 0; column < model.width; column += LANES)
+            mix(scores, length, inverse, column, spare, into);
+    }
+
+    Floats score(const float *heads, float *turned, float *scores, long length) const {
+        const long width = model.width, row = (model.heads + 2 * model.keys) * width;
+        std::fill_n(turned, width * LANES, 0.0f);
+        for (long q = 0; q < queries; q++) {
+            const float *query = heads + line(q) * row + head(q) * width;
+            for (long i = 0; i < width; i++) turned[i * LANES + q] = query[i] * layer.scale;
+        }
+        const int64_t *step = lines.prompt_keys;
+        const float *keys = layer.prompt_keys + prompt * step[0] + key * step[1];
+        for (long i = 0; i < length; i += LANES)
+            times<false>(std::min(LANES, length - i), keys + i, step[2], turned, LANES, width, scores + i * LANES);
+        float *own = scores + length * LANES;
+        std::fill_n(own, lines.written * LANES, 0.0f);
+        for (long q = 0; q < queries; q++) {
+            const float *query = heads + line(q) * row + head(q) * width, *past = layer.keys + answer(q);
+            for (long t = 0; t < lines.written; t++)
+                own[t * LANES + q] = layer.scale * dot(query, past + t * lines.answers[3], width);
+        }
+        return softmax(scores, length + lines.written);
+    }
+
+    void mix(const float *shares, long length, const float *inverse, long column, float *spare, float *into) const {
+        const long columns = std::min(LANES, model.width - column);
+        const int64_t *step = lines.prompt_values;
+        alignas(64) float tile[LANES * LANES];
+        long row = step[2];
+        const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + column;
+        if (columns < LANES) values = padded(values, row, length, columns, spare);
+        times<false>(queries, shares, LANES, values, row, length, tile);
+        for (long q = 0; q < queries; q = behind(q)) {
+            row = lines.answers[3], values = layer.values + answer(q) + column;
+            if (columns < LANES) values = padded(values, row, lines.written, columns, spare);
+            times<true>(behind(q) - q, shares + length * LANES + q, LANES, values, row, lines.written,
+                        tile + q * LANES);
+        }
+        for (long q = 0; q < queries; q++) {
+            float *to = spot(into, model.heads * model.width, line(q)) + (head(q) * model.width + column) * LANES;
+            for (long i = 0; i < columns; i++) to[i * LANES] = tile[q * LANES + i] * inverse[q];
+        }
+    }
+
+    // Rows of fewer than 16 numbers, since reading 16 might read beyond what there is.
+    static const float *padded(const float *from, long &row, long length, long columns, float *into) {
+        for (long i = 0; i < length; i++) {
+            std::fill_n(into + i * LANES, LANES, 0.0f);
+            std::copy_n(from + i * row, columns, into + i * LANES);
+        }
+        row = LANES;
+        return into;
+    }
+};
+
+void attention(const Model &model, const Layer &layer, const Lines &lines, const float *heads, float *into,
+               float *room, std::atomic<long> &next) {
+    const long shared = model.heads / model.keys;
+    long passed = 0, wanted = next++;
+    for (long prompt = 0; prompt < lines.prompts; prompt++) {
+        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
+        for (; wanted < passed + blocks * model.keys; wanted = next++) {
+            const long key = (wanted - passed) / blocks, block = (wanted - passed) % blocks;
+            const long start = queries * block / blocks, behind = queries * (block + 1) / blocks;
+            Block{model, layer, lines, prompt, key, start, behind - start, room}.attend(heads, into);
+        }
+        passed += blocks * model.keys;
+    }
+}
+
+// A step --------------------------------------------------------------------------------------------------------------
+
+// Floats [n] of what a step keeps: see `room` in tutelage_step.
+struct Plan {
+    long states, heads, attended, active, each;
+
+    Plan(const Model &model, const Lines &lines) {
+        const long padded = upward(lines.count, LANES);
+        states = padded * model.hidden;
+        heads = upward(lines.count * (model.heads + 2 * model.keys) * model.width, LANES);
+        attended = padded * model.heads * model.width;
+        active = padded * model.inner;
+        each = attention_room(model, lines);
+    }
+    long total(long threads) const { return states + heads + attended + active + threads * each; }
+};
+
+}  // namespace
+
+extern "C" {
+
+int64_t tutelage_room(const Model *model, const Lines *lines, int64_t threads) {
+    return Plan(*model, *lines).total(threads);
+}
+
+// x [n][d] becomes the last hidden states. cos, sin [n][w]. `record` [layers][n][W] or null. `room` as said above.
+void tutelage_step(const Team *team, const Model *model, const Lines *lines, float *x, const float *cosine,
+                   const float *sine, float *record, float *room) {
+    const Plan plan(*model, *lines);
+    const long n = lines->count, hidden = model->hidden, inner = model->inner;
+    const long row = (model->heads + 2 * model->keys) * model->width, step = row + 2 * hidden + 2 * inner;
+    float *states = room, *heads = states + plan.states, *attended = heads + plan.heads;
+    float *active = attended + plan.attended, *rooms = active + plan.active;
+    std::atomic<long> next{0};
+    together(*team, [&](const Worker &me) {
+        float *own = rooms + me.index * plan.each;
+        for (long index = 0; index < model->count; index++) {
+            const Layer &layer = model->layers[index];
+            float *kept = record ? record + index * n * step : nullptr;
+            auto keep = [&](const float *from, long size, long at) {
+                for (long line = me.from(n); kept && line < me.to(n); line++)
+                    std::copy_n(from + line * size, size, kept + line * step + at);
+            };
+            normalised(me, n, x, hidden, layer.norm, layer.epsilon, states);
+            me.wait();
+            product(me, n, states, layer.heads, [&](long line, long column, long columns, Floats y) {
+                put(heads + line * row + column, columns, y);
+            });
+            if (me.index == 0) next = 0;
+            me.wait();
+            turned(me, *model, layer, *lines, {cosine, sine}, heads);
+            keep(heads, row, 0);
+            me.wait();
+            attention(*model, layer, *lines, heads, attended, own, next);
+            me.wait();
+            onto(me, n, attended, layer.mixed, x);
+            me.wait();
+            keep(x, hidden, row);
+            normalised(me, n, x, hidden, layer.gate_norm, layer.gate_epsilon, states);
+            me.wait();
+            gated(me, n, states, layer.gate_and_up, active, kept ? kept + row + hidden : nullptr, step);
+            me.wait();
+            onto(me, n, active, layer.down, x);
+            me.wait();
+            keep(x, hidden, row + hidden + 2 * inner);
+        }
+        for (long line = me.from(n); line < me.to(n); line++) {
+            float *state = x + line * hidden, r = root_mean_square(state, hidden, model->epsilon);
+            for (long i = 0; i < hidden; i++) state[i] *= r * model->norm[i];
+        }
+    });
+}
+
+// y [n][out] = x [n][in] W^T + b, with room for [ceil(n / 16)][in][16].
+void tutelage_product(const Team *team, const Matrix *by, int64_t lines, const float *x, float *y, float *room) {
+    together(*team, [&](const Worker &me) {
+        for (long line = me.from(lines); line < me.to(lines); line++) {
+            float *into = spot(room, by->in, line);
+            for (long i = 0; i < by->in; i++) into[i * LANES] = x[line * by->in + i];
+        }
+        me.wait();
+        product(me, lines, room, *by, [&](long line, long column, long columns, Floats part) {
+            put(y + line * by->out + column, columns, part);
+        });
+    });
+}
+
+// W [out][in] into panels, `step` floats from one to the next, zeros behind the last row.
+void tutelage_pack(const Team *team, const float *weight, int64_t out, int64_t in, float *panels, int64_t step) {
+    together(*team, [&](const Worker &me) {
+        const long count = blocks_of(out);
+        for (long panel = me.from(count); panel < me.to(count); panel++) {
+            float *to = panels + panel * step;
+            const long rows = std::min<long>(LANES, out - panel * LANES);
+            const float *from = weight + panel * LANES * in;
+            for (long k = 0; k < in; k++)
+                for (long r = 0; r < LANES; r++) to[k * LANES + r] = r < rows ? from[r * in + k] : 0.0f;
+        }
+    });
+}
+
+void tutelage_exponential(const float *x, float *y, int64_t size) {  // for the tests; size in multiples of 16
+    for (long i = 0; i < size; i += LANES) store(y + i, exponential(load(x + i)));
+}
+}
