@@ -9,10 +9,10 @@ it saves are the forty-five small operations of a layer, each of which waits for
 the weights have emptied; and it reads the weights as fast as the memory gives them.
 
 `step.cpp` is compiled when it is first needed, for the very processor, and kept (`build`). It knows nothing of torch but
-the threads of its pool (`library`). `weights` lays a model out for it, and `step` hands over tokens and pointers.
+the threads of its pool (`bindings`). `weights` lays a model out for it, and `step` hands over tokens and pointers.
 """
 
-from tutelage.models.native.library import library
+from tutelage.models.native.bindings import library
 from tutelage.models.native.step import MOST_LINES, NativeStep, native_head
 from tutelage.models.native.weights import NativeWeights
 

@@ -12,6 +12,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -21,6 +23,7 @@ constexpr int ROWS = 16;  // sums of so many rows stay in registers
 #else
 constexpr int ROWS = 6;
 #endif
+constexpr int PATIENCE = 2000;  // looks at a phase before the processor is offered to others
 constexpr long AHEAD = 48 * LANES;  // floats: how far before its use a part of a panel is asked for
 
 typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
@@ -98,10 +101,8 @@ void times(int rows, const float *a, long a_step, const float *b, long b_step, l
 
 struct Team {
     void (*parallel)(void (*)(void *), void *, unsigned, unsigned);  // GOMP_parallel, or null: one thread
-    void (*barrier)();
     int (*thread)();
-    int (*threads)();
-    int64_t wanted;
+    int64_t threads;
 };
 
 // W as panels [ceil(out / 16)][in][16], and b or null.
@@ -137,32 +138,56 @@ namespace {
 INLINE long upward(long x, long multiple) { return (x + multiple - 1) / multiple * multiple; }
 INLINE long blocks_of(long lines) { return (lines + LANES - 1) / LANES; }
 
-// This thread among its team.
-struct Worker {
-    const Team *team;
-    long index, count;
+// Threads -------------------------------------------------------------------------------------------------------------
+// What all threads do together is a row of phases, and a phase is a number of parts, which threads take one by one. It
+// is over when its parts are done, not when every thread has come: one that the system has put to sleep holds up only
+// the part that it works on, where at a barrier it would hold up all, hundreds of times a step.
 
-    void wait() const {
-        if (count > 1) team->barrier();
+struct alignas(64) Phase {
+    std::atomic<long> next{0}, done{0};
+};
+
+INLINE void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// One thread on its way through the phases.
+struct Worker {
+    Phase *phase;
+    long index, threads;
+
+    // work(first, behind) for runs of all of `count` pieces, `at_once` to a part
+    template <class Work>
+    void share(long count, long at_once, const Work &work) {
+        const long parts = (count + at_once - 1) / at_once;
+        for (long part; (part = phase->next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
+            work(part * at_once, std::min(count, (part + 1) * at_once));
+            phase->done.fetch_add(1, std::memory_order_release);
+        }
+        for (int turns = 0; phase->done.load(std::memory_order_acquire) < parts; turns++)
+            turns < PATIENCE ? pause() : std::this_thread::yield();
+        phase++;
     }
-    long from(long total) const { return total * index / count; }
-    long to(long total) const { return total * (index + 1) / count; }
 };
 
 template <class Work>
-void together(const Team &team, const Work &work) {
+void together(const Team &team, long phases, const Work &work) {
+    std::vector<Phase> row(phases);
     struct Call {
-        const Team *team;
-        const Work *work;
-    } call{&team, &work};
+        const Team &team;
+        Phase *first;
+        const Work &work;
+    } call{team, row.data(), work};
     auto enter = [](void *given) {
         const Call &call = *static_cast<Call *>(given);
-        (*call.work)(Worker{call.team, call.team->thread(), call.team->threads()});
+        Worker me{call.first, call.team.thread(), call.team.threads};
+        call.work(me);
     };
-    if (team.parallel && team.wanted > 1)
-        team.parallel(enter, &call, static_cast<unsigned>(team.wanted), 0);
-    else
-        work(Worker{&team, 0, 1});
+    if (team.parallel && team.threads > 1) return team.parallel(enter, &call, static_cast<unsigned>(team.threads), 0);
+    Worker me{row.data(), 0, 1};
+    work(me);
 }
 
 // Products ------------------------------------------------------------------------------------------------------------
@@ -181,32 +206,56 @@ INLINE float root_mean_square(const float *x, long size, float epsilon) {
     return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
 }
 
-// Lines x [n][d], normalised, into blocks.
-void normalised(const Worker &me, long lines, const float *x, long size, const float *weight, float epsilon,
-                float *blocks) {
-    for (long line = me.from(lines); line < me.to(lines); line++) {
-        const float *row = x + line * size, r = root_mean_square(row, size, epsilon);
-        float *into = spot(blocks, size, line);
-        for (long i = 0; i < size; i++) into[i * LANES] = row[i] * r * weight[i];
-    }
-}
+// What a product reads, in blocks: `x` as blocks already, or lines [n][in], with their norm where it has a weight. Each
+// thread brings lines into blocks of its own once it has a part to do: two that write to one block would wait for each
+// other's caches.
+struct Input {
+    const float *x;
+    bool is_blocks;
+    const float *norm;
+    float epsilon;
 
-// Calls done(line, column, columns, y [16]) for every line and each of this thread's panels of y = x W^T + b.
-template <class Done>
-void product(const Worker &me, long lines, const float *blocks, const Matrix &by, const Done &done) {
-    const long panels = blocks_of(by.out);
-    alignas(64) float tile[LANES * LANES];
-    for (long panel = me.from(panels); panel < me.to(panels); panel++) {
-        const long column = panel * LANES, columns = std::min(LANES, by.out - column);
-        alignas(64) float bias[LANES] = {};
-        if (by.bias) std::copy_n(by.bias + column, columns, bias);
-        for (long block = 0; block < blocks_of(lines); block++) {
-            const long line = block * LANES, rows = std::min(LANES, lines - line);
-            times<false>(rows, blocks + line * by.in, LANES, by.panels + column * by.in, LANES, by.in, tile);
-            for (long r = 0; r < rows; r++)
-                done(line + r, column, columns, load(tile + r * LANES) + load(bias));
+    const float *blocks(long lines, long features, float *own) const {
+        if (is_blocks) return x;
+        for (long line = 0; line < lines; line++) {
+            const float *row = x + line * features;
+            float *into = spot(own, features, line);
+            const float r = norm ? root_mean_square(row, features, epsilon) : 1.0f;
+            for (long i = 0; i < features; i++) into[i * LANES] = norm ? row[i] * r * norm[i] : row[i];
         }
+        return own;
     }
+};
+
+INLINE long panels_at_once(long panels, long threads) { return std::clamp(panels / (4 * threads), 1L, 8L); }
+
+struct Bias {
+    alignas(64) float part[LANES] = {};
+
+    Bias(const float *bias, long column, long columns) {
+        if (bias) std::copy_n(bias + column, columns, part);
+    }
+    Floats operator()() const { return load(part); }
+};
+
+// Calls done(line, column, columns, y [16]) for each part of y = x W^T + b.
+template <class Done>
+void product(Worker &me, long lines, const Input &input, const Matrix &by, float *own, const Done &done) {
+    const long panels = blocks_of(by.out);
+    const float *x = nullptr;
+    me.share(panels, panels_at_once(panels, me.threads), [&](long first, long behind) {
+        if (!x) x = input.blocks(lines, by.in, own);
+        alignas(64) float tile[LANES * LANES];
+        for (long panel = first; panel < behind; panel++) {
+            const long column = panel * LANES, columns = std::min(LANES, by.out - column);
+            const Bias bias(by.bias, column, columns);
+            for (long line = 0; line < lines; line += LANES) {
+                const long rows = std::min(LANES, lines - line);
+                times<false>(rows, x + line * by.in, LANES, by.panels + column * by.in, LANES, by.in, tile);
+                for (long r = 0; r < rows; r++) done(line + r, column, columns, load(tile + r * LANES) + bias());
+            }
+        }
+    });
 }
 
 INLINE void put(float *to, long columns, Floats y) {
@@ -214,40 +263,55 @@ INLINE void put(float *to, long columns, Floats y) {
     for (long i = 0; i < columns; i++) to[i] = y[i];
 }
 
+// What is handed out of one layer, `step` floats for each line; nothing where `at` is null.
+struct Record {
+    float *at;
+    long step;
+
+    void put(long line, long column, long columns, Floats y) const {
+        if (at) ::put(at + line * step + column, columns, y);
+    }
+    Record from(long column) const { return {at ? at + column : nullptr, step}; }
+};
+
 // x += y W^T + b, for lines x [n][out]
-void onto(const Worker &me, long lines, const float *blocks, const Matrix &by, float *x) {
-    product(me, lines, blocks, by, [&](long line, long column, long columns, Floats y) {
+void onto(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *x, const Record &record) {
+    product(me, lines, input, by, own, [&](long line, long column, long columns, Floats y) {
         float *to = x + line * by.out + column;
-        if (columns == LANES) return store(to, load(to) + y);
-        for (long i = 0; i < columns; i++) to[i] += y[i];
+        alignas(64) float before[LANES] = {};
+        std::copy_n(to, columns, before);
+        y += load(before);
+        put(to, columns, y), record.put(line, column, columns, y);
     });
 }
 
-// silu(g) * u into blocks; g and u also into rows of `record` where it is given. Panels of both lie by turns.
-void gated(const Worker &me, long lines, const float *blocks, const Matrix &by, float *into, float *record, long step) {
+// silu(g) * u into blocks. Panels of g and u lie by turns.
+void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *into,
+           const Record &record) {
     const long inner = by.out / 2, panels = blocks_of(inner), deep = by.in * LANES;
-    alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
-    for (long panel = me.from(panels); panel < me.to(panels); panel++) {
-        const long column = panel * LANES, columns = std::min(LANES, inner - column);
-        const float *weights = by.panels + 2 * panel * deep;
-        alignas(64) float gate_bias[LANES] = {}, up_bias[LANES] = {};
-        if (by.bias) std::copy_n(by.bias + column, columns, gate_bias);
-        if (by.bias) std::copy_n(by.bias + inner + column, columns, up_bias);
-        for (long block = 0; block < blocks_of(lines); block++) {
-            const long line = block * LANES, rows = std::min(LANES, lines - line);
-            times<false>(rows, blocks + line * by.in, LANES, weights, LANES, by.in, gates);
-            times<false>(rows, blocks + line * by.in, LANES, weights + deep, LANES, by.in, ups);
-            for (long r = 0; r < rows; r++) {
-                const Floats gate = load(gates + r * LANES) + load(gate_bias);
-                const Floats up = load(ups + r * LANES) + load(up_bias), y = silu(gate) * up;
-                float *to = spot(into, inner, line + r) + column * LANES;
-                for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
-                if (!record) continue;
-                put(record + (line + r) * step + column, columns, gate);
-                put(record + (line + r) * step + inner + column, columns, up);
+    const float *x = nullptr;
+    me.share(panels, panels_at_once(2 * panels, me.threads), [&](long first, long behind) {
+        if (!x) x = input.blocks(lines, by.in, own);
+        alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
+        for (long panel = first; panel < behind; panel++) {
+            const long column = panel * LANES, columns = std::min(LANES, inner - column);
+            const float *weights = by.panels + 2 * panel * deep;
+            const Bias gate_bias(by.bias, column, columns), up_bias(by.bias, inner + column, columns);
+            for (long line = 0; line < lines; line += LANES) {
+                const long rows = std::min(LANES, lines - line);
+                times<false>(rows, x + line * by.in, LANES, weights, LANES, by.in, gates);
+                times<false>(rows, x + line * by.in, LANES, weights + deep, LANES, by.in, ups);
+                for (long r = 0; r < rows; r++) {
+                    const Floats gate = load(gates + r * LANES) + gate_bias();
+                    const Floats up = load(ups + r * LANES) + up_bias(), y = silu(gate) * up;
+                    float *to = spot(into, inner, line + r) + column * LANES;
+                    for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
+                    record.put(line + r, column, columns, gate);
+                    record.put(line + r, inner + column, columns, up);
+                }
             }
         }
-    }
+    });
 }
 
 // Attention -----------------------------------------------------------------------------------------------------------
@@ -256,37 +320,44 @@ struct Angles {
     const float *cosine, *sine;  // [n][w]
 };
 
-// Norms of heads where there are some, the turn of queries and keys, and the new keys and values in their slots.
-void turned(const Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
-            float *heads) {
-    const long width = model.width, half = width / 2, turning = model.heads + model.keys;
-    const long row = (turning + model.keys) * width;
-    for (long p = 0; p < lines.prompts; p++)
-        for (long line = std::max(lines.first[p], int64_t(me.from(lines.count)));
-             line < std::min(lines.first[p + 1], int64_t(me.to(lines.count))); line++) {
-            const float *cosine = angles.cosine + line * width, *sine = angles.sine + line * width;
-            for (long head = 0; head < turning; head++) {
-                float *x = heads + line * row + head * width;
-                const bool query = head < model.heads;
-                if (const float *weight = query ? layer.query_norm : layer.key_norm) {
-                    const float r =
-                        root_mean_square(x, width, query ? layer.query_epsilon : layer.key_epsilon);
-                    for (long i = 0; i < width; i++) x[i] *= r * weight[i];
-                }
-                for (long i = 0; i < half; i++) {
-                    const float first = x[i], second = x[half + i];
-                    x[i] = first * cosine[i] - second * sine[i];
-                    x[half + i] = second * cosine[half + i] + first * sine[half + i];
-                }
-            }
-            const float *key = heads + line * row + model.heads * width, *value = key + model.keys * width;
-            const int64_t *step = lines.answers;
-            const long slot = p * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
+// Norms of heads where there are some, and the turn of queries and keys [H + K][w] of one line.
+void turn(const Model &model, const Layer &layer, const float *cosine, const float *sine, float *heads) {
+    const long width = model.width, half = width / 2;
+    for (long head = 0; head < model.heads + model.keys; head++) {
+        float *x = heads + head * width;
+        const bool query = head < model.heads;
+        if (const float *weight = query ? layer.query_norm : layer.key_norm) {
+            const float r = root_mean_square(x, width, query ? layer.query_epsilon : layer.key_epsilon);
+            for (long i = 0; i < width; i++) x[i] *= r * weight[i];
+        }
+        for (long i = 0; i < half; i++) {
+            const float first = x[i], second = x[half + i];
+            x[i] = first * cosine[i] - second * sine[i];
+            x[half + i] = second * cosine[half + i] + first * sine[half + i];
+        }
+    }
+}
+
+// Queries and keys turned, keys and values where they are kept.
+void turned(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
+            float *heads, const Record &record) {
+    const long width = model.width, row = (model.heads + 2 * model.keys) * width;
+    const int64_t *step = lines.answers;
+    me.share(lines.count, std::max(1L, lines.count / (2 * me.threads)), [&](long first, long behind) {
+        long prompt = 0;
+        for (long line = first; line < behind; line++) {
+            while (lines.first[prompt + 1] <= line) prompt++;
+            float *x = heads + line * row;
+            turn(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
+            if (record.at) std::copy_n(x, row, record.at + line * record.step);
+            const float *key = x + model.heads * width, *value = key + model.keys * width;
+            const long slot = prompt * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
             for (long k = 0; k < model.keys; k++) {
                 std::copy_n(key + k * width, width, layer.keys + slot + k * step[1]);
                 std::copy_n(value + k * width, width, layer.values + slot + k * step[1]);
             }
         }
+    });
 }
 
 INLINE float dot(const float *x, const float *y, long size) {
@@ -336,7 +407,7 @@ struct Block {
         return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
     }
 
-    // heads [n][H + 2K][w] → blocks of o's input, [blocks][H w][16]
+    // heads [n][H + 2K][w] → [n][H w]
     void attend(const float *heads, float *into) const {
         const long length = lines.lengths[prompt];
         float *turned = room, *scores = turned + model.width * LANES;
@@ -384,8 +455,8 @@ struct Block {
                         tile + q * LANES);
         }
         for (long q = 0; q < queries; q++) {
-            float *to = spot(into, model.heads * model.width, line(q)) + (head(q) * model.width + column) * LANES;
-            for (long i = 0; i < columns; i++) to[i * LANES] = tile[q * LANES + i] * inverse[q];
+            float *to = into + (line(q) * model.heads + head(q)) * model.width + column;
+            put(to, columns, load(tile + q * LANES) * inverse[q]);
         }
     }
 
@@ -400,37 +471,71 @@ struct Block {
     }
 };
 
-void attention(const Model &model, const Layer &layer, const Lines &lines, const float *heads, float *into,
-               float *room, std::atomic<long> &next) {
+void attention(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const float *heads,
+               float *into, float *room) {
     const long shared = model.heads / model.keys;
-    long passed = 0, wanted = next++;
-    for (long prompt = 0; prompt < lines.prompts; prompt++) {
-        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
-        for (; wanted < passed + blocks * model.keys; wanted = next++) {
-            const long key = (wanted - passed) / blocks, block = (wanted - passed) % blocks;
-            const long start = queries * block / blocks, behind = queries * (block + 1) / blocks;
-            Block{model, layer, lines, prompt, key, start, behind - start, room}.attend(heads, into);
-        }
-        passed += blocks * model.keys;
-    }
+    auto blocks = [&](long prompt) { return blocks_of((lines.first[prompt + 1] - lines.first[prompt]) * shared); };
+    long all = 0, prompt = 0, passed = 0;
+    for (long p = 0; p < lines.prompts; p++) all += blocks(p) * model.keys;
+    me.share(all, 1, [&](long wanted, long) {
+        for (; wanted >= passed + blocks(prompt) * model.keys; prompt++) passed += blocks(prompt) * model.keys;
+        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, count = blocks(prompt);
+        const long key = (wanted - passed) / count, block = (wanted - passed) % count;
+        const long start = queries * block / count, behind = queries * (block + 1) / count;
+        Block{model, layer, lines, prompt, key, start, behind - start, room}.attend(heads, into);
+    });
 }
 
 // A step --------------------------------------------------------------------------------------------------------------
 
-// Floats [n] of what a step keeps: see `room` in tutelage_step.
+// The memory of a step, in floats: what the threads share, and then what each has for itself.
 struct Plan {
-    long states, heads, attended, active, each;
+    long heads, attended, active, states, each;
 
     Plan(const Model &model, const Lines &lines) {
-        const long padded = upward(lines.count, LANES);
-        states = padded * model.hidden;
+        const long padded = upward(lines.count, LANES), mixed = model.heads * model.width;
         heads = upward(lines.count * (model.heads + 2 * model.keys) * model.width, LANES);
-        attended = padded * model.heads * model.width;
+        attended = upward(lines.count * mixed, LANES);
         active = padded * model.inner;
-        each = attention_room(model, lines);
+        states = padded * std::max<long>(model.hidden, mixed);
+        each = states + attention_room(model, lines);
     }
-    long total(long threads) const { return states + heads + attended + active + threads * each; }
+    long total(long threads) const { return heads + attended + active + threads * each; }
 };
+
+struct Step {
+    const Model &model;
+    const Lines &lines;
+    const Angles angles;
+    float *x, *record;
+    float *heads, *attended, *active;
+
+    void layer(Worker &me, long index, float *own, float *room) const {
+        const Layer &layer = model.layers[index];
+        const long n = lines.count, row = (model.heads + 2 * model.keys) * model.width;
+        const long step = row + 2 * model.hidden + 2 * model.inner;
+        const Record kept{record ? record + index * n * step : nullptr, step};
+        product(me, n, {x, false, layer.norm, layer.epsilon}, layer.heads, own,
+                [&](long line, long column, long columns, Floats y) { put(heads + line * row + column, columns, y); });
+        turned(me, model, layer, lines, angles, heads, kept);
+        attention(me, model, layer, lines, heads, attended, room);
+        onto(me, n, {attended, false, nullptr, 0}, layer.mixed, own, x, kept.from(row));
+        gated(me, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, own, active,
+              kept.from(row + model.hidden));
+        onto(me, n, {active, true, nullptr, 0}, layer.down, own, x, kept.from(step - model.hidden));
+    }
+
+    void last_norm(Worker &me) const {
+        me.share(lines.count, std::max(1L, lines.count / me.threads), [&](long first, long behind) {
+            for (long line = first; line < behind; line++) {
+                float *state = x + line * model.hidden, r = root_mean_square(state, model.hidden, model.epsilon);
+                for (long i = 0; i < model.hidden; i++) state[i] *= r * model.norm[i];
+            }
+        });
+    }
+};
+
+constexpr long PHASES = 6;  // of a layer
 
 }  // namespace
 
@@ -444,59 +549,21 @@ int64_t tutelage_room(const Model *model, const Lines *lines, int64_t threads) {
 void tutelage_step(const Team *team, const Model *model, const Lines *lines, float *x, const float *cosine,
                    const float *sine, float *record, float *room) {
     const Plan plan(*model, *lines);
-    const long n = lines->count, hidden = model->hidden, inner = model->inner;
-    const long row = (model->heads + 2 * model->keys) * model->width, step = row + 2 * hidden + 2 * inner;
-    float *states = room, *heads = states + plan.states, *attended = heads + plan.heads;
-    float *active = attended + plan.attended, *rooms = active + plan.active;
-    std::atomic<long> next{0};
-    together(*team, [&](const Worker &me) {
+    float *heads = room, *attended = heads + plan.heads, *active = attended + plan.attended;
+    float *rooms = active + plan.active;
+    const Step step{*model, *lines, {cosine, sine}, x, record, heads, attended, active};
+    together(*team, model->count * PHASES + 1, [&](Worker &me) {
         float *own = rooms + me.index * plan.each;
-        for (long index = 0; index < model->count; index++) {
-            const Layer &layer = model->layers[index];
-            float *kept = record ? record + index * n * step : nullptr;
-            auto keep = [&](const float *from, long size, long at) {
-                for (long line = me.from(n); kept && line < me.to(n); line++)
-                    std::copy_n(from + line * size, size, kept + line * step + at);
-            };
-            normalised(me, n, x, hidden, layer.norm, layer.epsilon, states);
-            me.wait();
-            product(me, n, states, layer.heads, [&](long line, long column, long columns, Floats y) {
-                put(heads + line * row + column, columns, y);
-            });
-            if (me.index == 0) next = 0;
-            me.wait();
-            turned(me, *model, layer, *lines, {cosine, sine}, heads);
-            keep(heads, row, 0);
-            me.wait();
-            attention(*model, layer, *lines, heads, attended, own, next);
-            me.wait();
-            onto(me, n, attended, layer.mixed, x);
-            me.wait();
-            keep(x, hidden, row);
-            normalised(me, n, x, hidden, layer.gate_norm, layer.gate_epsilon, states);
-            me.wait();
-            gated(me, n, states, layer.gate_and_up, active, kept ? kept + row + hidden : nullptr, step);
-            me.wait();
-            onto(me, n, active, layer.down, x);
-            me.wait();
-            keep(x, hidden, row + hidden + 2 * inner);
-        }
-        for (long line = me.from(n); line < me.to(n); line++) {
-            float *state = x + line * hidden, r = root_mean_square(state, hidden, model->epsilon);
-            for (long i = 0; i < hidden; i++) state[i] *= r * model->norm[i];
-        }
+        for (long index = 0; index < model->count; index++) step.layer(me, index, own, own + plan.states);
+        step.last_norm(me);
     });
 }
 
-// y [n][out] = x [n][in] W^T + b, with room for [ceil(n / 16)][in][16].
+// y [n][out] = x [n][in] W^T + b, with room for [ceil(n / 16)][in][16] for each thread.
 void tutelage_product(const Team *team, const Matrix *by, int64_t lines, const float *x, float *y, float *room) {
-    together(*team, [&](const Worker &me) {
-        for (long line = me.from(lines); line < me.to(lines); line++) {
-            float *into = spot(room, by->in, line);
-            for (long i = 0; i < by->in; i++) into[i * LANES] = x[line * by->in + i];
-        }
-        me.wait();
-        product(me, lines, room, *by, [&](long line, long column, long columns, Floats part) {
+    together(*team, 1, [&](Worker &me) {
+        float *own = room + me.index * upward(lines, LANES) * by->in;
+        product(me, lines, {x, false, nullptr, 0}, *by, own, [&](long line, long column, long columns, Floats part) {
             put(y + line * by->out + column, columns, part);
         });
     });
@@ -504,15 +571,16 @@ void tutelage_product(const Team *team, const Matrix *by, int64_t lines, const f
 
 // W [out][in] into panels, `step` floats from one to the next, zeros behind the last row.
 void tutelage_pack(const Team *team, const float *weight, int64_t out, int64_t in, float *panels, int64_t step) {
-    together(*team, [&](const Worker &me) {
-        const long count = blocks_of(out);
-        for (long panel = me.from(count); panel < me.to(count); panel++) {
-            float *to = panels + panel * step;
-            const long rows = std::min<long>(LANES, out - panel * LANES);
-            const float *from = weight + panel * LANES * in;
-            for (long k = 0; k < in; k++)
-                for (long r = 0; r < LANES; r++) to[k * LANES + r] = r < rows ? from[r * in + k] : 0.0f;
-        }
+    together(*team, 1, [&](Worker &me) {
+        me.share(blocks_of(out), 4, [&](long first, long behind) {
+            for (long panel = first; panel < behind; panel++) {
+                float *to = panels + panel * step;
+                const long rows = std::min<long>(LANES, out - panel * LANES);
+                const float *from = weight + panel * LANES * in;
+                for (long k = 0; k < in; k++)
+                    for (long r = 0; r < LANES; r++) to[k * LANES + r] = r < rows ? from[r * in + k] : 0.0f;
+            }
+        });
     });
 }
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tutelage.models.backbone import trunk
 from tutelage.models.logprobs import Head
-from tutelage.models.native.library import Lines, Matrix, library, team
+from tutelage.models.native.bindings import Lines, Matrix, library, team
 from tutelage.models.native.weights import LANES, NativeWeights
 from tutelage.models.shared_prompts import SharedPrompts
 
@@ -46,7 +46,7 @@ class NativeStep:
             self._look()
         self.lines.written = self.store.written
         functions, threads, model = library(), team(), byref(self.weights.model)
-        self._make_room(functions.tutelage_room(model, byref(self.lines), threads.wanted))
+        self._make_room(functions.tutelage_room(model, byref(self.lines), threads.threads))
         tensors = (x, cos, sin, record, self.room)
         pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
         functions.tutelage_step(byref(threads), model, byref(self.lines), *pointers)
@@ -83,11 +83,11 @@ class NativeHead:
         self.weights, self.by = weights, by
 
     def __call__(self, states: Tensor) -> Tensor:
-        states, lines = states.contiguous(), len(states)
-        room = states.new_empty(-(-lines // LANES) * LANES * states.shape[1])
+        states, lines, threads = states.contiguous(), len(states), team()
+        room = states.new_empty(threads.threads, -(-lines // LANES) * LANES, states.shape[1])
         logits = states.new_empty(lines, self.by.out)
         library().tutelage_product(
-            *(byref(team()), byref(self.by), lines),
+            *(byref(threads), byref(self.by), lines),
             *(tensor.data_ptr() for tensor in (states, logits, room)),
         )
         return logits

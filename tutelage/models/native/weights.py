@@ -13,7 +13,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import matrix
 from tutelage.models.lean.norm import epsilon_of
-from tutelage.models.native.library import Layer, Matrix, Model, library, team
+from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
 
 LANES = 16
 HUGE = 1 << 21

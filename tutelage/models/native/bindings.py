@@ -16,10 +16,8 @@ class Team(Structure):
 
     _fields_ = [
         ("parallel", c_void_p),
-        ("barrier", c_void_p),
         ("thread", c_void_p),
-        ("threads", c_void_p),
-        ("wanted", c_int64),
+        ("threads", c_int64),
     ]
 
 
@@ -92,12 +90,12 @@ def team() -> Team:
 
 @cache
 def _runtime() -> tuple[int | None, ...]:
-    """GOMP_parallel and its kin, from the very runtime whose threads wait for torch; none without one.
+    """GOMP_parallel and the number of a thread, from the very runtime whose threads wait for torch; none without one.
 
     A name that is looked for in a library is looked for in those that it was linked with too. GCC's, LLVM's and Intel's
     runtimes all have these names.
     """
-    names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+    names = ("GOMP_parallel", "omp_get_thread_num")
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):
         try:
             loaded = CDLL(str(path))
