@@ -24,7 +24,8 @@ constexpr int ROWS = 16;  // sums of so many rows stay in registers
 constexpr int ROWS = 6;
 #endif
 constexpr int PATIENCE = 2000;  // looks at a phase before the processor is offered to others
-constexpr long AHEAD = 48 * LANES;  // floats: how far before its use a part of a panel is asked for
+constexpr long SOON = 8;      // tokens: how far before their use the keys of an answer are asked for
+constexpr long AHEAD = 64 * LANES;  // floats: how far before its use a part of a panel is asked for
 
 typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(64)));
@@ -36,11 +37,15 @@ INLINE void store(float *to, Floats x) { *reinterpret_cast<Floats *>(to) = x; }
 INLINE Floats all(float x) { return x - Floats{}; }
 
 INLINE float sum(Floats x) {
-    float part[LANES];
-    store(part, x);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) part[i] += part[i + width];
-    return part[0];
+    typedef float Half __attribute__((vector_size(32)));
+    typedef float Quarter __attribute__((vector_size(16)));
+    Half halves[2];
+    std::memcpy(halves, &x, sizeof x);
+    const Half half = halves[0] + halves[1];
+    Quarter quarters[2];
+    std::memcpy(quarters, &half, sizeof half);
+    const Quarter quarter = quarters[0] + quarters[1];
+    return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
 // e^x = 2^n e^r with n whole and |r| <= ln 2 / 2, e^r as Cephes' polynomial. 0 below -87.3, finite above 88.4.
@@ -68,12 +73,12 @@ INLINE Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
 
 // The kernel ----------------------------------------------------------------------------------------------------------
 
-template <int R, bool ADD>
-void some_rows(const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
+template <int R>
+INLINE void some_rows(const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
     Floats sums[R];
-    for (int r = 0; r < R; r++) sums[r] = ADD ? load(c + r * LANES) : Floats{};
+    for (int r = 0; r < R; r++) sums[r] = load(c + r * LANES);
     for (long k = 0; k < depth; k++) {
-        __builtin_prefetch(b + AHEAD);
+        __builtin_prefetch(b + AHEAD, 0, 2);
         const Floats column = load(b);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) sums[r] += a[r] * column;
@@ -82,17 +87,22 @@ void some_rows(const float *a, long a_step, const float *b, long b_step, long de
     for (int r = 0; r < R; r++) store(c + r * LANES, sums[r]);
 }
 
-template <bool ADD, int R = ROWS>
+template <int R = ROWS>
 INLINE void up_to(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
-    if (rows == R) return some_rows<R, ADD>(a, a_step, b, b_step, depth, c);
-    if constexpr (R > 1) up_to<ADD, R - 1>(rows, a, a_step, b, b_step, depth, c);
+    if (rows == R) return some_rows<R>(a, a_step, b, b_step, depth, c);
+    if constexpr (R > 1) up_to<R - 1>(rows, a, a_step, b, b_step, depth, c);
 }
 
-// C [rows][16] = (or +=) A B for up to 16 rows.
-template <bool ADD>
-void times(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
+// C [rows][16] += A B for up to 16 rows.
+void add_product(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
     for (int first = 0; first < rows; first += ROWS)
-        up_to<ADD>(std::min(ROWS, rows - first), a + first, a_step, b, b_step, depth, c + first * LANES);
+        up_to(std::min(ROWS, rows - first), a + first, a_step, b, b_step, depth, c + first * LANES);
+}
+
+// C [rows][16] = A B
+INLINE void set_product(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
+    std::fill_n(c, rows * LANES, 0.0f);
+    add_product(rows, a, a_step, b, b_step, depth, c);
 }
 
 }  // namespace
@@ -158,12 +168,12 @@ struct Worker {
     Phase *phase;
     long index, threads;
 
-    // work(first, behind) for runs of all of `count` pieces, `at_once` to a part
+    // work(first, behind) for `parts` runs of `count` pieces
     template <class Work>
-    void share(long count, long at_once, const Work &work) {
-        const long parts = (count + at_once - 1) / at_once;
+    void share(long count, long parts, const Work &work) {
+        parts = std::min(count, parts);
         for (long part; (part = phase->next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
-            work(part * at_once, std::min(count, (part + 1) * at_once));
+            work(count * part / parts, count * (part + 1) / parts);
             phase->done.fetch_add(1, std::memory_order_release);
         }
         for (int turns = 0; phase->done.load(std::memory_order_acquire) < parts; turns++)
@@ -227,7 +237,8 @@ struct Input {
     }
 };
 
-INLINE long panels_at_once(long panels, long threads) { return std::clamp(panels / (4 * threads), 1L, 8L); }
+// Parts of about eight panels, as many for each thread.
+INLINE long parts_of(long panels, long threads) { return threads * std::max(4L, blocks_of(panels / threads) * 2); }
 
 struct Bias {
     alignas(64) float part[LANES] = {};
@@ -243,7 +254,7 @@ template <class Done>
 void product(Worker &me, long lines, const Input &input, const Matrix &by, float *own, const Done &done) {
     const long panels = blocks_of(by.out);
     const float *x = nullptr;
-    me.share(panels, panels_at_once(panels, me.threads), [&](long first, long behind) {
+    me.share(panels, parts_of(panels, me.threads), [&](long first, long behind) {
         if (!x) x = input.blocks(lines, by.in, own);
         alignas(64) float tile[LANES * LANES];
         for (long panel = first; panel < behind; panel++) {
@@ -251,7 +262,7 @@ void product(Worker &me, long lines, const Input &input, const Matrix &by, float
             const Bias bias(by.bias, column, columns);
             for (long line = 0; line < lines; line += LANES) {
                 const long rows = std::min(LANES, lines - line);
-                times<false>(rows, x + line * by.in, LANES, by.panels + column * by.in, LANES, by.in, tile);
+                set_product(rows, x + line * by.in, LANES, by.panels + column * by.in, LANES, by.in, tile);
                 for (long r = 0; r < rows; r++) done(line + r, column, columns, load(tile + r * LANES) + bias());
             }
         }
@@ -290,7 +301,7 @@ void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *
            const Record &record) {
     const long inner = by.out / 2, panels = blocks_of(inner), deep = by.in * LANES;
     const float *x = nullptr;
-    me.share(panels, panels_at_once(2 * panels, me.threads), [&](long first, long behind) {
+    me.share(panels, parts_of(2 * panels, me.threads), [&](long first, long behind) {
         if (!x) x = input.blocks(lines, by.in, own);
         alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
         for (long panel = first; panel < behind; panel++) {
@@ -299,8 +310,8 @@ void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *
             const Bias gate_bias(by.bias, column, columns), up_bias(by.bias, inner + column, columns);
             for (long line = 0; line < lines; line += LANES) {
                 const long rows = std::min(LANES, lines - line);
-                times<false>(rows, x + line * by.in, LANES, weights, LANES, by.in, gates);
-                times<false>(rows, x + line * by.in, LANES, weights + deep, LANES, by.in, ups);
+                set_product(rows, x + line * by.in, LANES, weights, LANES, by.in, gates);
+                set_product(rows, x + line * by.in, LANES, weights + deep, LANES, by.in, ups);
                 for (long r = 0; r < rows; r++) {
                     const Floats gate = load(gates + r * LANES) + gate_bias();
                     const Floats up = load(ups + r * LANES) + up_bias(), y = silu(gate) * up;
@@ -343,7 +354,7 @@ void turned(Worker &me, const Model &model, const Layer &layer, const Lines &lin
             float *heads, const Record &record) {
     const long width = model.width, row = (model.heads + 2 * model.keys) * width;
     const int64_t *step = lines.answers;
-    me.share(lines.count, std::max(1L, lines.count / (2 * me.threads)), [&](long first, long behind) {
+    me.share(lines.count, 2 * me.threads, [&](long first, long behind) {
         long prompt = 0;
         for (long line = first; line < behind; line++) {
             while (lines.first[prompt + 1] <= line) prompt++;
@@ -428,16 +439,37 @@ struct Block {
         }
         const int64_t *step = lines.prompt_keys;
         const float *keys = layer.prompt_keys + prompt * step[0] + key * step[1];
-        for (long i = 0; i < length; i += LANES)
-            times<false>(std::min(LANES, length - i), keys + i, step[2], turned, LANES, width, scores + i * LANES);
+        for (long i = 0; i < length; i += LANES) {
+            ask_for(keys + i, i);
+            set_product(std::min(LANES, length - i), keys + i, step[2], turned, LANES, width, scores + i * LANES);
+        }
         float *own = scores + length * LANES;
         std::fill_n(own, lines.written * LANES, 0.0f);
-        for (long q = 0; q < queries; q++) {
-            const float *query = heads + line(q) * row + head(q) * width, *past = layer.keys + answer(q);
-            for (long t = 0; t < lines.written; t++)
-                own[t * LANES + q] = layer.scale * dot(query, past + t * lines.answers[3], width);
+        for (long q = 0; q < queries; q = behind(q)) {
+            const float *past = layer.keys + answer(q), *values = layer.values + answer(q);
+            const float *next = behind(q) < queries ? layer.keys + answer(behind(q)) : past;
+            for (long t = 0; t < lines.written; t++) {
+                const long later = t + SOON < lines.written ? t + SOON : t + SOON - lines.written;
+                ask_for_row((t + SOON < lines.written ? past : next) + later * lines.answers[3]);
+                ask_for_row(values + t * lines.answers[3]);
+                for (long lane = q; lane < behind(q); lane++)
+                    own[t * LANES + lane] = layer.scale * dot(heads + line(q) * row + head(lane) * width,
+                                                              past + t * lines.answers[3], width);
+            }
         }
         return softmax(scores, length + lines.written);
+    }
+
+    // The keys of the blocks to come and the values beside these: both lie in lines too far apart to be foreseen.
+    void ask_for(const float *keys, long position) const {
+        const int64_t *step = lines.prompt_values;
+        const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + position * step[2];
+        for (long i = 0; i < model.width; i++) __builtin_prefetch(keys + 2 * LANES + i * lines.prompt_keys[2], 0, 2);
+        for (long row = 0; row < LANES; row++) ask_for_row(values + row * step[2]);
+    }
+
+    void ask_for_row(const float *row) const {
+        for (long i = 0; i < model.width; i += LANES) __builtin_prefetch(row + i, 0, 2);
     }
 
     void mix(const float *shares, long length, const float *inverse, long column, float *spare, float *into) const {
@@ -447,11 +479,11 @@ struct Block {
         long row = step[2];
         const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + column;
         if (columns < LANES) values = padded(values, row, length, columns, spare);
-        times<false>(queries, shares, LANES, values, row, length, tile);
+        set_product(queries, shares, LANES, values, row, length, tile);
         for (long q = 0; q < queries; q = behind(q)) {
             row = lines.answers[3], values = layer.values + answer(q) + column;
             if (columns < LANES) values = padded(values, row, lines.written, columns, spare);
-            times<true>(behind(q) - q, shares + length * LANES + q, LANES, values, row, lines.written,
+            add_product(behind(q) - q, shares + length * LANES + q, LANES, values, row, lines.written,
                         tile + q * LANES);
         }
         for (long q = 0; q < queries; q++) {
@@ -473,16 +505,16 @@ struct Block {
 
 void attention(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const float *heads,
                float *into, float *room) {
-    const long shared = model.heads / model.keys;
-    auto blocks = [&](long prompt) { return blocks_of((lines.first[prompt + 1] - lines.first[prompt]) * shared); };
-    long all = 0, prompt = 0, passed = 0;
-    for (long p = 0; p < lines.prompts; p++) all += blocks(p) * model.keys;
-    me.share(all, 1, [&](long wanted, long) {
-        for (; wanted >= passed + blocks(prompt) * model.keys; prompt++) passed += blocks(prompt) * model.keys;
-        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, count = blocks(prompt);
-        const long key = (wanted - passed) / count, block = (wanted - passed) % count;
-        const long start = queries * block / count, behind = queries * (block + 1) / count;
-        Block{model, layer, lines, prompt, key, start, behind - start, room}.attend(heads, into);
+    const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
+    const long each = pairs < 2 * me.threads ? 2 * me.threads : 1;  // parts to a prompt and key: else one cache reads it
+    me.share(pairs * each, pairs * each, [&](long part, long) {
+        const long pair = part / each, prompt = pair / model.keys, key = pair % model.keys;
+        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
+        const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
+        for (long block = first; block < last; block++) {
+            const long start = queries * block / blocks, behind = queries * (block + 1) / blocks;
+            Block{model, layer, lines, prompt, key, start, behind - start, room}.attend(heads, into);
+        }
     });
 }
 
@@ -526,7 +558,7 @@ struct Step {
     }
 
     void last_norm(Worker &me) const {
-        me.share(lines.count, std::max(1L, lines.count / me.threads), [&](long first, long behind) {
+        me.share(lines.count, me.threads, [&](long first, long behind) {
             for (long line = first; line < behind; line++) {
                 float *state = x + line * model.hidden, r = root_mean_square(state, model.hidden, model.epsilon);
                 for (long i = 0; i < model.hidden; i++) state[i] *= r * model.norm[i];
@@ -572,7 +604,7 @@ void tutelage_product(const Team *team, const Matrix *by, int64_t lines, const f
 // W [out][in] into panels, `step` floats from one to the next, zeros behind the last row.
 void tutelage_pack(const Team *team, const float *weight, int64_t out, int64_t in, float *panels, int64_t step) {
     together(*team, 1, [&](Worker &me) {
-        me.share(blocks_of(out), 4, [&](long first, long behind) {
+        me.share(blocks_of(out), 8 * me.threads, [&](long first, long behind) {
             for (long panel = first; panel < behind; panel++) {
                 float *to = panels + panel * step;
                 const long rows = std::min<long>(LANES, out - panel * LANES);

@@ -134,7 +134,7 @@ class _Memory:
     """A stretch of floats in huge pages, where the system has them, which it gets back with the last part."""
 
     def __init__(self, floats: int) -> None:
-        stretch = mmap.mmap(-1, 4 * floats + HUGE)
+        stretch = mmap.mmap(-1, 4 * floats + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(AttributeError, OSError):  # another system, or one that was built without them
             stretch.madvise(mmap.MADV_HUGEPAGE)
         whole = torch.frombuffer(stretch, dtype=torch.float32)
