@@ -227,13 +227,24 @@ struct Input {
 
     const float *blocks(long lines, long features, float *own) const {
         if (is_blocks) return x;
-        for (long line = 0; line < lines; line++) {
-            const float *row = x + line * features;
-            float *into = spot(own, features, line);
-            const float r = norm ? root_mean_square(row, features, epsilon) : 1.0f;
-            for (long i = 0; i < features; i++) into[i * LANES] = norm ? row[i] * r * norm[i] : row[i];
-        }
+        for (long line = 0; line < lines; line += LANES)
+            block(x + line * features, std::min(LANES, lines - line), features, own + line * features);
         return own;
+    }
+
+    void block(const float *rows, long count, long features, float *into) const {
+        float scales[LANES];
+        for (long r = 0; r < count; r++)
+            scales[r] = norm ? root_mean_square(rows + r * features, features, epsilon) : 1.0f;
+        for (long first = 0; first < features; first += LANES) {  // 16 by 16: no more lines of a cache than it holds
+            const long columns = std::min(LANES, features - first);
+            for (long r = 0; r < count; r++) {
+                alignas(64) float part[LANES];
+                const float *from = rows + r * features + first;
+                for (long i = 0; i < columns; i++) part[i] = norm ? from[i] * scales[r] * norm[first + i] : from[i];
+                for (long i = 0; i < columns; i++) into[(first + i) * LANES + r] = part[i];
+            }
+        }
     }
 };
 
