@@ -90,7 +90,13 @@ def test_it_says_the_same(tiny_model, family, lora, steps):
         {"hidden_size": 20, "intermediate_size": 27, "head_dim": 6},
         {"hidden_size": 40, "intermediate_size": 70, "head_dim": 22, "num_key_value_heads": 4},
         {"hidden_size": 36, "head_dim": 8, "num_attention_heads": 18, "num_key_value_heads": 1},
-        {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False},
+        {
+            "hidden_size": 48,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "tie_word_embeddings": False,
+        },
     ],
     ids=["biases", "odd", "odd and lone keys", "many to one key", "whole vectors"],
 )
@@ -218,7 +224,9 @@ def test_exponentials_of_what_is_not_finite():
 def test_two_processes_may_compile_at_once(tmp_path):
     code = f"import runpy; print(runpy.run_path({build.__file__!r})['built']())"
     given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    both = [subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)]
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
+    ]
     found = {process.communicate()[0].decode().strip() for process in both}
     assert len(found) == 1
     assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]
@@ -265,7 +273,7 @@ def test_what_the_compiler_says_is_passed_on(tmp_path, monkeypatch, never_built)
 def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch, never_built):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(TutelageError, match="cannot be kept in .*file"):
+    with pytest.raises(TutelageError, match=r"cannot be kept in .*file"):
         bindings.library()
 
 

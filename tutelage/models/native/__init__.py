@@ -8,8 +8,8 @@ It is what `LeanStep` computes, on the keys and values that `SharedPrompts` hold
 it saves are the forty-five small operations of a layer, each of which waits for Python, for torch and for a cache that
 the weights have emptied; and it reads the weights as fast as the memory gives them.
 
-`step.cpp` is compiled when it is first needed, for the very processor, and kept (`build`). It knows nothing of torch but
-the threads of its pool (`bindings`). `weights` lays a model out for it, and `step` hands over tokens and pointers.
+`step.cpp` is compiled when it is first needed, for the very processor, and kept (`build`). It knows nothing of torch
+but the threads of its pool (`bindings`). `weights` lays a model out for it, and `step` hands over tokens and pointers.
 """
 
 from tutelage.models.native.bindings import library

@@ -46,7 +46,9 @@ def _compile(command: list[str], target: Path) -> None:
         ) from error
     os.close(number)
     try:
-        done = subprocess.run([*command, str(SOURCE), "-o", name], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, str(SOURCE), "-o", name], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise TutelageError(
                 f"The decoding step could not be compiled: {shlex.join(command)} ended with status "
@@ -89,7 +91,8 @@ def _processor() -> str:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name", "CPU part"))}))
+    telling = ("flags", "Features", "model name", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(telling)}))
 
 
 def _first_error(said: str) -> str:

@@ -19,14 +19,19 @@ MOST_LINES = 128
 class NativeStep:
     """Tokens Int[n] at positions Int[n] → their last hidden states Float[n, d], of the lines that `store` has open.
 
-    With `record`, Float[layers, n, W] of at least that many elements in one stretch, it also hands out what the layers
-    computed: rotated q | rotated k | v | h | g | u | y of every line side by side, with h the residual stream behind the
-    attention and y behind the layer (see `width_of_record`).
+    With a `record`, Float[layers, n, W] in one stretch, it also hands out what the layers computed: for every line
+    rotated q | rotated k | v | h | g | u | y side by side, with h the residual stream behind the attention and y behind
+    the layer (see `width_of_record`).
     """
 
     def __init__(self, model: nn.Module, weights: NativeWeights, store: SharedPrompts) -> None:
         stack = trunk(model)
-        self.embed, self.angles, self.weights, self.store = stack.embed_tokens, stack.rotary_emb, weights, store
+        self.embed, self.angles, self.weights, self.store = (
+            stack.embed_tokens,
+            stack.rotary_emb,
+            weights,
+            store,
+        )
         self.modules = [layer.self_attn for layer in stack.layers]
         self.lines, self.version = Lines(), -1
         self.held: tuple[Tensor, ...] = ()  # what the pointers of `lines` point to
@@ -40,6 +45,13 @@ class NativeStep:
         return int(heads + 2 * shape.hidden + 2 * shape.inner)
 
     def __call__(self, tokens: Tensor, where: Tensor, record: Tensor | None = None) -> Tensor:
+        layers, width = len(self.modules), self.width_of_record
+        if record is not None and not (
+            record.is_contiguous() and record.shape == (layers, len(tokens), width)
+        ):
+            raise ValueError(
+                f"the record of {len(tokens)} lines is ({layers}, {len(tokens)}, {width}) floats"
+            )
         x = self.embed(tokens).contiguous()
         cos, sin = (angle.contiguous() for angle in self.angles(x, where[:, None]))
         if self.version != self.store.version:

@@ -127,7 +127,9 @@ def _stacked(parts: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[list[Tensor
     weights = [weight for weight, _ in parts]
     if all(bias is None for _, bias in parts):
         return weights, None
-    return weights, torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts])
+    return weights, torch.cat(
+        [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts]
+    )
 
 
 class _Memory:
