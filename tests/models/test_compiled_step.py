@@ -1,4 +1,7 @@
-"""The compiled step against the one that is not, and what is said where it cannot be."""
+"""The compiled step against the one that is not, and what is said where it cannot be.
+
+A processor in float32 has a compiled step of its own (see `test_native_step`), which makes way here.
+"""
 
 import shutil
 
@@ -7,7 +10,7 @@ import torch
 
 from tutelage import config
 from tutelage.errors import TutelageError
-from tutelage.models import compiled_step
+from tutelage.models import compiled_step, decoders
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
@@ -23,6 +26,11 @@ def policy_of(folder, dtype="float32", lora=None):
         for parameter in policy.model.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
     return policy
+
+
+@pytest.fixture(autouse=True)
+def not_native(monkeypatch):
+    monkeypatch.setattr(decoders, "NativeDecoder", decoders.CompiledDecoder)
 
 
 @pytest.fixture

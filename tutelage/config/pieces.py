@@ -69,8 +69,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
     compile: bool = False
-    """Let torch.compile make the decoding step, for a GPU: it needs a C++ compiler and half a minute at first. On a
-    processor the step is faster without."""
+    """Compile the decoding step, which needs a C++ compiler on this machine: in float32 on a processor our own one,
+    seconds once for each machine; elsewhere by torch.compile, half a minute in each run."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -24,6 +24,7 @@ from tutelage.models.decoding_weights import DecodingWeights, lines
 from tutelage.models.lean.layer import exchanging
 from tutelage.models.lean.step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
+from tutelage.models.native import MOST_LINES, NativeStep, NativeWeights, library, native_head
 from tutelage.models.policy import Policy, positions
 from tutelage.models.rows import left_padded
 from tutelage.models.shared_prompts import SharedPrompts
@@ -79,7 +80,8 @@ def way_of_decoding(
             f"{type(inner(policy.model)).__name__} is not one over {asked.longest + limit} tokens: leave it out."
         )
     if compiled:
-        return CompiledDecoder
+        native = policy.device.type == "cpu" and policy.dtype == torch.float32
+        return NativeDecoder if native else CompiledDecoder
     return SharedDecoder if shared else CachedDecoder
 
 
@@ -176,6 +178,34 @@ class CompiledDecoder(SharedDecoder):
 
     def _lean_step(self) -> Step:
         return CompiledStep(self.policy.model, self.policy.dtype)
+
+
+class NativeDecoder(SharedDecoder):
+    """With a step in C++, for processors in float32. More lines than that is good at are left to the other way, and so
+    is a model whose weights have no room beside themselves (see `decoding_weights`).
+
+    Raises TutelageError where it cannot be compiled.
+    """
+
+    def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
+        super().__init__(policy, weights, asked, limit)
+        library()
+        self.native: NativeStep | None = None
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one token of each answer."""
+        if len(tokens) > MOST_LINES or not self.weights.fits:
+            return super().step(tokens)
+        if self.native is None:
+            self.native, self.head = self._laid_out()
+        return self.head.logits(self.native(tokens, self.store.open()))
+
+    def _laid_out(self) -> tuple[NativeStep, Head]:
+        weights = self.weights
+        weights.take_back()
+        weights.native = weights.native or NativeWeights(self.policy.model)
+        step = NativeStep(self.policy.model, weights.native, self.store)
+        return step, native_head(weights.own_head, weights.native)
 
 
 class CachedDecoder:

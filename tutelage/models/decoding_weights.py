@@ -49,6 +49,7 @@ def decoding_weights(model: nn.Module, head: Head, dtype: torch.dtype) -> Iterat
         yield weights
     finally:
         weights.take_back()
+        weights.native = None
 
 
 class DecodingWeights:
@@ -63,6 +64,8 @@ class DecodingWeights:
         self.version = 0
         self.joint: dict[nn.Module, Layer] = {}
         """The products of siblings, by the module that they are in."""
+        self.native: Any = None
+        """What `models.native` has laid out for itself."""
         self._replaced: list[nn.Module] = []
         self._laid_out: int | None = None
 

@@ -53,6 +53,7 @@ class SharedPrompts:
         self.written = 0  # tokens that each answer has stored, with the one that is being read
         self.reading = (0, 0)  # the prompts that are being read, first and behind the last
         self.layers: dict[nn.Module, Stored] = {}
+        self.version = 0  # changes whenever lines leave or what is stored moves
         self._look()
 
     def _look(self) -> None:
@@ -147,6 +148,7 @@ class SharedPrompts:
 
     def keep(self, lines: Tensor) -> None:
         """Let all but these lines leave. Int[n], ascending"""
+        self.version += 1
         self.place, self.count, self.full = self.place[lines], len(lines), False
         prompt = self.place // self.width
         counts = prompt.bincount(minlength=self.prompts)
@@ -166,6 +168,7 @@ class SharedPrompts:
     def _move(self, source: Tensor, width: int, prompts: Tensor | None) -> None:
         """Fill new slots, `width` to a prompt, from the old ones at `source`; keep only `prompts` where given."""
         old, slot = source // self.width, source % self.width
+        self.version += 1
         longest = self.longest if prompts is None else int(self.lengths[prompts].max())
 
         def answers(store: Tensor) -> Tensor:

@@ -1,0 +1,296 @@
+"""The step in C++ against the one that is not, what it hands out, and how it is compiled."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tutelage import config
+from tutelage.errors import TutelageError
+from tutelage.models import decoders
+from tutelage.models.attention_interface import attention_by, of_one_token
+from tutelage.models.backbone import load_backbone, trunk
+from tutelage.models.decoders import Asked, NativeDecoder, SharedDecoder, way_of_decoding
+from tutelage.models.decoding_weights import decoding_weights
+from tutelage.models.native import bindings, build
+from tutelage.models.policy import Policy
+from tutelage.models.sampling import PromptTokens, sample
+
+RAGGED = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)))
+TASKS = Path("/proc/self/task")
+PROMPTS = PromptTokens(RAGGED, ("a", "b", "c", "d"))
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, build.COMPILERS)), reason="there is no C++ compiler"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_tests(tmp_path_factory):
+    """Nothing is left in the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def policy_of(folder, lora=None, ends=range(100, 140)):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora or config.Lora()))
+    policy.end_ids = tuple(ends)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # norms and biases of a fresh model are all alike, and its adapters change nothing
+        for parameter in policy.model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
+def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
+    settings = config.Sampling(max_new_tokens=tokens, **sampling)
+    expected = sample(policy, prompts, answers, settings, seed=4)
+    native = config.Sampling(max_new_tokens=tokens, compile=True, **sampling)
+    found = sample(policy, prompts, answers, native, seed=4)
+    assert torch.equal(found.response, expected.response)
+    torch.testing.assert_close(found.logp, expected.logp, rtol=1e-5, atol=1e-5)
+    return found
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The numbers of lines that were read natively."""
+    seen = []
+    own = decoders.NativeStep.__call__
+
+    def noted(self, tokens, where, record=None):
+        seen.append(len(tokens))
+        return own(self, tokens, where, record)
+
+    monkeypatch.setattr(decoders.NativeStep, "__call__", noted)
+    return seen
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
+def test_it_says_the_same(tiny_model, family, lora, steps):
+    rollout = check(policy_of(tiny_model(family), lora))
+    assert steps[0] <= 12
+    assert steps[-1] < steps[0], "answers should have ended at different times"
+    assert len(set(rollout.mask.sum(1).tolist())) > 2
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"attention_bias": True, "mlp_bias": True},
+        {"hidden_size": 20, "intermediate_size": 27, "head_dim": 6},
+        {"hidden_size": 40, "intermediate_size": 70, "head_dim": 22, "num_key_value_heads": 4},
+        {"hidden_size": 36, "head_dim": 8, "num_attention_heads": 18, "num_key_value_heads": 1},
+        {
+            "hidden_size": 48,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "tie_word_embeddings": False,
+        },
+    ],
+    ids=["biases", "odd", "odd and lone keys", "many to one key", "whole vectors"],
+)
+def test_shapes(tiny_model, shape):
+    check(policy_of(tiny_model("llama", **shape)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("answers", [1, 4, 5, 9])
+def test_numbers_of_lines(tiny_model, answers, steps):
+    check(policy_of(tiny_model("llama"), ends=()), answers=answers, tokens=4)
+    assert steps == [4 * answers] * 3
+
+
+@needs_compiler
+def test_uneven_numbers_of_answers(tiny_model):
+    prompts = PromptTokens((*RAGGED, RAGGED[1], RAGGED[3]), tuple("abcdef"))
+    check(policy_of(tiny_model("llama")), prompts, answers=3)
+
+
+@needs_compiler
+def test_long_answers(tiny_model, steps):
+    policy = policy_of(tiny_model("llama", max_position_embeddings=256), ends=range(100, 103))
+    rollout = check(policy, tokens=150)
+    assert rollout.mask.sum(1).max() > 130, "the room for answers should have grown twice"
+
+
+@needs_compiler
+def test_several_threads(tiny_model):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        check(policy_of(tiny_model("llama")), answers=6)
+        check(policy_of(tiny_model("llama")), PromptTokens(RAGGED[2:3], ("c",)), answers=20)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_compiler
+def test_more_lines_than_it_is_good_at_are_left_to_the_other_way(tiny_model, monkeypatch, steps):
+    monkeypatch.setattr(decoders, "MOST_LINES", 7)
+    check(policy_of(tiny_model("llama")))
+    assert steps
+    assert max(steps) <= 7
+
+
+@needs_compiler
+def test_without_room_for_its_weights_the_other_way_is_taken(tiny_model, monkeypatch, steps):
+    monkeypatch.setattr("tutelage.models.decoding_weights.available_memory", lambda device: 1.0)
+    check(policy_of(tiny_model("llama")))
+    assert not steps
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_it_hands_out_what_the_layers_compute(tiny_model, family):
+    """Against hooks on the modules of transformers."""
+    policy = policy_of(tiny_model(family))
+    asked = Asked(RAGGED, (3, 5, 4, 6))
+    tokens = torch.arange(5, 23)
+    assert way_of_decoding(policy, asked, 8, compiled=True) is NativeDecoder
+    with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
+        ours, plain = (way(policy, weights, asked, 8) for way in (NativeDecoder, SharedDecoder))
+        for decoder in (ours, plain):
+            decoder.start()
+        ours.step(tokens)
+        stack, step = trunk(policy.model), ours.native
+        record = torch.full((len(stack.layers), len(tokens), step.width_of_record), torch.nan)
+        states = step(tokens + 1, ours.store.open(), record)
+        weights.take_back()
+        plain.is_lean = False
+        plain.step(tokens)
+        weights.take_back()
+        expected, last = _by_hooks(policy, plain, tokens + 1)
+    torch.testing.assert_close(record, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(states, last, rtol=1e-4, atol=1e-5)
+
+
+def _by_hooks(policy, decoder, tokens):
+    rows, handles, stack = [], [], trunk(policy.model)
+
+    def keep(module, given, out):
+        rows[-1].append((given[0] if module in residuals else out)[:, -1])
+
+    def attend(layer, query, key, value, scaling):
+        rows.append([torch.cat([x.flatten(1) for x in (query, key, value)], 1)])
+        return decoder.store.attend(layer, query, key, value, scaling)
+
+    residuals = {layer.post_attention_layernorm for layer in stack.layers}
+    for layer in stack.layers:
+        parts = (layer.post_attention_layernorm, layer.mlp.gate_proj, layer.mlp.up_proj, layer)
+        handles += [part.register_forward_hook(keep) for part in parts]
+    where = decoder.store.open()
+    with attention_by(policy.model, of_one_token(attend)):
+        out = stack(input_ids=tokens[:, None], position_ids=where[:, None], use_cache=False)
+    for handle in handles:
+        handle.remove()
+    return torch.stack([torch.cat(row, 1) for row in rows]), out.last_hidden_state[:, 0]
+
+
+@needs_compiler
+def test_exponentials_are_as_exact_as_their_type():
+    x = torch.cat([torch.linspace(-87, 88, 160_000), torch.linspace(-1, 1, 160_000)])
+    x, y = x.contiguous(), torch.empty_like(x)
+    bindings.library().tutelage_exponential(x.data_ptr(), y.data_ptr(), len(x))
+    exact = x.double().exp()
+    assert ((y - exact) / exact).abs().max() < 1.2e-7
+
+
+@needs_compiler
+def test_exponentials_of_what_is_not_finite():
+    x = torch.tensor([-torch.inf, -1e30, -120.0, 0.0, -0.0, torch.nan, torch.inf, 100.0] * 2)
+    y = torch.empty_like(x)
+    bindings.library().tutelage_exponential(x.data_ptr(), y.data_ptr(), len(x))
+    assert y[:5].tolist() == [0, 0, 0, 1, 1]
+    assert y[5].isnan()
+    assert y[6:8].isfinite().all()
+    assert (y[6:8] > 2e38).all()
+
+
+# Compiling ------------------------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_two_processes_may_compile_at_once(tmp_path):
+    code = f"import runpy; print(runpy.run_path({build.__file__!r})['built']())"
+    given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    found = {process.communicate()[0].decode().strip() for process in both}
+    assert len(found) == 1
+    assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]
+    assert ctypes.CDLL(found.pop()).tutelage_step
+
+
+@needs_compiler
+def test_what_is_there_is_not_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "step.cpp")
+    build.SOURCE.write_text('extern "C" int answer() { return 1; }')
+    first = build.built()
+    monkeypatch.setattr(build, "_compile", lambda *given: pytest.fail("compiled again"))
+    assert build.built() == first
+    build.SOURCE.write_text('extern "C" int answer() { return 2; }')
+    with pytest.raises(pytest.fail.Exception, match="compiled again"):
+        build.built()
+
+
+@pytest.fixture
+def never_built():
+    bindings.library.cache_clear()
+    yield
+    bindings.library.cache_clear()
+
+
+def test_without_a_compiler_it_is_said_what_is_missing(tiny_model, monkeypatch, never_built):
+    policy = policy_of(tiny_model("llama"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*Leave out"):
+        sample(policy, PROMPTS, 1, config.Sampling(max_new_tokens=4, compile=True), seed=0)
+
+
+@needs_compiler
+def test_what_the_compiler_says_is_passed_on(tmp_path, monkeypatch, never_built):
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "step.cpp")
+    build.SOURCE.write_text("int answer( { }")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(TutelageError, match=r"could not be compiled: .*error: "):
+        bindings.library()
+    assert not list((tmp_path / "tutelage").iterdir())
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch, never_built):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(TutelageError, match=r"cannot be kept in .*file"):
+        bindings.library()
+
+
+@needs_compiler
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not show the threads of a process")
+def test_the_threads_are_those_of_torch():
+    weight, panels = torch.ones(4096, 512), torch.zeros(4096 * 512)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(5)
+        weight.exp()
+        own = set(TASKS.iterdir())
+        team = bindings.team()
+        pointers = weight.data_ptr(), *weight.shape, panels.data_ptr(), 16 * 512
+        bindings.library().tutelage_pack(ctypes.byref(team), *pointers)
+        assert team.parallel
+        assert team.threads == 5
+        assert set(TASKS.iterdir()) == own, "there should be no second pool"
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,105 @@
+"""`step.cpp` as Python sees it: its structures, its functions, and the threads that it runs on."""
+
+from ctypes import CDLL, POINTER, Structure, c_float, c_int64, c_void_p, cast
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tutelage.errors import TutelageError
+from tutelage.models.native.build import built
+
+
+class Team(Structure):
+    """The threads of torch's own pool: functions of the OpenMP runtime that it runs on, or none."""
+
+    _fields_ = [
+        ("parallel", c_void_p),
+        ("thread", c_void_p),
+        ("threads", c_int64),
+    ]
+
+
+class Matrix(Structure):
+    """W [out, in] as panels, and b."""
+
+    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64)]
+
+
+class Layer(Structure):
+    """The weights of a layer, and where its keys and values are."""
+
+    _fields_ = [
+        *((name, Matrix) for name in ("heads", "mixed", "gate_and_up", "down")),
+        *((name, c_void_p) for name in ("norm", "query_norm", "key_norm", "gate_norm")),
+        *((name, c_float) for name in ("epsilon", "query_epsilon", "key_epsilon", "gate_epsilon", "scale")),
+        *((name, c_void_p) for name in ("prompt_keys", "prompt_values", "keys", "values")),
+    ]
+
+
+class Model(Structure):
+    """All layers, of one shape, and the norm behind them."""
+
+    _fields_ = [
+        ("layers", POINTER(Layer)),
+        *((name, c_int64) for name in ("count", "hidden", "heads", "keys", "width", "inner")),
+        ("norm", c_void_p),
+        ("epsilon", c_float),
+    ]
+
+
+class Lines(Structure):
+    """Which lines there are, and the strides of the keys and values."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("count", "prompts", "longest", "written")),
+        *((name, c_void_p) for name in ("first", "lengths", "slots")),
+        ("prompt_key_steps", c_int64 * 3),
+        ("prompt_value_steps", c_int64 * 3),
+        ("answer_steps", c_int64 * 4),
+    ]
+
+
+@cache
+def library() -> Any:
+    """The functions of `step.cpp`. Raises TutelageError where it cannot be compiled."""
+    path = built()
+    try:
+        found = CDLL(str(path))
+    except OSError as error:
+        raise TutelageError(
+            f"The compiled decoding step {path} cannot be loaded ({error}): delete it to have it made anew, or leave "
+            "out --sampling.compile."
+        ) from error
+    team, model, lines, matrix = POINTER(Team), POINTER(Model), POINTER(Lines), POINTER(Matrix)
+    found.tutelage_room.argtypes, found.tutelage_room.restype = [model, lines, c_int64], c_int64
+    found.tutelage_step.argtypes = [team, model, lines, *[c_void_p] * 5]
+    found.tutelage_product.argtypes = [team, matrix, c_int64, *[c_void_p] * 3]
+    found.tutelage_pack.argtypes = [team, c_void_p, c_int64, c_int64, c_void_p, c_int64]
+    found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
+    for name in ("step", "product", "pack", "exponential"):
+        getattr(found, f"tutelage_{name}").restype = None
+    return found
+
+
+def team() -> Team:
+    """As many threads as torch has now."""
+    return Team(*_runtime(), torch.get_num_threads())
+
+
+@cache
+def _runtime() -> tuple[int | None, ...]:
+    """GOMP_parallel and the number of a thread, from the very runtime whose threads wait for torch; none without one.
+
+    A name that is looked for in a library is looked for in those that it was linked with too. GCC's, LLVM's and Intel's
+    runtimes all have these names.
+    """
+    names = ("GOMP_parallel", "omp_get_thread_num")
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):
+        try:
+            loaded = CDLL(str(path))
+            return tuple(cast(getattr(loaded, name), c_void_p).value for name in names)
+        except (OSError, AttributeError):
+            continue
+    return (None,) * len(names)

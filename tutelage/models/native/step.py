@@ -1,0 +1,110 @@
+"""Tokens and pointers into `step.cpp`, and states or logits out of it."""
+
+from ctypes import byref
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.models.backbone import trunk
+from tutelage.models.logprobs import Head
+from tutelage.models.native.bindings import Lines, Matrix, library, team
+from tutelage.models.native.weights import LANES, NativeWeights
+from tutelage.models.shared_prompts import SharedPrompts
+
+MOST_LINES = 128
+"""Above this the libraries of torch compute a step at least as fast (see bench/NOTES.md)."""
+
+
+class NativeStep:
+    """Tokens Int[n] at positions Int[n] → their last hidden states Float[n, d], of the lines that `store` has open.
+
+    With a `record`, Float[layers, n, W] in one stretch, it also hands out what the layers computed: for every line
+    rotated q | rotated k | v | h | g | u | y side by side, with h the residual stream behind the attention and y behind
+    the layer (see `width_of_record`).
+    """
+
+    def __init__(self, model: nn.Module, weights: NativeWeights, store: SharedPrompts) -> None:
+        stack = trunk(model)
+        self.embed, self.angles, self.weights, self.store = (
+            stack.embed_tokens,
+            stack.rotary_emb,
+            weights,
+            store,
+        )
+        self.modules = [layer.self_attn for layer in stack.layers]
+        self.lines, self.version = Lines(), -1
+        self.held: tuple[Tensor, ...] = ()  # what the pointers of `lines` point to
+        self.room = torch.empty(0)
+
+    @property
+    def width_of_record(self) -> int:
+        """W: (H + 2K) w + 2 d + 2 d' for H heads, K of keys, of width w, and states d, inside the gate d'."""
+        shape = self.weights.model
+        heads = (shape.heads + 2 * shape.keys) * shape.width
+        return int(heads + 2 * shape.hidden + 2 * shape.inner)
+
+    def __call__(self, tokens: Tensor, where: Tensor, record: Tensor | None = None) -> Tensor:
+        layers, width = len(self.modules), self.width_of_record
+        if record is not None and not (
+            record.is_contiguous() and record.shape == (layers, len(tokens), width)
+        ):
+            raise ValueError(
+                f"the record of {len(tokens)} lines is ({layers}, {len(tokens)}, {width}) floats"
+            )
+        x = self.embed(tokens).contiguous()
+        cos, sin = (angle.contiguous() for angle in self.angles(x, where[:, None]))
+        if self.version != self.store.version:
+            self._look()
+        self.lines.written = self.store.written
+        functions, threads, model = library(), team(), byref(self.weights.model)
+        self._make_room(functions.tutelage_room(model, byref(self.lines), threads.threads))
+        tensors = (x, cos, sin, record, self.room)
+        pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
+        functions.tutelage_step(byref(threads), model, byref(self.lines), *pointers)
+        return x
+
+    def _make_room(self, floats: int) -> None:
+        if self.room.numel() < floats:
+            self.room = torch.empty(floats)
+
+    def _look(self) -> None:
+        """Point to the lines and to what is stored, where they are now."""
+        store, lines = self.store, self.lines
+        counts = (store.place // store.width).bincount(minlength=store.prompts)
+        first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self.held = (first, store.lengths.contiguous(), store.place % store.width)
+        lines.first, lines.lengths, lines.slots = (each.data_ptr() for each in self.held)
+        lines.count, lines.prompts, lines.longest = store.count, store.prompts, store.longest
+        for module, layer in zip(self.modules, self.weights.layers, strict=True):
+            stored = store.layers[module]
+            (prompt_keys, prompt_values), (keys, values) = stored.prompt, stored.answer
+            layer.prompt_keys, layer.prompt_values = prompt_keys.data_ptr(), prompt_values.data_ptr()
+            layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
+        p, k, _, w = prompt_keys.stride()
+        lines.prompt_key_steps[:] = (p, k, w)
+        lines.prompt_value_steps[:] = prompt_values.stride()[:3]
+        lines.answer_steps[:] = keys.stride()[:4]
+        self.version = store.version
+
+
+class NativeHead:
+    """x Wᵀ + b of states Float[n, d], for the place of the module in a `Head`."""
+
+    def __init__(self, weights: NativeWeights, by: Matrix) -> None:
+        self.weights, self.by = weights, by
+
+    def __call__(self, states: Tensor) -> Tensor:
+        states, lines, threads = states.contiguous(), len(states), team()
+        room = states.new_empty(threads.threads, -(-lines // LANES) * LANES, states.shape[1])
+        logits = states.new_empty(lines, self.by.out)
+        library().tutelage_product(
+            *(byref(threads), byref(self.by), lines),
+            *(tensor.data_ptr() for tensor in (states, logits, room)),
+        )
+        return logits
+
+
+def native_head(head: Head, weights: NativeWeights) -> Head:
+    """The same head on the product that was laid out for it, where it was."""
+    return head if weights.head is None else replace(head, module=NativeHead(weights, weights.head))

@@ -1,0 +1,147 @@
+"""A model laid out for `step.cpp`: panels of sixteen rows of W, feature by feature, in one stretch of memory."""
+
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
+from ctypes import byref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import inner, trunk
+from tutelage.models.decoding_weights import matrix
+from tutelage.models.lean.norm import epsilon_of
+from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
+
+LANES = 16
+HUGE = 1 << 21
+"""Bytes of a huge page: with small ones, finding the pages takes a good part of the time that reading weights does."""
+
+
+class NativeWeights:
+    """The layers of a model, and its head where that is one matrix, with weights and adapters as they are now.
+
+    `model` is what `step.cpp` works on, `layers` are its layers. Raises TutelageError where a layer has a part that is
+    not one matrix.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: nn.Module) -> None:
+        stack, output = trunk(model), inner(model).get_output_embeddings()
+        found = matrix(output)
+        self.held: list[Tensor] = []  # what pointers point to
+        self.memory = _Memory(sum(map(_room, _linear(stack))) + (0 if found is None else _room(output)))
+        self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
+        self.head = None if found is None else self._packed([output])
+        attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
+        width, norm = int(attention.head_dim), stack.norm
+        heads, keys = (part.out_features // width for part in (attention.q_proj, attention.k_proj))
+        shape = (len(self.layers), len(norm.weight), heads, keys, width, gate.up_proj.out_features)
+        self.model = Model(self.layers, *shape, self._held(norm.weight), epsilon_of(norm))
+
+    def _layer(self, layer: Any) -> Layer:
+        attention, gate = layer.self_attn, layer.mlp
+        found = Layer(
+            heads=self._packed([attention.q_proj, attention.k_proj, attention.v_proj]),
+            mixed=self._packed([attention.o_proj]),
+            gate_and_up=self._by_turns([gate.gate_proj, gate.up_proj]),
+            down=self._packed([gate.down_proj]),
+            scale=attention.head_dim**-0.5 if attention.scaling is None else attention.scaling,
+        )
+        norms = {
+            "": layer.input_layernorm,
+            "query_": getattr(attention, "q_norm", None),
+            "key_": getattr(attention, "k_norm", None),
+            "gate_": layer.post_attention_layernorm,
+        }
+        for name, norm in norms.items():
+            if norm is not None:
+                setattr(found, f"{name}norm", self._held(norm.weight))
+                setattr(found, f"{name}epsilon", epsilon_of(norm))
+        return found
+
+    def _packed(self, parts: Sequence[nn.Module]) -> Matrix:
+        """Matrices over the same features, one below the other."""
+        weights, bias = _stacked([_matrix(part) for part in parts])
+        weight = torch.cat(weights)
+        panels = self.memory.take(_panels(len(weight)) * LANES * weight.shape[1])
+        self._pack(weight, panels, 1)
+        return self._made(panels, bias, *weight.shape)
+
+    def _by_turns(self, parts: Sequence[nn.Module]) -> Matrix:
+        """Matrices of one shape, a panel of each by turns."""
+        weights, bias = _stacked([_matrix(part) for part in parts])
+        out, features = weights[0].shape
+        panels = self.memory.take(_panels(out) * LANES * features * len(parts))
+        for index, weight in enumerate(weights):
+            self._pack(weight, panels[index * LANES * features :], len(parts))
+        return self._made(panels, bias, len(parts) * out, features)
+
+    def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
+        weight, (out, features) = weight.contiguous(), weight.shape
+        library().tutelage_pack(
+            byref(team()), weight.data_ptr(), out, features, panels.data_ptr(), apart * LANES * features
+        )
+
+    def _made(self, panels: Tensor, bias: Tensor | None, out: int, features: int) -> Matrix:
+        return Matrix(panels.data_ptr(), None if bias is None else self._held(bias), out, features)
+
+    def _held(self, x: Tensor) -> int:
+        self.held.append(x.detach().float().contiguous())
+        return self.held[-1].data_ptr()
+
+
+def _linear(stack: Any) -> list[nn.Module]:
+    """The linear layers of all layers."""
+    return [
+        part
+        for layer in stack.layers
+        for module in (layer.self_attn, layer.mlp)
+        for name, part in module.named_children()
+        if name.endswith("_proj")
+    ]
+
+
+def _panels(out: int) -> int:
+    return -(-out // LANES)
+
+
+def _room(part: Any) -> int:
+    """Floats that a linear layer takes up at most."""
+    return _panels(part.out_features) * LANES * int(part.in_features)
+
+
+def _matrix(part: nn.Module) -> tuple[Tensor, Tensor | None]:
+    found = matrix(part)
+    if found is None:
+        raise TutelageError(
+            f"--sampling.compile cannot take the weights of a {type(part).__name__}: leave it out for this model."
+        )
+    return found[0].detach().float(), None if found[1] is None else found[1].detach().float()
+
+
+def _stacked(parts: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[list[Tensor], Tensor | None]:
+    """(every W, all b in a row, zeros where one has none; None where none has)."""
+    weights = [weight for weight, _ in parts]
+    if all(bias is None for _, bias in parts):
+        return weights, None
+    return weights, torch.cat(
+        [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts]
+    )
+
+
+class _Memory:
+    """A stretch of floats in huge pages, where the system has them, which it gets back with the last part."""
+
+    def __init__(self, floats: int) -> None:
+        stretch = mmap.mmap(-1, 4 * floats + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(AttributeError, OSError):  # another system, or one that was built without them
+            stretch.madvise(mmap.MADV_HUGEPAGE)
+        whole = torch.frombuffer(stretch, dtype=torch.float32)
+        self.rest = whole[-whole.data_ptr() % HUGE // 4 :]
+
+    def take(self, floats: int) -> Tensor:
+        taken, self.rest = self.rest[:floats], self.rest[floats:]
+        return taken
