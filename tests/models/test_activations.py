@@ -1,5 +1,7 @@
 """What sampling keeps for the update: the same numbers, fewer products, no weight but its own, and given back."""
 
+import shutil
+
 import pytest
 import tiny
 import torch
@@ -9,11 +11,15 @@ from tutelage.models import activations, compiled_step, decoders, sampling
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import load_backbone, trunk
 from tutelage.models.lean import layer as lean_layer
+from tutelage.models.native import build
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 LONG = 12
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, build.COMPILERS)), reason="there is no C++ compiler"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +43,10 @@ def policy(tiny_model):
     return policy_of(tiny_model("llama"))
 
 
-def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
+def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, compiled=False, **more):
     """A rollout, and what was kept of it."""
     kept = Activations(policy.model)
-    settings = config.Sampling(max_new_tokens=limit)
+    settings = config.Sampling(max_new_tokens=limit, compile=compiled)
     return sample(policy, prompts, n, settings, seed=4, keep=kept, **more), kept
 
 
@@ -74,9 +80,12 @@ def products(monkeypatch):
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])
 @pytest.mark.parametrize("rows_at_once", [None, 4])
-def test_gradients_with_what_was_kept_are_those_without(policy, at_once, rows_at_once, products, monkeypatch):
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
+def test_gradients_with_what_was_kept_are_those_without(
+    policy, at_once, rows_at_once, compiled, products, monkeypatch
+):
     monkeypatch.setattr(activations, "AT_ONCE", at_once)
-    rollout, kept = sampled(policy, rows_at_once=rows_at_once)
+    rollout, kept = sampled(policy, rows_at_once=rows_at_once, compiled=compiled)
     assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
     expected = gradients(policy, rollout)
     products.clear()

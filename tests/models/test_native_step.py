@@ -64,9 +64,9 @@ def steps(monkeypatch):
     seen = []
     own = decoders.NativeStep.__call__
 
-    def noted(self, tokens, where, record=None):
+    def noted(self, tokens, *more):
         seen.append(len(tokens))
-        return own(self, tokens, where, record)
+        return own(self, tokens, *more)
 
     monkeypatch.setattr(decoders.NativeStep, "__call__", noted)
     return seen
@@ -164,13 +164,15 @@ def test_it_hands_out_what_the_layers_compute(tiny_model, family):
             decoder.start()
         ours.step(tokens)
         stack, step = trunk(policy.model), ours.native
-        record = torch.full((len(stack.layers), len(tokens), step.width_of_record), torch.nan)
-        states = step(tokens + 1, ours.store.open(), record)
+        told = []
+        states = step(tokens + 1, ours.store.open(), lambda *given: told.append(given))
         weights.take_back()
         plain.is_lean = False
         plain.step(tokens)
         weights.take_back()
         expected, last = _by_hooks(policy, plain, tokens + 1)
+    assert [layer for layer, _ in told] == list(stack.layers)
+    record = torch.stack([torch.cat([part.flatten(1) for part in computed], 1) for _, computed in told])
     torch.testing.assert_close(record, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(states, last, rtol=1e-4, atol=1e-5)
 

@@ -198,7 +198,11 @@ class NativeDecoder(SharedDecoder):
             return super().step(tokens)
         if self.native is None:
             self.native, self.head = self._laid_out()
-        return self.head.logits(self.native(tokens, self.store.open()))
+        where = self.store.open()
+        if self.recording is None:
+            return self.head.logits(self.native(tokens, where))
+        self.recording.next_token()
+        return self.head.logits(self.native(tokens, where, self.recording.note_token))
 
     def _laid_out(self) -> tuple[NativeStep, Head]:
         weights = self.weights

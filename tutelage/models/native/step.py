@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tutelage.models.backbone import trunk
+from tutelage.models.lean.layer import Computed
+from tutelage.models.lean.step import Note
 from tutelage.models.logprobs import Head
 from tutelage.models.native.bindings import Lines, Matrix, library, team
 from tutelage.models.native.weights import LANES, NativeWeights
@@ -19,39 +21,19 @@ MOST_LINES = 128
 class NativeStep:
     """Tokens Int[n] at positions Int[n] → their last hidden states Float[n, d], of the lines that `store` has open.
 
-    With a `record`, Float[layers, n, W] in one stretch, it also hands out what the layers computed: for every line
-    rotated q | rotated k | v | h | g | u | y side by side, with h the residual stream behind the attention and y behind
-    the layer (see `width_of_record`).
+    It tells `note` what each layer computes, if anybody wants to know.
     """
 
     def __init__(self, model: nn.Module, weights: NativeWeights, store: SharedPrompts) -> None:
         stack = trunk(model)
-        self.embed, self.angles, self.weights, self.store = (
-            stack.embed_tokens,
-            stack.rotary_emb,
-            weights,
-            store,
-        )
-        self.modules = [layer.self_attn for layer in stack.layers]
+        self.embed, self.angles, self.layers = stack.embed_tokens, stack.rotary_emb, list(stack.layers)
+        self.weights, self.store = weights, store
         self.lines, self.version = Lines(), -1
         self.held: tuple[Tensor, ...] = ()  # what the pointers of `lines` point to
         self.room = torch.empty(0)
 
-    @property
-    def width_of_record(self) -> int:
-        """W: (H + 2K) w + 2 d + 2 d' for H heads, K of keys, of width w, and states d, inside the gate d'."""
-        shape = self.weights.model
-        heads = (shape.heads + 2 * shape.keys) * shape.width
-        return int(heads + 2 * shape.hidden + 2 * shape.inner)
-
-    def __call__(self, tokens: Tensor, where: Tensor, record: Tensor | None = None) -> Tensor:
-        layers, width = len(self.modules), self.width_of_record
-        if record is not None and not (
-            record.is_contiguous() and record.shape == (layers, len(tokens), width)
-        ):
-            raise ValueError(
-                f"the record of {len(tokens)} lines is ({layers}, {len(tokens)}, {width}) floats"
-            )
+    def __call__(self, tokens: Tensor, where: Tensor, note: Note | None = None) -> Tensor:
+        record = None if note is None else torch.empty(len(self.layers), len(tokens), sum(self._widths()))
         x = self.embed(tokens).contiguous()
         cos, sin = (angle.contiguous() for angle in self.angles(x, where[:, None]))
         if self.version != self.store.version:
@@ -62,7 +44,22 @@ class NativeStep:
         tensors = (x, cos, sin, record, self.room)
         pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
         functions.tutelage_step(byref(threads), model, byref(self.lines), *pointers)
+        if note is not None and record is not None:
+            self._tell(note, record)
         return x
+
+    def _widths(self) -> tuple[int, ...]:
+        """Of what a record has of each line side by side: the fields of `Computed`."""
+        shape = self.weights.model
+        keys = shape.keys * shape.width
+        return (shape.heads * shape.width, keys, keys, shape.hidden, shape.inner, shape.inner, shape.hidden)
+
+    def _tell(self, note: Note, record: Tensor) -> None:
+        """Hand out a record Float[layers, n, W]."""
+        for layer, of_layer in zip(self.layers, record, strict=True):
+            *heads, h, gate, up, y = of_layer.split(self._widths(), 1)
+            query, key, value = (part.unflatten(1, (-1, self.weights.model.width)) for part in heads)
+            note(layer, Computed(query, key, value, h, gate, up, y))
 
     def _make_room(self, floats: int) -> None:
         if self.room.numel() < floats:
@@ -76,8 +73,8 @@ class NativeStep:
         self.held = (first, store.lengths.contiguous(), store.place % store.width)
         lines.first, lines.lengths, lines.slots = (each.data_ptr() for each in self.held)
         lines.count, lines.prompts, lines.longest = store.count, store.prompts, store.longest
-        for module, layer in zip(self.modules, self.weights.layers, strict=True):
-            stored = store.layers[module]
+        for module, layer in zip(self.layers, self.weights.layers, strict=True):
+            stored = store.layers[module.self_attn]
             (prompt_keys, prompt_values), (keys, values) = stored.prompt, stored.answer
             layer.prompt_keys, layer.prompt_values = prompt_keys.data_ptr(), prompt_values.data_ptr()
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
