@@ -13,6 +13,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import matrix
 from tutelage.models.lean.norm import epsilon_of
+from tutelage.models.memory import hand_back_freed_memory
 from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
 
 LANES = 16
@@ -136,6 +137,7 @@ class _Memory:
     """A stretch of floats in huge pages, where the system has them, which it gets back with the last part."""
 
     def __init__(self, floats: int) -> None:
+        hand_back_freed_memory()  # none of it is of use here: it would count beside the stretch
         stretch = mmap.mmap(-1, 4 * floats + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(AttributeError, OSError):  # another system, or one that was built without them
             stretch.madvise(mmap.MADV_HUGEPAGE)
