@@ -32,7 +32,7 @@ def prepare(place: Place, size: Size) -> None:
 
 
 def ours(place: Place, size: Size) -> Measured:
-    """`tutelage improve --recipe grpo`."""
+    """`tutelage improve --recipe grpo --sampling.compile true`."""
     from bench.ours import common, improved
     from tutelage import config
     from tutelage.verbs import improve
@@ -50,7 +50,7 @@ def ours(place: Place, size: Size) -> Measured:
         ),
         steps=place.steps + 1,
         batch_size=size.prompts,
-        sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
+        sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response, compile=True),
         sample_every=10_000,
     )
     return improved(settings)
