@@ -67,13 +67,13 @@ class Needs:
 
     update: float = 0.0
     """Operations of the update, if it had to compute everything by itself."""
-    kept: float = 0.0
-    """How many of them each token spares it that was kept from sampling, as `tokens/kept` says in `Measured.facts`."""
     updating: str = ""
     decoding: Decoding | None = None
     sampling: str = ""
     tokens: float = 0.0
     """Tokens of a step, for the rate: those trained on, or those sampled."""
+    kept: float = 0.0
+    """Operations that each token spares the update that was kept from sampling (`tokens/kept` in `Measured.facts`)."""
 
 
 @dataclass(frozen=True)

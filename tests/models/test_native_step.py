@@ -17,7 +17,7 @@ from tutelage.models.attention_interface import attention_by, of_one_token
 from tutelage.models.backbone import load_backbone, trunk
 from tutelage.models.decoders import Asked, NativeDecoder, SharedDecoder, way_of_decoding
 from tutelage.models.decoding_weights import decoding_weights
-from tutelage.models.native import bindings, build
+from tutelage.models.native import NativeWeights, bindings, build
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 
@@ -148,6 +148,18 @@ def test_without_room_for_its_weights_the_other_way_is_taken(tiny_model, monkeyp
     monkeypatch.setattr("tutelage.models.decoding_weights.available_memory", lambda device: 1.0)
     check(policy_of(tiny_model("llama")))
     assert not steps
+
+
+@needs_compiler
+def test_layers_of_different_shapes_are_refused(tiny_model):
+    model = policy_of(tiny_model("llama")).model
+    gate = trunk(model).layers[1].mlp
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        sizes = getattr(gate, name).weight.shape
+        narrow = [size - 8 if size != model.config.hidden_size else size for size in sizes]
+        setattr(gate, name, torch.nn.Linear(*narrow[::-1], bias=False))
+    with pytest.raises(TutelageError, match=r"layers of one shape.*leave it out"):
+        NativeWeights(model)
 
 
 @needs_compiler

@@ -27,7 +27,7 @@ from tutelage.models.attention_interface import supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.lean.layer import Computed, LeanLayer, exchanging
 from tutelage.models.lean.step import has_lean_step
-from tutelage.models.memory import available_memory
+from tutelage.models.memory import Stretch, available_memory
 from tutelage.models.packing import Packed
 
 AT_ONCE = 8
@@ -146,7 +146,11 @@ class _Group:
     def put_prompt(self, layer: nn.Module, computed: Computed) -> None:
         """Make room, and put in what was computed of the prompt's tokens."""
         places = self.length + self.rows * self.stride
-        room = computed.apply(lambda x: x.new_empty(places, *x.shape[1:]))
+        if computed.y.device.type == "cpu":
+            stretch = Stretch(places * sum(x[0].numel() for x in computed))
+            room = computed.apply(lambda x: stretch.take(places, *x.shape[1:]))
+        else:
+            room = computed.apply(lambda x: x.new_empty(places, *x.shape[1:]))
         for whole, part in zip(room, computed, strict=True):
             whole[: self.length] = part
         self.computed[layer], self._waiting[layer] = room, self.rows

@@ -1,14 +1,20 @@
 """How much memory is left, and what happens to what was freed."""
 
 import ctypes
+import mmap
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 MEMINFO = Path("/proc/meminfo")
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Names of mallopt(3), from malloc.h."""
+
+HUGE = 1 << 21
+"""Bytes of a huge page. With small ones, finding the pages takes a good part of the time of reading or filling them."""
 
 
 def available_memory(device: torch.device) -> float:
@@ -47,3 +53,26 @@ def keep_freed_memory() -> bool:
         return bool(libc.mallopt(TRIM_THRESHOLD, -1) and libc.mallopt(MMAP_MAX, 0))
     except (OSError, AttributeError, TypeError):
         return False
+
+
+class Stretch:
+    """A stretch of float32 in a processor's memory, in huge pages where the system has them.
+
+    It is the system's again as soon as nobody holds a part of it, whatever was taken from the heap since.
+    """
+
+    def __init__(self, floats: int) -> None:
+        if not hasattr(mmap, "MAP_ANONYMOUS"):
+            self.rest = torch.empty(floats)
+            return
+        stretch = mmap.mmap(-1, 4 * floats + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(AttributeError, OSError):  # another system, or one that was built without them
+            stretch.madvise(mmap.MADV_HUGEPAGE)
+        whole = torch.frombuffer(stretch, dtype=torch.float32)
+        self.rest = whole[-whole.data_ptr() % HUGE // 4 :]
+
+    def take(self, *shape: int) -> Tensor:
+        """The next part of it."""
+        count = torch.Size(shape).numel()
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        return taken.view(shape)

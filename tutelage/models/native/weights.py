@@ -1,8 +1,6 @@
 """A model laid out for `step.cpp`: panels of sixteen rows of W, feature by feature, in one stretch of memory."""
 
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
 from ctypes import byref
 from typing import Any
 
@@ -13,27 +11,30 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import matrix
 from tutelage.models.lean.norm import epsilon_of
-from tutelage.models.memory import hand_back_freed_memory
+from tutelage.models.memory import Stretch, hand_back_freed_memory
 from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
 
 LANES = 16
-HUGE = 1 << 21
-"""Bytes of a huge page: with small ones, finding the pages takes a good part of the time that reading weights does."""
 
 
 class NativeWeights:
     """The layers of a model, and its head where that is one matrix, with weights and adapters as they are now.
 
     `model` is what `step.cpp` works on, `layers` are its layers. Raises TutelageError where a layer has a part that is
-    not one matrix.
+    not one matrix, and where layers have different shapes.
     """
 
     @torch.no_grad()
     def __init__(self, model: nn.Module) -> None:
         stack, output = trunk(model), inner(model).get_output_embeddings()
+        if len(set(map(_shape, stack.layers))) > 1:
+            raise TutelageError(
+                "--sampling.compile wants all layers of one shape, and those of this model have several: leave it out."
+            )
         found = matrix(output)
         self.held: list[Tensor] = []  # what pointers point to
-        self.memory = _Memory(sum(map(_room, _linear(stack))) + (0 if found is None else _room(output)))
+        hand_back_freed_memory()  # none of it is of use here: it would count beside the weights
+        self.memory = Stretch(sum(map(_room, _linear(stack))) + (0 if found is None else _room(output)))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
         self.head = None if found is None else self._packed([output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
@@ -94,6 +95,12 @@ class NativeWeights:
         return self.held[-1].data_ptr()
 
 
+def _shape(layer: Any) -> tuple[int, ...]:
+    attention, gate = layer.self_attn, layer.mlp
+    products = (attention.q_proj, attention.k_proj, attention.v_proj, gate.up_proj)
+    return (attention.head_dim, *(part.out_features for part in products))
+
+
 def _linear(stack: Any) -> list[nn.Module]:
     """The linear layers of all layers."""
     return [
@@ -131,19 +138,3 @@ def _stacked(parts: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[list[Tensor
     return weights, torch.cat(
         [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts]
     )
-
-
-class _Memory:
-    """A stretch of floats in huge pages, where the system has them, which it gets back with the last part."""
-
-    def __init__(self, floats: int) -> None:
-        hand_back_freed_memory()  # none of it is of use here: it would count beside the stretch
-        stretch = mmap.mmap(-1, 4 * floats + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(AttributeError, OSError):  # another system, or one that was built without them
-            stretch.madvise(mmap.MADV_HUGEPAGE)
-        whole = torch.frombuffer(stretch, dtype=torch.float32)
-        self.rest = whole[-whole.data_ptr() % HUGE // 4 :]
-
-    def take(self, floats: int) -> Tensor:
-        taken, self.rest = self.rest[:floats], self.rest[floats:]
-        return taken
