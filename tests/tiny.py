@@ -154,3 +154,11 @@ def save(
     model.save_pretrained(folder)
     speech.save_pretrained(folder)
     return str(folder)
+
+
+def roughen(model: Any) -> None:
+    """Make the weights of a fresh model uneven: its norms and biases are all alike, and its adapters change nothing."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)

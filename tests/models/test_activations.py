@@ -1,25 +1,20 @@
 """What sampling keeps for the update: the same numbers, fewer products, no weight but its own, and given back."""
 
-import shutil
-
 import pytest
 import tiny
 import torch
+from compilers import needs_compiler
 
 from tutelage import config
 from tutelage.models import activations, compiled_step, decoders, sampling
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import load_backbone, trunk
 from tutelage.models.lean import layer as lean_layer
-from tutelage.models.native import build
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 LONG = 12
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, build.COMPILERS)), reason="there is no C++ compiler"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +26,7 @@ def plenty(monkeypatch):
 def policy_of(folder, rank=0):
     policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora(rank=rank)))
     policy.end_ids = (*policy.end_ids, *range(100, 120))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():  # norms and biases of a fresh model are all alike
-        for parameter in policy.model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    tiny.roughen(policy.model)
     return policy
 
 

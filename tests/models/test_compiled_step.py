@@ -6,6 +6,7 @@ A processor in float32 has a compiled step of its own (see `test_native_step`), 
 import shutil
 
 import pytest
+import tiny
 import torch
 
 from tutelage import config
@@ -21,10 +22,7 @@ PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63)), ("a", "b", "c
 def policy_of(folder, dtype="float32", lora=None):
     policy = Policy(load_backbone(config.Model(folder, device="cpu", dtype=dtype), lora or config.Lora()))
     policy.end_ids = (*policy.end_ids, *range(100, 140))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():  # norms of a fresh model are all alike, and its adapters change nothing
-        for parameter in policy.model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    tiny.roughen(policy.model)
     return policy
 
 

@@ -2,13 +2,14 @@
 
 import ctypes
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import tiny
 import torch
+from compilers import needs_compiler
 
 from tutelage import config
 from tutelage.errors import TutelageError
@@ -25,10 +26,6 @@ RAGGED = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)))
 TASKS = Path("/proc/self/task")
 PROMPTS = PromptTokens(RAGGED, ("a", "b", "c", "d"))
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, build.COMPILERS)), reason="there is no C++ compiler"
-)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def cache_of_tests(tmp_path_factory):
@@ -41,10 +38,7 @@ def cache_of_tests(tmp_path_factory):
 def policy_of(folder, lora=None, ends=range(100, 140)):
     policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora or config.Lora()))
     policy.end_ids = tuple(ends)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():  # norms and biases of a fresh model are all alike, and its adapters change nothing
-        for parameter in policy.model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    tiny.roughen(policy.model)
     return policy
 
 
@@ -64,9 +58,9 @@ def steps(monkeypatch):
     seen = []
     own = decoders.NativeStep.__call__
 
-    def noted(self, tokens, *more):
+    def noted(self, tokens, where):
         seen.append(len(tokens))
-        return own(self, tokens, *more)
+        return own(self, tokens, where)
 
     monkeypatch.setattr(decoders.NativeStep, "__call__", noted)
     return seen
@@ -177,7 +171,8 @@ def test_it_hands_out_what_the_layers_compute(tiny_model, family):
         ours.step(tokens)
         stack, step = trunk(policy.model), ours.native
         told = []
-        states = step(tokens + 1, ours.store.open(), lambda *given: told.append(given))
+        step.note = lambda *given: told.append(given)
+        states = step(tokens + 1, ours.store.open())
         weights.take_back()
         plain.is_lean = False
         plain.step(tokens)

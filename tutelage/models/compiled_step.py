@@ -16,12 +16,9 @@ from torch.nn.functional import linear, silu
 from tutelage.errors import TutelageError
 from tutelage.models.attention_interface import Attend
 from tutelage.models.backbone import trunk
-from tutelage.models.decoding_weights import matrix
+from tutelage.models.decoding_weights import Matrix, matrix_in
 from tutelage.models.lean.attention import rotated
 from tutelage.models.lean.norm import epsilon_of
-
-Matrix = tuple[Tensor, Tensor | None]
-"""W [out, in] and b [out]"""
 
 
 class CompiledStep:
@@ -59,15 +56,15 @@ class _Layer:
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         self.attention, gate = layer.self_attn, layer.mlp
         queries, keys, values = (
-            _matrix(part, dtype)
+            matrix_in(part, dtype)
             for part in (self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
         )
         norms = (_norm(getattr(self.attention, name, None)) for name in ("q_norm", "k_norm"))
         self.before = (_norm(layer.input_layernorm), queries, keys, values, *norms, self.attention.head_dim)
         self.after = (
-            _matrix(self.attention.o_proj, dtype),
+            matrix_in(self.attention.o_proj, dtype),
             _norm(layer.post_attention_layernorm),
-            *(_matrix(part, dtype) for part in (gate.gate_proj, gate.up_proj, gate.down_proj)),
+            *(matrix_in(part, dtype) for part in (gate.gate_proj, gate.up_proj, gate.down_proj)),
         )
 
 
@@ -76,16 +73,6 @@ Norm = tuple[Tensor, float]
 
 def _norm(module: Any) -> Norm | None:
     return None if module is None else (module.weight, float(epsilon_of(module)))
-
-
-def _matrix(module: nn.Module, dtype: torch.dtype) -> Matrix:
-    found = matrix(module)
-    if found is None:
-        raise TutelageError(
-            f"--sampling.compile cannot take the weights of a {type(module).__name__}: leave it out for this model."
-        )
-    weight, bias, _ = found
-    return weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
 
 
 @cache

@@ -22,7 +22,7 @@ from tutelage.models.cache import preallocated, rows_can_move
 from tutelage.models.compiled_step import CompiledStep
 from tutelage.models.decoding_weights import DecodingWeights, lines
 from tutelage.models.lean.layer import exchanging
-from tutelage.models.lean.step import LeanStep, has_lean_step
+from tutelage.models.lean.step import LeanStep, Note, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.native import MOST_LINES, NativeStep, NativeWeights, library, native_head
 from tutelage.models.policy import Policy, positions
@@ -123,9 +123,7 @@ class SharedDecoder:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read one token of each answer, in a number of lines for which the layers are laid out."""
-        where, count = self.store.open(), len(tokens)
-        if self.recording is not None:
-            self.recording.next_token()
+        where, count = self._opened(), len(tokens)
         idle = (0, self._lines(count) - count)
         tokens, where = pad(tokens, idle), pad(where, idle)
         if self.is_lean and self.version != self.weights.version:
@@ -143,6 +141,15 @@ class SharedDecoder:
         if self.recording is not None:
             self.recording.keep(lines)
 
+    def _opened(self) -> Tensor:
+        """Make room for one more token of each answer; its position in each line. Int[n]"""
+        if self.recording is not None:
+            self.recording.next_token()
+        return self.store.open()
+
+    def _note(self) -> Note | None:
+        return None if self.recording is None else self.recording.note_token
+
     def _recorded(self, first: int, behind: int) -> AbstractContextManager[None]:
         """Inside, these prompts are read."""
         if self.recording is None:
@@ -154,8 +161,7 @@ class SharedDecoder:
         return self.weights.for_answers(count)
 
     def _lean_step(self) -> Step:
-        note = None if self.recording is None else self.recording.note_token
-        return LeanStep(self.policy.model, self.weights.joint, note)
+        return LeanStep(self.policy.model, self.weights.joint, self._note())
 
     def _states(self, tokens: Tensor, where: Tensor) -> Tensor:
         device = self.policy.device
@@ -198,17 +204,13 @@ class NativeDecoder(SharedDecoder):
             return super().step(tokens)
         if self.native is None:
             self.native, self.head = self._laid_out()
-        where = self.store.open()
-        if self.recording is None:
-            return self.head.logits(self.native(tokens, where))
-        self.recording.next_token()
-        return self.head.logits(self.native(tokens, where, self.recording.note_token))
+        return self.head.logits(self.native(tokens, self._opened()))
 
     def _laid_out(self) -> tuple[NativeStep, Head]:
         weights = self.weights
         weights.take_back()
         weights.native = weights.native or NativeWeights(self.policy.model)
-        step = NativeStep(self.policy.model, weights.native, self.store)
+        step = NativeStep(self.policy.model, weights.native, self.store, self._note())
         return step, native_head(weights.own_head, weights.native)
 
 

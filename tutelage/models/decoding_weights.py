@@ -22,11 +22,14 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
+from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner
 from tutelage.models.logprobs import Head
 from tutelage.models.memory import available_memory, hand_back_freed_memory
 
 Layer = Callable[[Tensor], Tensor]
+Matrix = tuple[Tensor, Tensor | None]
+"""W [out, in] and b [out]"""
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers that read one tensor, which is faster as one product. One that is given another still computes its own."""
@@ -151,10 +154,10 @@ class DecodingWeights:
         matrices = [each for each in found if each is not None and _packable(each[0], self.dtype)]
         if len(matrices) < len(modules) or len({weight.shape[1] for weight, _, _ in matrices}) > 1:
             return None
-        biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias, _ in matrices]
-        plain = all(bias is None for _, bias, _ in matrices)
         weights = [weight for weight, _, _ in matrices]
-        product = self._packed(torch.cat(weights), None if plain else torch.cat(biases))
+        product = self._packed(
+            torch.cat(weights), joint_bias([(weight, bias) for weight, bias, _ in matrices])
+        )
         return _Once(product, [len(weight) for weight in weights])
 
     def _packed(self, weight: Tensor, bias: Tensor | None) -> "Packed":
@@ -194,6 +197,24 @@ def matrix(module: nn.Module) -> tuple[Tensor, Tensor | None, bool] | None:
         delta = module.get_delta_weight(adapter)
         weight, own = weight + (delta.T if module.fan_in_fan_out else delta), False
     return weight, bias, own
+
+
+def matrix_in(module: nn.Module, dtype: torch.dtype) -> Matrix:
+    """`matrix` for `--sampling.compile`, in a precision. Raises TutelageError where the module is not one matrix."""
+    found = matrix(module)
+    if found is None:
+        raise TutelageError(
+            f"--sampling.compile cannot take the weights of a {type(module).__name__}: leave it out for this model."
+        )
+    weight, bias, _ = found
+    return weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
+
+
+def joint_bias(matrices: Sequence[Matrix]) -> Tensor | None:
+    """Every b in a row, zeros where one has none; None where none has."""
+    if all(bias is None for _, bias in matrices):
+        return None
+    return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in matrices])
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------

@@ -30,10 +30,7 @@ def doubles(*shape, seed=0):
 
 def policy_of(folder, rank=0):
     policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora(rank=rank)))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    tiny.roughen(policy.model)
     return policy
 
 

@@ -18,10 +18,7 @@ PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)),
 def policy_of(folder, lora=None):
     policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora or config.Lora()))
     policy.end_ids = (*policy.end_ids, *range(100, 140))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():  # norms and biases of a fresh model are all alike
-        for parameter in policy.model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    tiny.roughen(policy.model)
     return policy
 
 

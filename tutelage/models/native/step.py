@@ -24,16 +24,20 @@ class NativeStep:
     It tells `note` what each layer computes, if anybody wants to know.
     """
 
-    def __init__(self, model: nn.Module, weights: NativeWeights, store: SharedPrompts) -> None:
+    def __init__(
+        self, model: nn.Module, weights: NativeWeights, store: SharedPrompts, note: Note | None = None
+    ) -> None:
         stack = trunk(model)
         self.embed, self.angles, self.layers = stack.embed_tokens, stack.rotary_emb, list(stack.layers)
-        self.weights, self.store = weights, store
+        self.weights, self.store, self.note = weights, store, note
         self.lines, self.version = Lines(), -1
         self.held: tuple[Tensor, ...] = ()  # what the pointers of `lines` point to
         self.room = torch.empty(0)
 
-    def __call__(self, tokens: Tensor, where: Tensor, note: Note | None = None) -> Tensor:
-        record = None if note is None else torch.empty(len(self.layers), len(tokens), sum(self._widths()))
+    def __call__(self, tokens: Tensor, where: Tensor) -> Tensor:
+        record = None
+        if self.note is not None:
+            record = torch.empty(len(self.layers), len(tokens), sum(self._widths()))
         x = self.embed(tokens).contiguous()
         cos, sin = (angle.contiguous() for angle in self.angles(x, where[:, None]))
         if self.version != self.store.version:
@@ -44,8 +48,8 @@ class NativeStep:
         tensors = (x, cos, sin, record, self.room)
         pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
         functions.tutelage_step(byref(threads), model, byref(self.lines), *pointers)
-        if note is not None and record is not None:
-            self._tell(note, record)
+        if self.note is not None and record is not None:
+            self._tell(self.note, record)
         return x
 
     def _widths(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner, trunk
-from tutelage.models.decoding_weights import matrix
+from tutelage.models.decoding_weights import joint_bias, matrix, matrix_in
 from tutelage.models.lean.norm import epsilon_of
 from tutelage.models.memory import Stretch, hand_back_freed_memory
 from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
@@ -66,20 +66,20 @@ class NativeWeights:
 
     def _packed(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices over the same features, one below the other."""
-        weights, bias = _stacked([_matrix(part) for part in parts])
-        weight = torch.cat(weights)
+        matrices = [matrix_in(part, torch.float32) for part in parts]
+        weight = torch.cat([weight for weight, _ in matrices])
         panels = self.memory.take(_panels(len(weight)) * LANES * weight.shape[1])
         self._pack(weight, panels, 1)
-        return self._made(panels, bias, *weight.shape)
+        return self._made(panels, joint_bias(matrices), *weight.shape)
 
     def _by_turns(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices of one shape, a panel of each by turns."""
-        weights, bias = _stacked([_matrix(part) for part in parts])
-        out, features = weights[0].shape
+        matrices = [matrix_in(part, torch.float32) for part in parts]
+        out, features = matrices[0][0].shape
         panels = self.memory.take(_panels(out) * LANES * features * len(parts))
-        for index, weight in enumerate(weights):
+        for index, (weight, _) in enumerate(matrices):
             self._pack(weight, panels[index * LANES * features :], len(parts))
-        return self._made(panels, bias, len(parts) * out, features)
+        return self._made(panels, joint_bias(matrices), len(parts) * out, features)
 
     def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
         weight, (out, features) = weight.contiguous(), weight.shape
@@ -119,22 +119,3 @@ def _panels(out: int) -> int:
 def _room(part: Any) -> int:
     """Floats that a linear layer takes up at most."""
     return _panels(part.out_features) * LANES * int(part.in_features)
-
-
-def _matrix(part: nn.Module) -> tuple[Tensor, Tensor | None]:
-    found = matrix(part)
-    if found is None:
-        raise TutelageError(
-            f"--sampling.compile cannot take the weights of a {type(part).__name__}: leave it out for this model."
-        )
-    return found[0].detach().float(), None if found[1] is None else found[1].detach().float()
-
-
-def _stacked(parts: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[list[Tensor], Tensor | None]:
-    """(every W, all b in a row, zeros where one has none; None where none has)."""
-    weights = [weight for weight, _ in parts]
-    if all(bias is None for _, bias in parts):
-        return weights, None
-    return weights, torch.cat(
-        [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts]
-    )
