@@ -6,12 +6,14 @@ import torch
 from compilers import needs_compiler
 
 from tutelage import config
-from tutelage.models import activations, compiled_step, decoders, sampling
+from tutelage.models import activations, attention, compiled_step, decoders, sampling
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import load_backbone, trunk
 from tutelage.models.lean import layer as lean_layer
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
+
+pytestmark = needs_compiler
 
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 LONG = 12
@@ -35,7 +37,7 @@ def policy(tiny_model):
     return policy_of(tiny_model("llama"))
 
 
-def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, compiled=False, **more):
+def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, compiled=True, **more):
     """A rollout, and what was kept of it."""
     kept = Activations(policy.model)
     settings = config.Sampling(max_new_tokens=limit, compile=compiled)
@@ -59,32 +61,31 @@ def assert_same(found, expected):
 
 @pytest.fixture
 def products(monkeypatch):
-    """How many tokens layers computed in their second step."""
-    counts, own = [], lean_layer._behind_attention
+    """For how many tokens layers computed their attention or their second step."""
+    counts = []
 
-    def counted(x, *more):
-        counts.append(len(x))
-        return own(x, *more)
+    def counted(own):
+        def noted(x, *more):
+            counts.append(len(x))
+            return own(x, *more)
 
-    monkeypatch.setattr(lean_layer, "_behind_attention", counted)
+        return noted
+
+    monkeypatch.setattr(lean_layer, "_behind_attention", counted(lean_layer._behind_attention))
+    monkeypatch.setattr(attention, "_merged", counted(attention._merged))
     return counts
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 100])
 @pytest.mark.parametrize("rows_at_once", [None, 4])
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
-def test_gradients_with_what_was_kept_are_those_without(
-    policy, at_once, rows_at_once, compiled, products, monkeypatch
-):
-    monkeypatch.setattr(activations, "AT_ONCE", at_once)
-    rollout, kept = sampled(policy, rows_at_once=rows_at_once, compiled=compiled)
+def test_gradients_with_what_was_kept_are_those_without(policy, rows_at_once, products):
+    rollout, kept = sampled(policy, rows_at_once=rows_at_once)
     assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
     expected = gradients(policy, rollout)
     products.clear()
     with kept.reused():
         found = gradients(policy, rollout)
     assert_same(found, expected)
-    assert products == [], "no layer computed its second step again"
+    assert products == [], "no layer computed anything again"
 
 
 def test_answers_that_all_reach_the_limit_are_handed_out_where_they_lie(policy, monkeypatch):
@@ -263,23 +264,6 @@ def test_sampling_says_the_same(policy):
     plain = sample(policy, PROMPTS, 4, config.Sampling(max_new_tokens=LONG), seed=4)
     assert torch.equal(rollout.response, plain.response)
     torch.testing.assert_close(rollout.logp, plain.logp, rtol=1e-6, atol=1e-6)
-
-
-def test_tokens_that_were_read_in_another_way_are_computed(policy, monkeypatch):
-    """A recording that was told of no token, or of one too few."""
-    note = activations.Recording.note_token
-    for missed in (range(1000), range(1)):
-        calls = iter(range(1000))
-        monkeypatch.setattr(
-            activations.Recording,
-            "note_token",
-            lambda *given, missed=missed, calls=calls: next(calls) in missed or note(*given),
-        )
-        rollout, kept = sampled(policy)
-        expected = gradients(policy, rollout)
-        with kept.reused():
-            assert_same(gradients(policy, rollout), expected)
-        assert kept.taken == 0
 
 
 def test_a_compiled_step_leaves_nothing(policy, monkeypatch):

@@ -134,7 +134,7 @@ def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(s
     expected, _ = tree_attention(packed.shape)(None, query, key, value, None)
     for name in ("_kernel_is_as_described", "_heads_can_share_keys"):
         getattr(attention, name).cache_clear()
-    monkeypatch.setattr(attention, "_kernel", gone)
+    monkeypatch.setattr(attention, "fused", gone)
     try:
         got, _ = tree_attention(packed.shape)(None, query, key, value, None)
     finally:

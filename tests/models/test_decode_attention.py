@@ -41,10 +41,12 @@ def test_one_softmax_over_both(dtype, queries, lengths):
 
 def test_a_prompt_is_read_from_left_to_right():
     query, key, value = numbers(2, 6, 5, 4), numbers(2, 3, 5, 4, seed=1), numbers(2, 3, 5, 4, seed=2)
-    got = within_prompts(query, key, value, None)
+    got, ends = within_prompts(query, key, value, None)
     for p, h, t in torch.cartesian_prod(*map(torch.arange, (2, 6, 5))).tolist():
         expected = plainly(query[p, h, t], key[p, h // 2, : t + 1], value[p, h // 2, : t + 1], 0.5)
         torch.testing.assert_close(got[p, h, t].double(), expected, rtol=1e-5, atol=1e-6)
+        end = (key[p, h // 2, : t + 1] @ query[p, h, t] * 0.5).logsumexp(0)
+        torch.testing.assert_close(ends[p, h, t], end, rtol=1e-5, atol=1e-6)
 
 
 def attended(monkeypatch, *, move_when, room, leaving):

@@ -1,9 +1,8 @@
 """What layers compute of prompts and answers while answers are sampled, kept for the update's forward pass.
 
 An update with the weights that sampled reads the very tokens that were read before. Of each token a layer then keeps
-its queries, keys and values, h, g, u and y (see `lean.layer`), which is what its backward pass wants as well; only the
-attention is computed again, whose log-sum-exp decoding does not have. That spares an update most of its forward pass, a
-fourth to a third of its time.
+its queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `lean.layer`), which is what its
+backward pass wants as well. That spares an update its forward pass but for the head, a third of its time.
 
     kept = Activations(policy.model)
     rollout = sample(policy, prompts, n, sampling, seed=seed, keep=kept)
@@ -27,14 +26,12 @@ from tutelage.models.attention_interface import supports
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.lean.layer import Computed, LeanLayer, exchanging
 from tutelage.models.lean.step import has_lean_step
-from tutelage.models.memory import Stretch, available_memory
+from tutelage.models.memory import available_memory
 from tutelage.models.packing import Packed
 
-AT_ONCE = 8
-"""Tokens of every answer that wait to be put in their places together: one by one would be as many small copies."""
 SAMPLE = 100
 """Numbers of each weight that are looked at to see whether it was changed."""
-OF_TRAINING = 0.5
+OF_TRAINING = 0.6
 """What may be kept, as a share of what training holds anyway: weights, gradients and two moments."""
 OF_MEMORY = 0.25
 """The same, as a share of the memory that is left."""
@@ -70,7 +67,7 @@ class Activations:
 
     @staticmethod
     def can_be_kept(model: nn.Module) -> bool:
-        """Whether every layer of `model` takes two steps, decoding has its products at hand, and prompts are shared.
+        """Whether every layer of `model` takes two steps, and a native step can decode with prompts that are shared.
 
         Not with norms of queries and keys, whose inputs would have to be kept too, nor with adapters, which decoding
         folds into the weights.
@@ -97,7 +94,7 @@ class Activations:
         self._known = {}
 
     def recording(self, lengths: Sequence[int], answers: Sequence[int], limit: int) -> "Recording":
-        """What a decoder tells what it computes, for prompts of these lengths with so many answers each."""
+        """What keeps what a decoder computes, for prompts of these lengths with so many answers each."""
         groups = [_Group(length, count, limit - 1) for length, count in zip(lengths, answers, strict=True)]
         return Recording(groups, self._known)
 
@@ -140,25 +137,19 @@ class _Group:
 
     def __init__(self, length: int, rows: int, stride: int) -> None:
         self.length, self.rows, self.stride = length, rows, stride
+        self.places = length + rows * stride
         self.computed: dict[nn.Module, Computed] = {}
         self._waiting: dict[nn.Module, int] = {}  # rows that were not handed out yet
 
     def put_prompt(self, layer: nn.Module, computed: Computed) -> None:
-        """Make room, and put in what was computed of the prompt's tokens."""
-        places = self.length + self.rows * self.stride
-        if computed.y.device.type == "cpu":
-            stretch = Stretch(places * sum(x[0].numel() for x in computed))
-            room = computed.apply(lambda x: stretch.take(places, *x.shape[1:]))
-        else:
-            room = computed.apply(lambda x: x.new_empty(places, *x.shape[1:]))
-        for whole, part in zip(room, computed, strict=True):
-            whole[: self.length] = part
+        """Make room, kind behind kind, and put in what was computed of the prompt's tokens."""
+        sizes = [self.places * x[0].numel() for x in computed]
+        block = computed.y.new_empty(sum(sizes))
+        parts = zip(block.split(sizes), computed, strict=True)
+        room = Computed(*(part.view(self.places, *x.shape[1:]) for part, x in parts))
+        for whole, x in zip(room, computed, strict=True):
+            whole[: self.length] = x
         self.computed[layer], self._waiting[layer] = room, self.rows
-
-    def answers(self, layer: nn.Module) -> Computed:
-        """The places of the answers' tokens. [rows, stride, …] each"""
-        shape = (self.rows, self.stride)
-        return self.computed[layer].apply(lambda x: x[self.length :].unflatten(0, shape))
 
     def take(self, layer: nn.Module, index: Tensor | int, rows: int) -> Computed:
         """What is at `index`, or of the first tokens; the last rows to be handed out take the memory with them."""
@@ -170,15 +161,17 @@ class _Group:
 
 
 class Recording:
-    """What one decoder reads: prompts one behind the other, then a token of each answer at a time."""
+    """What one decoder reads: prompts one behind the other, then a token of each answer at a time.
+
+    Prompts are told layer by layer (see `Exchange`). What is computed of answers is written in its place by the step
+    itself, which finds it by `groups`, `lines` and `blocks`.
+    """
 
     def __init__(self, groups: Sequence[_Group], known: _Known) -> None:
         self.groups, self._known = groups, known
         self.reading = (0, len(groups))  # the prompts that are being read, first and behind the last
-        self.written = 0  # tokens of each answer that are in their places
-        self._steps: dict[nn.Module, list[Computed]] = {}
-        self._waiting = 0
-        self._slots = [torch.arange(group.rows) for group in groups]  # of the answers that still go on
+        numbers = range(len(groups))
+        self._places = torch.tensor([(n, slot) for n in numbers for slot in range(groups[n].rows)])
 
     def given(self, layer: nn.Module) -> None:
         """Nothing is known yet."""
@@ -191,52 +184,26 @@ class Recording:
         for group, part in zip(self.groups[first:behind], parts, strict=True):
             group.put_prompt(layer, Computed(*part))
 
-    def note_token(self, layer: nn.Module, computed: Computed) -> None:
-        """Take in what `layer` computed of one token of each answer; lines beyond them are there for no one."""
-        self._steps.setdefault(layer, []).append(computed)
+    def blocks(self, layers: Sequence[nn.Module]) -> list[int] | None:
+        """Where each layer's block of each group begins, or None where prompts were not told of every layer."""
+        if any(layer not in group.computed for group in self.groups for layer in layers):
+            return None
+        return [group.computed[layer][0].data_ptr() for layer in layers for group in self.groups]
 
-    def next_token(self) -> None:
-        """Say that a token of each answer is about to be read."""
-        if self._waiting == AT_ONCE:
-            self.put_in_place()
-        self._waiting += 1
+    def lines(self) -> tuple[Tensor, Tensor]:
+        """Of each answer that still goes on, the number of its group and the place of its first token there. Int[n]"""
+        number, slot = self._places.T.contiguous()
+        start, stride = torch.tensor([(group.length, group.stride) for group in self.groups])[number].T
+        return number, start + slot * stride
 
     def keep(self, lines: Tensor) -> None:
         """Let all but these lines leave. Int[n], ascending"""
-        self.put_in_place()
-        numbers = torch.arange(len(self.groups)).repeat_interleave(torch.tensor(list(map(len, self._slots))))
-        number, slot = numbers[lines.cpu()], torch.cat(self._slots)[lines.cpu()]
-        self._slots = [slot[number == group] for group in range(len(self.groups))]
+        self._places = self._places[lines]
 
     def name(self, rows: Rows) -> None:
         """Say what the answers turned out to be: `rows` are all of them, prompt by prompt."""
-        self.put_in_place()
         places = [(group, slot) for group in self.groups for slot in range(group.rows)]
         self._known |= zip(_keys(rows), places, strict=True)
-
-    def put_in_place(self) -> None:
-        """Put what waits where it belongs."""
-        for layer in list(self.groups[0].computed) if self._waiting else ():
-            steps = self._steps.get(layer, [])
-            if len(steps) == self._waiting:
-                self._put(layer, steps)
-            else:  # some tokens went another way, so it cannot be answered for
-                for group in self.groups:
-                    group.computed.pop(layer, None)
-        self.written, self._waiting, self._steps = self.written + self._waiting, 0, {}
-
-    def _put(self, layer: nn.Module, steps: Sequence[Computed]) -> None:
-        span = slice(self.written, self.written + len(steps))
-        counts = list(map(len, self._slots))
-        rooms = [group.answers(layer) for group in self.groups]
-        for kind, parts in enumerate(zip(*steps, strict=True)):
-            lines = torch.stack(parts, 1)[: sum(counts)].split(counts)
-            for room, slots, own in zip(rooms, self._slots, lines, strict=True):
-                place = room[kind][:, span]
-                if len(own) == len(place):
-                    place.copy_(own)  # of all answers, in their order
-                else:
-                    place.index_copy_(0, slots.to(own.device), own)
 
 
 class _Line:
@@ -284,6 +251,11 @@ def _numbers(layer: Any) -> int:
     """How many a layer computes of each token."""
     attention, gate = layer.self_attn, layer.mlp
     heads = (attention.q_proj, attention.k_proj, attention.v_proj)
+    queries, width = heads[0].out_features, gate.down_proj.out_features
     return int(
-        sum(p.out_features for p in heads) + 2 * gate.down_proj.out_features + 2 * gate.up_proj.out_features
+        sum(p.out_features for p in heads)
+        + queries
+        + queries // attention.head_dim
+        + 2 * width
+        + 2 * gate.up_proj.out_features
     )

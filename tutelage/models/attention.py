@@ -23,8 +23,8 @@ from tutelage.models.attention_interface import Attention, gradients_are_differe
 from tutelage.models.lone_attention import LoneLine, is_lone_and_short
 from tutelage.models.packing import Bundle, Shape, Tree
 
-_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def tree_attention(shape: Shape) -> Attention:
@@ -48,6 +48,7 @@ def _attend(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
+    known: tuple[Tensor, Tensor] | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
     if dropout:
@@ -65,8 +66,9 @@ def _attend(
     merged = written_out and alike and _kernel_is_as_described()
     if repeats > 1 and not (merged and _heads_can_share_keys()):
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
-    attend = _Merged.apply if merged else _masked
-    return attend(query, key, value, shape, scale)[None], None
+    if merged:
+        return _Merged.apply(query, key, value, known, shape, scale)[None], None
+    return _masked(query, key, value, shape, scale)[None], None
 
 
 def _heads(x: Tensor) -> Tensor:
@@ -96,37 +98,26 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, shape: Shape, scale: floa
 
 
 class _Merged(torch.autograd.Function):
-    """[N, H, w], [N, K, w], [N, K, w] → [N, H, w], part by part.
+    """[N, H, w], [N, K, w], [N, K, w] → [N, H, w], part by part. `known` are out and lse, from somebody who has them.
 
     Causal attention of the queries of a whole tree to the keys of its stem is both causal attention within the stem and
     unhindered attention of the branches to it: the mask begins at the first key, and ends with the last.
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, shape: Shape, scale: float) -> Tensor:
-        count, heads, width = query.shape
-        out = query.new_zeros(count + 1, heads, width)  # padding is written into one row more
-        exact = torch.float64 if query.dtype == torch.float64 else torch.float32
-        lse = query.new_zeros(count + 1, heads, dtype=exact)
-        for tree in shape.trees:
-            q, (k, v) = query[tree.start : tree.stop], (x[tree.start : tree.fork] for x in (key, value))
-            part, part_lse = _kernel(_heads(q), _heads(k), _heads(v), 0.0, True, scale=scale)
-            out[tree.start : tree.stop] = part[0].transpose(0, 1)
-            lse[tree.start : tree.stop] = part_lse[0].T
-        for bundle in shape.bundles:
-            q, k, v = (_picked(x, bundle) for x in (query, key, value))
-            part, part_lse = _kernel(_heads(q), _heads(k), _heads(v), 0.0, True, scale=scale)
-            part, part_lse = part.transpose(1, 2), part_lse.transpose(1, 2)
-            if bundle.branches:
-                both = torch.logaddexp(_picked(lse, bundle), part_lse)
-                share = (part_lse - both).exp().to(part.dtype)[..., None]
-                part, part_lse = _picked(out, bundle).lerp(part, share), both
-            _put(out, bundle, part)
-            _put(lse, bundle, part_lse)
-        result = out[:-1]
-        ctx.save_for_backward(query, key, value, result, lse)
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        known: tuple[Tensor, Tensor] | None,
+        shape: Shape,
+        scale: float,
+    ) -> Tensor:
+        out, lse = known or _merged(query, key, value, shape, scale)
+        ctx.save_for_backward(query, key, value, out, lse)
         ctx.shape, ctx.scale = shape, scale
-        return result
+        return out
 
     @staticmethod
     @once_differentiable
@@ -135,7 +126,7 @@ class _Merged(torch.autograd.Function):
         to_query, to_key, to_value = (x.new_empty(len(x) + 1, *x.shape[1:]) for x in (query, key, value))
         for tree in ctx.shape.trees:
             tokens, stem = slice(tree.start, tree.stop), slice(tree.start, tree.fork)
-            parts = _kernel_backward(
+            parts = _fused_backward(
                 *(_heads(x) for x in (grad[tokens], query[tokens], key[stem], value[stem], out[tokens])),
                 lse[tokens].T[None],
                 0.0,
@@ -151,7 +142,7 @@ class _Merged(torch.autograd.Function):
             if bundle.start is None:
                 # beyond the end of a sequence the shares exp(s − lse) are 0, and so are all gradients
                 ends = ends.masked_fill((bundle.token == len(query))[..., None], torch.inf)
-            parts = _kernel_backward(
+            parts = _fused_backward(
                 *(_heads(_picked(x, bundle)) for x in (grad, query, key, value, out)),
                 ends.transpose(1, 2),
                 0.0,
@@ -163,7 +154,31 @@ class _Merged(torch.autograd.Function):
                 if bundle.branches and whole is to_query:
                     part = part + _picked(whole, bundle)
                 _put(whole, bundle, part)
-        return to_query[:-1], to_key[:-1], to_value[:-1], None, None
+        return to_query[:-1], to_key[:-1], to_value[:-1], None, None, None
+
+
+def _merged(query: Tensor, key: Tensor, value: Tensor, shape: Shape, scale: float) -> tuple[Tensor, Tensor]:
+    """The merged out [N, H, w] and lse [N, H]."""
+    count, heads, width = query.shape
+    out = query.new_zeros(count + 1, heads, width)  # padding is written into one row more
+    exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+    lse = query.new_zeros(count + 1, heads, dtype=exact)
+    for tree in shape.trees:
+        q, (k, v) = query[tree.start : tree.stop], (x[tree.start : tree.fork] for x in (key, value))
+        part, part_lse = fused(_heads(q), _heads(k), _heads(v), 0.0, True, scale=scale)
+        out[tree.start : tree.stop] = part[0].transpose(0, 1)
+        lse[tree.start : tree.stop] = part_lse[0].T
+    for bundle in shape.bundles:
+        q, k, v = (_picked(x, bundle) for x in (query, key, value))
+        part, part_lse = fused(_heads(q), _heads(k), _heads(v), 0.0, True, scale=scale)
+        part, part_lse = part.transpose(1, 2), part_lse.transpose(1, 2)
+        if bundle.branches:
+            both = torch.logaddexp(_picked(lse, bundle), part_lse)
+            share = (part_lse - both).exp().to(part.dtype)[..., None]
+            part, part_lse = _picked(out, bundle).lerp(part, share), both
+        _put(out, bundle, part)
+        _put(lse, bundle, part_lse)
+    return out[:-1], lse[:-1]
 
 
 def _picked(x: Tensor, bundle: Bundle) -> Tensor:
@@ -187,6 +202,13 @@ def _kernel_is_as_described() -> bool:
     return _same_as_masked(1)
 
 
+def tells_its_ends(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether `fused` takes queries [b, H, L, w] on keys and values [b, K, L, w] as they are, in float32."""
+    plain = query.device.type == "cpu" and query.dtype == torch.float32 and query.shape[-1] == value.shape[-1]
+    shared = query.shape[1] != key.shape[1]
+    return plain and _kernel_is_as_described() and (not shared or _heads_can_share_keys())
+
+
 @cache
 def _heads_can_share_keys() -> bool:
     """Whether the kernels take fewer heads of keys than of queries."""
@@ -207,7 +229,7 @@ def _same_as_masked(repeats: int) -> bool:
         for heads, step in ((4, 0.7), (4 // repeats, 1.3), (4 // repeats, 2.1))
     )
     try:
-        got = _Merged.apply(query, key, value, shape, 0.4)
+        got = _Merged.apply(query, key, value, None, shape, 0.4)
         found = [got, *torch.autograd.grad(got, (query, key, value), (wave * 0.9).cos())]
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
         return False

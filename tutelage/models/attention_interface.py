@@ -20,7 +20,8 @@ from transformers import AttentionInterface, PreTrainedConfig
 from tutelage.models.backbone import inner, trunk
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
-"""(layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more) → ([B, T, H, w'], None).
+"""(layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
+→ ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single line where it is known, else None).
 
 Keys and values come with their own, smaller number of heads K where queries share them. `scaling` None is 1/√w.
 """

@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from tutelage.models.attention import fused, tells_its_ends
 from tutelage.models.lone_attention import scaled_product
 
 
-def within_prompts(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-    """Causal attention within prompts of one length. [P, H, Q, w], [P, K, Q, w], [P, K, Q, w'] → [P, H, Q, w']"""
-    return scaled_dot_product_attention(
+def within_prompts(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float | None
+) -> tuple[Tensor, Tensor | None]:
+    """Causal attention within prompts of one length. [P, H, Q, w], [P, K, Q, w], [P, K, Q, w'] → [P, H, Q, w'], and
+    the log-sum-exp of the scores [P, H, Q] where it is known."""
+    if tells_its_ends(query, key, value):
+        return fused(query, key, value, 0.0, True, scale=scaling)
+    output = scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
     )
+    return output, None
 
 
 def over_prompt_and_answer(
@@ -81,7 +88,6 @@ def _merged(
 ) -> Tensor:
     """As two fused attentions, which keep the scores of bfloat16 in float32, weighted by their log-sum-exp ℓ:
     the first has the share σ(ℓ₁ − ℓ₂)."""
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     mask = None if hidden is None else hidden[:, None].to(query.dtype)
     first, first_sum = fused(query.flatten(2, 3), *prompt, attn_mask=mask, scale=scale)
     second, second_sum = fused(query.flatten(0, 1), *(x.flatten(0, 1) for x in answer), scale=scale)

@@ -22,7 +22,7 @@ from tutelage.models.cache import preallocated, rows_can_move
 from tutelage.models.compiled_step import CompiledStep
 from tutelage.models.decoding_weights import DecodingWeights, lines
 from tutelage.models.lean.layer import exchanging
-from tutelage.models.lean.step import LeanStep, Note, has_lean_step
+from tutelage.models.lean.step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.native import MOST_LINES, NativeStep, NativeWeights, library, native_head
 from tutelage.models.policy import Policy, positions
@@ -51,6 +51,13 @@ class Asked:
 
 class Decoder(Protocol):
     """What reads tokens for answers that are being written. Lines are answers, prompt by prompt."""
+
+    def record(self, kept: Activations) -> Recording | None:
+        """Leave in `kept` what is computed from now on, or None where that is not at hand.
+
+        For models of which it can be kept, before anything is read.
+        """
+        ...
 
     def start(self) -> Tensor:
         """Read the prompts: the logits of every answer's first token. Float[n, V]"""
@@ -88,8 +95,6 @@ def way_of_decoding(
 class SharedDecoder:
     """Prompts without padding, and one softmax over the prompt and the answer."""
 
-    can_record = True
-
     def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
         self.policy, self.weights, self.asked, self.limit = policy, weights, asked, limit
         self.lean: Step | None = None
@@ -98,16 +103,14 @@ class SharedDecoder:
         self.is_lean = plain and has_lean_step(policy.model)
         lengths = [len(prompt) for prompt in asked.prompts]
         self.store = SharedPrompts(lengths, asked.answers, limit, dtype=policy.dtype, device=policy.device)
-        self.recording: Recording | None = None
 
-    def record(self, kept: Activations) -> Recording:
-        """Tell `kept` what is computed from now on. For models of which it can be kept, before anything is read."""
-        self.recording = kept.recording(self.store.lengths.tolist(), self.asked.answers, self.limit)
-        return self.recording
+    def record(self, kept: Activations) -> Recording | None:
+        """What a step computes on its way stays within it."""
+        return None
 
     def start(self) -> Tensor:
         """Read the prompts one behind the other, as many at a time as `READ_AT_ONCE` tokens hold."""
-        self.weights.for_prompts(plain=self.recording is not None)
+        self._prepare()
         logits = []
         for first, behind in _runs(self.asked.prompts, READ_AT_ONCE):
             prompts = self.asked.prompts[first:behind]
@@ -115,7 +118,7 @@ class SharedDecoder:
             tokens = torch.tensor([token for prompt in prompts for token in prompt])
             where = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
             last = torch.tensor([len(prompt) for prompt in prompts]).cumsum(0) - 1
-            with attention_by(self.policy.model, self.store.read), self._recorded(first, behind):
+            with attention_by(self.policy.model, self.store.read), self._reading(first, behind):
                 states = self._states(tokens[None], where[None])
             logits.append(_logits(self.policy, self.weights.head, states[0, last.to(states.device)]))
         answers = torch.tensor(self.asked.answers, device=self.policy.device)
@@ -123,7 +126,7 @@ class SharedDecoder:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read one token of each answer, in a number of lines for which the layers are laid out."""
-        where, count = self._opened(), len(tokens)
+        where, count = self.store.open(), len(tokens)
         idle = (0, self._lines(count) - count)
         tokens, where = pad(tokens, idle), pad(where, idle)
         if self.is_lean and self.version != self.weights.version:
@@ -138,30 +141,19 @@ class SharedDecoder:
     def keep(self, lines: Tensor) -> None:
         """See `SharedPrompts.keep`."""
         self.store.keep(lines)
-        if self.recording is not None:
-            self.recording.keep(lines)
 
-    def _opened(self) -> Tensor:
-        """Make room for one more token of each answer; its position in each line. Int[n]"""
-        if self.recording is not None:
-            self.recording.next_token()
-        return self.store.open()
+    def _prepare(self) -> None:
+        self.weights.for_prompts()
 
-    def _note(self) -> Note | None:
-        return None if self.recording is None else self.recording.note_token
-
-    def _recorded(self, first: int, behind: int) -> AbstractContextManager[None]:
+    def _reading(self, first: int, behind: int) -> AbstractContextManager[None]:
         """Inside, these prompts are read."""
-        if self.recording is None:
-            return nullcontext()
-        self.recording.reading = (first, behind)
-        return exchanging(self.recording)
+        return nullcontext()
 
     def _lines(self, count: int) -> int:
         return self.weights.for_answers(count)
 
     def _lean_step(self) -> Step:
-        return LeanStep(self.policy.model, self.weights.joint, self._note())
+        return LeanStep(self.policy.model, self.weights.joint)
 
     def _states(self, tokens: Tensor, where: Tensor) -> Tensor:
         device = self.policy.device
@@ -171,8 +163,6 @@ class SharedDecoder:
 
 class CompiledDecoder(SharedDecoder):
     """With a step that torch.compile makes, in any precision."""
-
-    can_record = False  # what happens within a step is the compiler's
 
     def __init__(self, policy: Policy, weights: DecodingWeights, asked: Asked, limit: int) -> None:
         super().__init__(policy, weights, asked, limit)
@@ -197,20 +187,49 @@ class NativeDecoder(SharedDecoder):
         super().__init__(policy, weights, asked, limit)
         library()
         self.native: NativeStep | None = None
+        self.recording: Recording | None = None
+
+    def record(self, kept: Activations) -> Recording | None:
+        """See `Decoder.record`. The step writes it where it belongs, if it is native from the first token on."""
+        if self._is_native(sum(self.asked.answers)):
+            self.recording = kept.recording(self.store.lengths.tolist(), self.asked.answers, self.limit)
+        return self.recording
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read one token of each answer."""
-        if len(tokens) > MOST_LINES or not self.weights.fits:
+        if not self._is_native(len(tokens)):
             return super().step(tokens)
         if self.native is None:
             self.native, self.head = self._laid_out()
-        return self.head.logits(self.native(tokens, self._opened()))
+        return self.head.logits(self.native(tokens, self.store.open()))
+
+    def keep(self, lines: Tensor) -> None:
+        """See `SharedPrompts.keep`."""
+        super().keep(lines)
+        if self.recording is not None:
+            self.recording.keep(lines)
+
+    def _is_native(self, count: int) -> bool:
+        return count <= MOST_LINES and self.weights.fits
+
+    def _prepare(self) -> None:
+        """Layers in another form would serve the prompts alone, and are not what `LeanLayer` takes apart."""
+        if self._is_native(sum(self.asked.answers)):
+            self.weights.take_back()
+        else:
+            super()._prepare()
+
+    def _reading(self, first: int, behind: int) -> AbstractContextManager[None]:
+        if self.recording is None:
+            return nullcontext()
+        self.recording.reading = (first, behind)
+        return exchanging(self.recording)
 
     def _laid_out(self) -> tuple[NativeStep, Head]:
         weights = self.weights
         weights.take_back()
         weights.native = weights.native or NativeWeights(self.policy.model)
-        step = NativeStep(self.policy.model, weights.native, self.store, self._note())
+        step = NativeStep(self.policy.model, weights.native, self.store, self.recording)
         return step, native_head(weights.own_head, weights.native)
 
 
@@ -227,6 +246,10 @@ class CachedDecoder:
         self.cache = preallocated(inner(policy.model).config, self.filled + limit)
         self.together = rows_can_move(self.cache)
         self.live = torch.arange(sum(asked.answers), device=policy.device)  # each answer's line in the cache
+
+    def record(self, kept: Activations) -> Recording | None:
+        """Layers are called as they are, and tell nothing."""
+        return None
 
     def start(self) -> Tensor:
         """Read each prompt once where a cache can be copied to the lines of its answers, else once for each."""

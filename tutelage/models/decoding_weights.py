@@ -83,9 +83,9 @@ class DecodingWeights:
         """Prepare for any number of lines."""
         self._lay_out(ANY)
 
-    def for_prompts(self, plain: bool = False) -> None:
-        """Prepare for the lines of prompts, which are read but once; `plain` leaves layers as they are."""
-        if self.by_lines or plain:
+    def for_prompts(self) -> None:
+        """Prepare for the lines of prompts, which are read but once."""
+        if self.by_lines:
             self.take_back()
         else:
             self.for_any()

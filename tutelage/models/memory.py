@@ -32,8 +32,9 @@ def available_memory(device: torch.device) -> float:
 def hand_back_freed_memory() -> None:
     """Let the system have what is free now of the memory that `keep_freed_memory` keeps.
 
-    Between phases that need blocks of other sizes: the holes that one leaves are of little use to the next, and the
-    heap would grow with each. Taking the pages again costs a hundredth of such a phase.
+    Before something large is laid out for a while that the holes of the heap are of no use to: they would count beside
+    it. Taking the pages again costs .2 s a GB, on virtual machines that give theirs back too up to 1.2 s, so not more
+    often than that.
     """
     if keep_freed_memory.cache_info().currsize and keep_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)

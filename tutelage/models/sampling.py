@@ -19,7 +19,7 @@ from tutelage.data.chat import pad_token_id
 from tutelage.errors import TutelageError
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import inner
-from tutelage.models.decoders import Asked, Decoder, SharedDecoder, way_of_decoding
+from tutelage.models.decoders import Asked, Decoder, way_of_decoding
 from tutelage.models.decoding_weights import decoding_weights
 from tutelage.models.drawing import draw
 from tutelage.models.memory import available_memory
@@ -76,8 +76,8 @@ def sample(
     with decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         for way, asked, lines in parts:
             decoder, rows = way(policy, weights, asked, limit), torch.tensor(lines, device=policy.device)
-            if keep is not None and isinstance(decoder, SharedDecoder) and decoder.can_record:
-                recorded.append((decoder.record(keep), rows))
+            if keep is not None and (recording := decoder.record(keep)) is not None:
+                recorded.append((recording, rows))
             sheet.write(decoder, rows, on_token)
     rollout = sheet.rollout(prompts, n)
     for recording, rows in recorded:

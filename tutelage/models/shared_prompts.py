@@ -79,23 +79,28 @@ class SharedPrompts:
         *,
         scaling: float | None = None,
         **more: Any,
-    ) -> tuple[Tensor, None]:
-        """Attend within each of the prompts `reading`, one behind the other in one row [1, ·, N, w], and store them."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend within each of the prompts `reading`, one behind the other in one row [1, ·, N, w], and store them.
+
+        For `attention_by`.
+        """
         query, key, value = (x[0].to(self.dtype) for x in (query, key, value))
         if layer not in self.layers:
             self.layers[layer] = self._allocated(key, value)
         keys, values = self.layers[layer].prompt
         first, behind = self.reading
-        outputs, start = [], 0
+        outputs, ends, start = [], [], 0
         for length, alike in groupby(self.lengths[first:behind].tolist()):
             count = len(list(alike))
             part = slice(start, start + count * length)
             q, k, v = (x[:, part].unflatten(1, (count, length)).transpose(0, 1) for x in (query, key, value))
             keys[first : first + count, :, :length] = k
             values[first : first + count, :, :length] = v
-            outputs.append(within_prompts(q, k, v, scaling).transpose(1, 2).flatten(0, 1))
+            output, end = within_prompts(q, k, v, scaling)
+            outputs.append(output.transpose(1, 2).flatten(0, 1))
+            ends += [] if end is None else [end.transpose(1, 2).flatten(0, 1)]
             first, start = first + count, part.stop
-        return torch.cat(outputs)[None], None
+        return torch.cat(outputs)[None], torch.cat(ends) if ends else None
 
     def attend(
         self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None

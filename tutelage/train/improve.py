@@ -19,7 +19,6 @@ from tutelage.algorithms.recipe import (
 from tutelage.core.batch import Batch
 from tutelage.models.activations import Activations
 from tutelage.models.budget import Budget
-from tutelage.models.memory import hand_back_freed_memory
 from tutelage.models.rewards import Reward
 from tutelage.train.actor import Actor
 from tutelage.train.learner import Learner, Step, seed_step
@@ -76,7 +75,6 @@ def improve(
         answered, sampled = collect(
             policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total, kept
         )
-        hand_back_freed_memory()
         scored, metrics = judged(actor, answered, rules)
         greedy = greedy_answers(policy, answered, recipe, rules, reward)
         batch, progress.state, prepared = prepare(
@@ -84,13 +82,11 @@ def improve(
         )
         metrics |= {name: float(value) for name, value in prepared.items()} | sampled
         warming = critic_only(recipe, progress.state)
-        hand_back_freed_memory()
         if kept is not None and len(kept) and not compared:
             _compare(actor, batch, how)
             compared = True
         with nullcontext() if kept is None else kept.reused():
             metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
-        hand_back_freed_memory()
         learner.step += 1
         progress.state = after_update(
             recipe,

@@ -49,8 +49,8 @@ class LeanAttention:
                 **more,
             )
             return result
-        out, shares = self.attended(hidden_states, position_embeddings, attention_mask, **more)
-        return self.o_proj(out), shares
+        out, ends = self.attended(hidden_states, position_embeddings, attention_mask, **more)
+        return self.o_proj(out), ends
 
     def is_ours(self) -> bool:
         """Whether the attention was replaced, and torch need not differentiate twice."""
@@ -59,7 +59,7 @@ class LeanAttention:
     def attended(
         self, x: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None = None, **more: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """What comes before the last projection. [B, T, d] → [B, T, H · w]"""
+        """What comes before the last projection. [B, T, d] → [B, T, H · w], and see `Attention`"""
         shape = (*x.shape[:-1], -1, self.head_dim)
         with made_again(x):
             query, key, value = (p(x).view(shape) for p in (self.q_proj, self.k_proj, self.v_proj))
@@ -71,10 +71,10 @@ class LeanAttention:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **more: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """The attention alone. [B, T, H, w], [B, T, K, w], [B, T, K, w] → [B, T, H · w]"""
+        """The attention alone. [B, T, H, w], [B, T, K, w], [B, T, K, w] → [B, T, H · w], and see `Attention`"""
         heads = (x.transpose(1, 2) for x in (query, key, value))
-        out, shares = attend(cast(nn.Module, self), *heads, mask, scaling=self.scaling, **more)
-        return out.flatten(2), shares
+        out, ends = attend(cast(nn.Module, self), *heads, mask, scaling=self.scaling, **more)
+        return out.flatten(2), ends
 
     def norms_of_heads(self) -> list[Any]:
         """Of queries and of keys, or none."""

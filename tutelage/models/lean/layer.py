@@ -6,7 +6,7 @@
 A step keeps what cannot be made again cheaply: x; a, h, g and u. Products are added to one another while they are made,
 and a layer is three nodes of the graph instead of some fifty. Where the states of some tokens alone are asked for, the
 last layer is spared the second step for the others, which serve as keys and values only. Where somebody knows already
-what a layer computes of its tokens (see `Exchange`), only r and the attention are left to do for the backward pass.
+what a layer computes of its tokens (see `Exchange`), only r is left to do for the backward pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,11 +29,13 @@ _asked: ContextVar[tuple[object, Tensor | None]] = ContextVar("asked", default=(
 
 
 class Computed(NamedTuple):
-    """What a layer computes of N tokens, but for its attention. Each [N, …]"""
+    """What a layer computes of N tokens. Each [N, …]"""
 
     query: Tensor  # [N, H, w], turned
     key: Tensor  # [N, K, w], turned
     value: Tensor  # [N, K, w]
+    attended: Tensor  # [N, H, w]
+    ends: Tensor  # [N, H], the log-sum-exp of the scores
     h: Tensor  # [N, d]
     gate: Tensor  # [N, m]
     up: Tensor  # [N, m]
@@ -52,7 +54,7 @@ class Exchange(Protocol):
         ...
 
     def note(self, layer: Any, computed: Computed) -> None:
-        """What `layer` computed, where no gradient is wanted."""
+        """What `layer` computed, where no gradient is wanted and the attention tells its log-sum-exp."""
         ...
 
 
@@ -122,11 +124,13 @@ class LeanLayer:
             *(before.weight, *_matrices(attention.q_proj, attention.k_proj, attention.v_proj)),
             *(norm.weight for norm in of_heads),
         )
-        out = attention.attend(*(part[None] for part in heads))[0].squeeze(0)
+        known = None if given is None else (given.attended, given.ends)
+        out, ends = attention.attend(*(part[None] for part in heads), known=known)
+        out = out.squeeze(0)
         products = _matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj)
-        if exchange is not None and given is None and not torch.is_grad_enabled():
+        if exchange is not None and given is None and ends is not None and not torch.is_grad_enabled():
             h, _, *rest = _behind_attention(x, out, epsilon_of(behind), behind.weight, products)
-            computed = Computed._make((*heads, h, *rest))
+            computed = Computed._make((*heads, out.view_as(heads[0]), ends, h, *rest))
             exchange.note(self, computed)
             return _picked(computed.y[None], index)
         result: Tensor = _BehindAttention.apply(
@@ -281,8 +285,8 @@ class _BehindAttention(torch.autograd.Function):
         if given is None:
             h, r, gate, up, y = _behind_attention(x, a, epsilon, norm, weights)
         else:
-            known = given[3:] if index is None else [part.index_select(0, index) for part in given[3:]]
-            h, gate, up, y = known
+            known = (given.h, given.gate, given.up, given.y)
+            h, gate, up, y = known if index is None else (part.index_select(0, index) for part in known)
             r = reciprocal_rms(h, epsilon)
         ctx.save_for_backward(a, index, h, r, gate, up, norm, *weights[::2])
         return y

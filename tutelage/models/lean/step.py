@@ -19,14 +19,11 @@ from tutelage.models.attention_interface import Attend, attention_by, of_one_tok
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import Blocks, Layer, Panels
 from tutelage.models.lean.attention import rotated
-from tutelage.models.lean.layer import Computed, LeanLayer
+from tutelage.models.lean.layer import LeanLayer
 from tutelage.models.lean.norm import LeanNorm, epsilon_of
 from tutelage.models.lean.trial import TOLERANCE, is_listened_to
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
-
-Note = Callable[[nn.Module, Computed], None]
-"""Who wants to know what a layer computes."""
 
 _tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -45,9 +42,8 @@ class LeanStep:
     With the layers of the model as they are laid out now, and the products of siblings that there are.
     """
 
-    def __init__(self, model: nn.Module, joint: Mapping[nn.Module, Layer], note: Note | None = None) -> None:
+    def __init__(self, model: nn.Module, joint: Mapping[nn.Module, Layer]) -> None:
         stack = trunk(model)
-        self.note = note
         self.embed, self.angles, self.norm = stack.embed_tokens, stack.rotary_emb, _Norm(stack.norm)
         self.layers = [_Layer(layer, joint) for layer in stack.layers]
 
@@ -55,7 +51,7 @@ class LeanStep:
         x = self.embed(tokens)
         cos, sin = self.angles(x, where[:, None])
         for layer in self.layers:
-            x = layer(x, cos, sin, attend, self.note)
+            x = layer(x, cos, sin, attend)
         return self.norm(x)
 
 
@@ -63,7 +59,7 @@ class _Layer:
     """One layer. Its linear modules are kept: their weights are looked up when they are needed."""
 
     def __init__(self, layer: Any, joint: Mapping[nn.Module, Layer]) -> None:
-        self.layer, self.attention, gate = layer, layer.self_attn, layer.mlp
+        self.attention, gate = layer.self_attn, layer.mlp
         self.before_attention = _Norm(layer.input_layernorm)
         self.before_gate = _Norm(layer.post_attention_layernorm)
         self.norms = [_Norm(norm) for norm in self.attention.norms_of_heads()]
@@ -75,7 +71,7 @@ class _Layer:
         self.keys = sources[1].out_features // self.width
         self.queries = sources[0].out_features // self.width
 
-    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend, note: Note | None) -> Tensor:
+    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         heads = self.heads_of(self.before_attention(x)).view(len(x), -1, self.width)
         turning, value = heads.split((self.queries + self.keys, self.keys), 1)
         if self.norms:
@@ -83,12 +79,9 @@ class _Layer:
             turning = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], 1)
         query, key = rotated(turning, cos, sin).split((self.queries, self.keys), 1)
         out = attend(self.attention, query, key, value, self.attention.scaling)
-        h = self.mixed(x, out.flatten(1))
-        gate, up = self.gate_and_up(self.before_gate(h)).chunk(2, -1)
-        y = self.down(h, silu(gate).mul_(up))
-        if note is not None:
-            note(self.layer, Computed(query, key, value, h, gate, up, y))
-        return y
+        x = self.mixed(x, out.flatten(1))
+        gate, up = self.gate_and_up(self.before_gate(x)).chunk(2, -1)
+        return self.down(x, silu(gate).mul_(up))
 
 
 class _Norm:

@@ -61,6 +61,18 @@ class Lines(Structure):
     ]
 
 
+class Kept(Structure):
+    """Where what the layers compute is kept (see `activations.Recording`)."""
+
+    _fields_ = [
+        ("blocks", POINTER(c_void_p)),
+        ("groups", c_int64),
+        ("places", POINTER(c_int64)),
+        ("group", c_void_p),
+        ("first", c_void_p),
+    ]
+
+
 @cache
 def library() -> Any:
     """The functions of `step.cpp`. Raises TutelageError where it cannot be compiled."""
@@ -74,7 +86,7 @@ def library() -> Any:
         ) from error
     team, model, lines, matrix = POINTER(Team), POINTER(Model), POINTER(Lines), POINTER(Matrix)
     found.tutelage_room.argtypes, found.tutelage_room.restype = [model, lines, c_int64], c_int64
-    found.tutelage_step.argtypes = [team, model, lines, *[c_void_p] * 5]
+    found.tutelage_step.argtypes = [team, model, lines, POINTER(Kept), *[c_void_p] * 4]
     found.tutelage_product.argtypes = [team, matrix, c_int64, *[c_void_p] * 3]
     found.tutelage_pack.argtypes = [team, c_void_p, c_int64, c_int64, c_void_p, c_int64]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]

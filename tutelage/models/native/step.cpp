@@ -143,6 +143,15 @@ struct Lines {
     int64_t prompt_keys[3], prompt_values[3], answers[4];  // strides: [P, K, w]; [P, K, Q]; [P, K, G, room]
 };
 
+// Where what layers compute is kept: of each layer and group of lines a block with room for `places` tokens, kind by
+// kind. A line's tokens lie one behind the other from `first` on.
+struct Kept {
+    float *const *blocks;  // [layers][groups]
+    int64_t groups;
+    const int64_t *places;         // [groups]
+    const int64_t *group, *first;  // [n]
+};
+
 namespace {
 
 INLINE long upward(long x, long multiple) { return (x + multiple - 1) / multiple * multiple; }
@@ -285,15 +294,42 @@ INLINE void put(float *to, long columns, Floats y) {
     for (long i = 0; i < columns; i++) to[i] = y[i];
 }
 
-// What is handed out of one layer, `step` floats for each line; nothing where `at` is null.
+// One kind of what one layer computes, `width` numbers of each line; `before` of the kinds before it. Where nothing is
+// kept, there are no blocks.
 struct Record {
-    float *at;
-    long step;
+    const Kept *kept;
+    float *const *blocks;
+    long token, before, width;
 
-    void put(long line, long column, long columns, Floats y) const {
-        if (at) ::put(at + line * step + column, columns, y);
+    explicit operator bool() const { return blocks; }
+    float *of(long line) const {
+        const long group = kept->group[line];
+        return blocks[group] + before * kept->places[group] + width * (kept->first[line] + token);
     }
-    Record from(long column) const { return {at ? at + column : nullptr, step}; }
+    void put(long line, long column, long columns, Floats y) const {
+        if (blocks) ::put(of(line) + column, columns, y);
+    }
+    void put(long line, const float *all) const {
+        if (blocks) std::copy_n(all, width, of(line));
+    }
+};
+
+// The kinds of one layer, in the order in which a block has them.
+struct Records {
+    Record query, key, value, attended, ends, h, gate, up, y;
+
+    Records(const Model &model, const Kept *kept, long layer, long token) {
+        const long mixed = model.heads * model.width, keys = model.keys * model.width;
+        Record *const kinds[] = {&query, &key, &value, &attended, &ends, &h, &gate, &up, &y};
+        const long inner = model.inner, d = model.hidden;
+        const long widths[] = {mixed, keys, keys, mixed, model.heads, d, inner, inner, d};
+        long before = 0;
+        for (int kind = 0; kind < 9; kind++) {
+            float *const *blocks = kept ? kept->blocks + layer * kept->groups : nullptr;
+            *kinds[kind] = {kept, blocks, token, before, widths[kind]};
+            before += widths[kind];
+        }
+    }
 };
 
 // x += y W^T + b, for lines x [n][out]
@@ -309,7 +345,7 @@ void onto(Worker &me, long lines, const Input &input, const Matrix &by, float *o
 
 // silu(g) * u into blocks. Panels of g and u lie by turns.
 void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *into,
-           const Record &record) {
+           const Records &records) {
     const long inner = by.out / 2, panels = blocks_of(inner), deep = by.in * LANES;
     const float *x = nullptr;
     me.share(panels, parts_of(2 * panels, me.threads), [&](long first, long behind) {
@@ -328,8 +364,8 @@ void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *
                     const Floats up = load(ups + r * LANES) + up_bias(), y = silu(gate) * up;
                     float *to = spot(into, inner, line + r) + column * LANES;
                     for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
-                    record.put(line + r, column, columns, gate);
-                    record.put(line + r, inner + column, columns, up);
+                    records.gate.put(line + r, column, columns, gate);
+                    records.up.put(line + r, column, columns, up);
                 }
             }
         }
@@ -362,7 +398,7 @@ void turn(const Model &model, const Layer &layer, const float *cosine, const flo
 
 // Queries and keys turned, keys and values where they are kept.
 void turned(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
-            float *heads, const Record &record) {
+            float *heads, const Records &records) {
     const long width = model.width, row = (model.heads + 2 * model.keys) * width;
     const int64_t *step = lines.answers;
     me.share(lines.count, 2 * me.threads, [&](long first, long behind) {
@@ -371,8 +407,8 @@ void turned(Worker &me, const Model &model, const Layer &layer, const Lines &lin
             while (lines.first[prompt + 1] <= line) prompt++;
             float *x = heads + line * row;
             turn(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
-            if (record.at) std::copy_n(x, row, record.at + line * record.step);
             const float *key = x + model.heads * width, *value = key + model.keys * width;
+            records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
             const long slot = prompt * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
             for (long k = 0; k < model.keys; k++) {
                 std::copy_n(key + k * width, width, layer.keys + slot + k * step[1]);
@@ -391,8 +427,12 @@ INLINE float dot(const float *x, const float *y, long size) {
     return sum(products) + rest;
 }
 
-// The softmax down each of 16 columns of scores [length][16], all but its last division; returns the sums.
-Floats softmax(float *scores, long length) {
+// The softmax down each of 16 columns of scores [length][16], all but its last division; the sums, and the largest.
+struct Sums {
+    Floats sums, most;
+};
+
+Sums softmax(float *scores, long length) {
     Floats most = load(scores), sums{};
     for (long i = 1; i < length; i++) {
         const Floats x = load(scores + i * LANES);
@@ -402,7 +442,7 @@ Floats softmax(float *scores, long length) {
         const Floats share = exponential(load(scores + i * LANES) - most);
         store(scores + i * LANES, share), sums += share;
     }
-    return sums;
+    return {sums, most};
 }
 
 // Floats that one thread needs: queries [w][16], scores [Q + T][16], values [max(Q, T)][16].
@@ -415,6 +455,7 @@ struct Block {
     const Model &model;
     const Layer &layer;
     const Lines &lines;
+    const Records &records;
     long prompt, key, start, queries;  // from query `start` of those that the key has, answer by answer
     float *room;
 
@@ -433,15 +474,17 @@ struct Block {
     void attend(const float *heads, float *into) const {
         const long length = lines.lengths[prompt];
         float *turned = room, *scores = turned + model.width * LANES;
-        const Floats sums = score(heads, turned, scores, length);
+        const Sums found = score(heads, turned, scores, length);
         alignas(64) float inverse[LANES];
-        store(inverse, 1.0f / sums);
+        store(inverse, 1.0f / found.sums);
+        for (long q = 0; q < queries && records.ends; q++)
+            records.ends.of(line(q))[head(q)] = found.most[q] + std::log(found.sums[q]);
         float *spare = scores + (length + lines.written) * LANES;
         for (long column = 0; column < model.width; column += LANES)
             mix(scores, length, inverse, column, spare, into);
     }
 
-    Floats score(const float *heads, float *turned, float *scores, long length) const {
+    Sums score(const float *heads, float *turned, float *scores, long length) const {
         const long width = model.width, row = (model.heads + 2 * model.keys) * width;
         std::fill_n(turned, width * LANES, 0.0f);
         for (long q = 0; q < queries; q++) {
@@ -498,8 +541,10 @@ struct Block {
                         tile + q * LANES);
         }
         for (long q = 0; q < queries; q++) {
-            float *to = into + (line(q) * model.heads + head(q)) * model.width + column;
-            put(to, columns, load(tile + q * LANES) * inverse[q]);
+            const long at = head(q) * model.width + column;
+            const Floats y = load(tile + q * LANES) * inverse[q];
+            put(into + line(q) * model.heads * model.width + at, columns, y);
+            records.attended.put(line(q), at, columns, y);
         }
     }
 
@@ -514,8 +559,8 @@ struct Block {
     }
 };
 
-void attention(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const float *heads,
-               float *into, float *room) {
+void attention(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
+               const float *heads, float *into, float *room) {
     const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
     const long each = pairs < 2 * me.threads ? 2 * me.threads : 1;  // parts to a prompt and key: else one cache reads it
     me.share(pairs * each, pairs * each, [&](long part, long) {
@@ -524,7 +569,7 @@ void attention(Worker &me, const Model &model, const Layer &layer, const Lines &
         const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
         for (long block = first; block < last; block++) {
             const long start = queries * block / blocks, behind = queries * (block + 1) / blocks;
-            Block{model, layer, lines, prompt, key, start, behind - start, room}.attend(heads, into);
+            Block{model, layer, lines, records, prompt, key, start, behind - start, room}.attend(heads, into);
         }
     });
 }
@@ -550,22 +595,22 @@ struct Step {
     const Model &model;
     const Lines &lines;
     const Angles angles;
-    float *x, *record;
+    const Kept *kept;
+    float *x;
     float *heads, *attended, *active;
 
     void layer(Worker &me, long index, float *own, float *room) const {
         const Layer &layer = model.layers[index];
         const long n = lines.count, row = (model.heads + 2 * model.keys) * model.width;
-        const long step = row + 2 * model.hidden + 2 * model.inner;
-        const Record kept{record ? record + index * n * step : nullptr, step};
+        const Records records(model, kept, index, lines.written - 1);
         product(me, n, {x, false, layer.norm, layer.epsilon}, layer.heads, own,
                 [&](long line, long column, long columns, Floats y) { put(heads + line * row + column, columns, y); });
-        turned(me, model, layer, lines, angles, heads, kept);
-        attention(me, model, layer, lines, heads, attended, room);
-        onto(me, n, {attended, false, nullptr, 0}, layer.mixed, own, x, kept.from(row));
+        turned(me, model, layer, lines, angles, heads, records);
+        attention(me, model, layer, lines, records, heads, attended, room);
+        onto(me, n, {attended, false, nullptr, 0}, layer.mixed, own, x, records.h);
         gated(me, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, own, active,
-              kept.from(row + model.hidden));
-        onto(me, n, {active, true, nullptr, 0}, layer.down, own, x, kept.from(step - model.hidden));
+              records);
+        onto(me, n, {active, true, nullptr, 0}, layer.down, own, x, records.y);
     }
 
     void last_norm(Worker &me) const {
@@ -588,13 +633,13 @@ int64_t tutelage_room(const Model *model, const Lines *lines, int64_t threads) {
     return Plan(*model, *lines).total(threads);
 }
 
-// x [n][d] becomes the last hidden states. cos, sin [n][w]. `record` [layers][n][W] or null. `room` as said above.
-void tutelage_step(const Team *team, const Model *model, const Lines *lines, float *x, const float *cosine,
-                   const float *sine, float *record, float *room) {
+// x [n][d] becomes the last hidden states. cos, sin [n][w]. `kept` may be null. `room` as said above.
+void tutelage_step(const Team *team, const Model *model, const Lines *lines, const Kept *kept, float *x,
+                   const float *cosine, const float *sine, float *room) {
     const Plan plan(*model, *lines);
     float *heads = room, *attended = heads + plan.heads, *active = attended + plan.attended;
     float *rooms = active + plan.active;
-    const Step step{*model, *lines, {cosine, sine}, x, record, heads, attended, active};
+    const Step step{*model, *lines, {cosine, sine}, kept, x, heads, attended, active};
     together(*team, model->count * PHASES + 1, [&](Worker &me) {
         float *own = rooms + me.index * plan.each;
         for (long index = 0; index < model->count; index++) step.layer(me, index, own, own + plan.states);

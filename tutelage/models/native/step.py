@@ -1,16 +1,15 @@
 """Tokens and pointers into `step.cpp`, and states or logits out of it."""
 
-from ctypes import byref
+from ctypes import byref, c_int64, c_void_p
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from tutelage.models.activations import Recording
 from tutelage.models.backbone import trunk
-from tutelage.models.lean.layer import Computed
-from tutelage.models.lean.step import Note
 from tutelage.models.logprobs import Head
-from tutelage.models.native.bindings import Lines, Matrix, library, team
+from tutelage.models.native.bindings import Kept, Lines, Matrix, library, team
 from tutelage.models.native.weights import LANES, NativeWeights
 from tutelage.models.shared_prompts import SharedPrompts
 
@@ -21,23 +20,25 @@ MOST_LINES = 128
 class NativeStep:
     """Tokens Int[n] at positions Int[n] → their last hidden states Float[n, d], of the lines that `store` has open.
 
-    It tells `note` what each layer computes, if anybody wants to know.
+    What each layer computes is left in the places of `recording`, where there is one.
     """
 
     def __init__(
-        self, model: nn.Module, weights: NativeWeights, store: SharedPrompts, note: Note | None = None
+        self,
+        model: nn.Module,
+        weights: NativeWeights,
+        store: SharedPrompts,
+        recording: Recording | None = None,
     ) -> None:
         stack = trunk(model)
         self.embed, self.angles, self.layers = stack.embed_tokens, stack.rotary_emb, list(stack.layers)
-        self.weights, self.store, self.note = weights, store, note
+        self.weights, self.store, self.recording = weights, store, recording
         self.lines, self.version = Lines(), -1
-        self.held: tuple[Tensor, ...] = ()  # what the pointers of `lines` point to
+        self.held: tuple[Tensor, ...] = ()  # what the pointers of `lines` and `kept` point to
+        self.kept: Kept | None = None
         self.room = torch.empty(0)
 
     def __call__(self, tokens: Tensor, where: Tensor) -> Tensor:
-        record = None
-        if self.note is not None:
-            record = torch.empty(len(self.layers), len(tokens), sum(self._widths()))
         x = self.embed(tokens).contiguous()
         cos, sin = (angle.contiguous() for angle in self.angles(x, where[:, None]))
         if self.version != self.store.version:
@@ -45,25 +46,10 @@ class NativeStep:
         self.lines.written = self.store.written
         functions, threads, model = library(), team(), byref(self.weights.model)
         self._make_room(functions.tutelage_room(model, byref(self.lines), threads.threads))
-        tensors = (x, cos, sin, record, self.room)
-        pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
-        functions.tutelage_step(byref(threads), model, byref(self.lines), *pointers)
-        if self.note is not None and record is not None:
-            self._tell(self.note, record)
+        kept = None if self.kept is None else byref(self.kept)
+        pointers = (tensor.data_ptr() for tensor in (x, cos, sin, self.room))
+        functions.tutelage_step(byref(threads), model, byref(self.lines), kept, *pointers)
         return x
-
-    def _widths(self) -> tuple[int, ...]:
-        """Of what a record has of each line side by side: the fields of `Computed`."""
-        shape = self.weights.model
-        keys = shape.keys * shape.width
-        return (shape.heads * shape.width, keys, keys, shape.hidden, shape.inner, shape.inner, shape.hidden)
-
-    def _tell(self, note: Note, record: Tensor) -> None:
-        """Hand out a record Float[layers, n, W]."""
-        for layer, of_layer in zip(self.layers, record, strict=True):
-            *heads, h, gate, up, y = of_layer.split(self._widths(), 1)
-            query, key, value = (part.unflatten(1, (-1, self.weights.model.width)) for part in heads)
-            note(layer, Computed(query, key, value, h, gate, up, y))
 
     def _make_room(self, floats: int) -> None:
         if self.room.numel() < floats:
@@ -87,6 +73,17 @@ class NativeStep:
         lines.prompt_value_steps[:] = prompt_values.stride()[:3]
         lines.answer_steps[:] = keys.stride()[:4]
         self.version = store.version
+        self.kept = None if self.recording is None else self._places(self.recording)
+
+    def _places(self, recording: Recording) -> Kept | None:
+        """Where the tokens of the lines are kept."""
+        blocks, groups = recording.blocks(self.layers), recording.groups
+        if blocks is None:
+            return None
+        where = recording.lines()
+        self.held += where
+        places = (c_int64 * len(groups))(*(group.places for group in groups))
+        return Kept((c_void_p * len(blocks))(*blocks), len(groups), places, *(x.data_ptr() for x in where))
 
 
 class NativeHead:
