@@ -18,7 +18,7 @@ Written by `make bench`. Seconds are medians of the steps after the first, with 
 memory is the peak of the whole process; *faster* is the peer's time over ours, *memory* our memory over the peer's,
 *processors* what each side had of the machine: a number well below the threads says that others had it too. Both sides
 have the same model with random weights, the same data in the same batches and order, seed and precision, and processes
-of their own on one machine. Where answers are sampled, ours run with `--sampling.compile`.
+of their own on one machine, which has a C++ compiler (see `--sampling.compile`).
 """
 EFFICIENCY = """What our side reaches of the machine. Updates: the operations that are needed if no token is computed
 twice, at the measured rate of a matrix product; what was kept from sampling is not counted again. Decoding: the larger

@@ -1,7 +1,7 @@
 """What holds for all tests, and what several folders of them share."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 settings.register_profile("shared", deadline=None)  # a machine that others use too may be slow at any moment
 settings.load_profile("shared")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """What is compiled is compiled once for all test processes, and nothing is left in the user's folder."""
+    base = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str((base if worker_id == "master" else base.parent) / "cache"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def ours(place: Place, size: Size) -> Measured:
     records = load_prompts(place.job / "prompts.jsonl").records
     tokens = tuple(tuple(encode(record.messages, None, load_tokenizer(place))[0]) for record in records)
     prompts = PromptTokens(tokens, tuple(record.id for record in records))
-    sampling = config.Sampling(temperature=1.0, max_new_tokens=size.response, compile=True)
+    sampling = config.Sampling(temperature=1.0, max_new_tokens=size.response)
     seconds, sampled = [], []
     for step in range(place.steps + 1):
         started = time.perf_counter()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from bench.flops import Decoding, Tree, training
+from bench.flops import Decoding, Tree, forward, training
 from bench.job import Job, Measured, Needs, Place
 
 Turns: TypeAlias = list[dict[str, str]]
@@ -32,7 +32,7 @@ def prepare(place: Place, size: Size) -> None:
 
 
 def ours(place: Place, size: Size) -> Measured:
-    """`tutelage improve --recipe grpo --sampling.compile true`."""
+    """`tutelage improve --recipe grpo`."""
     from bench.ours import common, improved
     from tutelage import config
     from tutelage.verbs import improve
@@ -50,7 +50,7 @@ def ours(place: Place, size: Size) -> Measured:
         ),
         steps=place.steps + 1,
         batch_size=size.prompts,
-        sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response, compile=True),
+        sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
         sample_every=10_000,
     )
     return improved(settings)
@@ -98,7 +98,7 @@ def needs(place: Place, size: Size) -> Needs:
     sampled = size.prompts * size.samples * size.response
     return Needs(
         update=training(place.shape, trees),
-        kept=2.0 * place.shape.trunk,
+        kept=forward(place.shape, trees, head=False) / sum(tree.tokens for tree in trees),
         updating="update",
         decoding=decoding,
         sampling="sampling",

@@ -53,7 +53,7 @@ def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:
         recipe="ppo",
         set=(f"update.epochs={EPOCHS}", f"update.minibatches={MINIBATCHES}", "shaping.missing_end=none"),
         batch_size=PROMPTS,
-        sampling=config.Sampling(temperature=0.7, max_new_tokens=RESPONSE, compile=True),
+        sampling=config.Sampling(temperature=0.7, max_new_tokens=RESPONSE),
         optimiser=config.Optimiser(lr=lr, schedule="constant"),
         sample_every=10_000,
     )

@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from compilers import needs_compiler
 
 from tutelage import config
 from tutelage.errors import TutelageError
-from tutelage.models import decoders
+from tutelage.models import activations, decoders
 from tutelage.models.activations import Activations
 from tutelage.models.attention_interface import attention_by, of_one_token
 from tutelage.models.backbone import load_backbone, trunk
@@ -28,14 +29,6 @@ TASKS = Path("/proc/self/task")
 PROMPTS = PromptTokens(RAGGED, ("a", "b", "c", "d"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache_of_tests(tmp_path_factory):
-    """Nothing is left in the user's folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def policy_of(folder, lora=None, ends=range(100, 140)):
     policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora or config.Lora()))
     policy.end_ids = tuple(ends)
@@ -45,9 +38,8 @@ def policy_of(folder, lora=None, ends=range(100, 140)):
 
 def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
     settings = config.Sampling(max_new_tokens=tokens, **sampling)
-    expected = sample(policy, prompts, answers, settings, seed=4)
-    native = config.Sampling(max_new_tokens=tokens, compile=True, **sampling)
-    found = sample(policy, prompts, answers, native, seed=4)
+    expected = sample(policy, prompts, answers, replace(settings, compile=False), seed=4)
+    found = sample(policy, prompts, answers, replace(settings, compile=True), seed=4)
     assert torch.equal(found.response, expected.response)
     torch.testing.assert_close(found.logp, expected.logp, rtol=1e-5, atol=1e-5)
     return found
@@ -55,8 +47,9 @@ def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """The numbers of lines that were read natively."""
+    """The numbers of lines that were read natively, but for those that it was tried on."""
     seen = []
+    monkeypatch.setattr(decoders, "agrees", lambda *given: True)
     own = decoders.NativeStep.__call__
 
     def noted(self, tokens, where):
@@ -146,15 +139,50 @@ def test_without_room_for_its_weights_the_other_way_is_taken(tiny_model, monkeyp
 
 
 @needs_compiler
-def test_layers_of_different_shapes_are_refused(tiny_model):
-    model = policy_of(tiny_model("llama")).model
+def test_layers_of_different_shapes_are_refused_or_left_alone(tiny_model):
+    policy = policy_of(tiny_model("llama"))
+    model = policy.model
     gate = trunk(model).layers[1].mlp
     for name in ("gate_proj", "up_proj", "down_proj"):
         sizes = getattr(gate, name).weight.shape
         narrow = [size - 8 if size != model.config.hidden_size else size for size in sizes]
         setattr(gate, name, torch.nn.Linear(*narrow[::-1], bias=False))
-    with pytest.raises(TutelageError, match=r"layers of one shape.*leave it out"):
+    with pytest.raises(TutelageError, match=r"layers of several shapes.*compile false"):
         NativeWeights(model)
+    assert way_of_decoding(policy, Asked(RAGGED, (1,) * 4), 8) is SharedDecoder
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_where_it_is_taken_unasked(tiny_model, family):
+    policy, asked = policy_of(tiny_model(family)), Asked(RAGGED, (1,) * 4)
+    assert (way_of_decoding(policy, asked, 8) is NativeDecoder) == (family in ("llama", "qwen3"))
+    assert way_of_decoding(policy, asked, 8, compiled=False) is not NativeDecoder
+    policy.dtype = torch.bfloat16
+    assert way_of_decoding(policy, asked, 8) is not NativeDecoder
+
+
+@needs_compiler
+def test_a_step_that_says_something_else_is_not_used(tiny_model, monkeypatch, caplog):
+    policy, own, calls = policy_of(tiny_model("llama")), decoders.NativeStep.__call__, []
+
+    def wrong(self, tokens, where):
+        calls.append(len(tokens))
+        return own(self, tokens, where) * torch.tensor(1.001)
+
+    expected = sample(policy, PROMPTS, 3, config.Sampling(max_new_tokens=12, compile=False), seed=4)
+    monkeypatch.setattr(decoders.NativeStep, "__call__", wrong)
+    kept = Activations(policy.model)
+    monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
+    for _ in range(2):
+        found = sample(policy, PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4, keep=kept)
+        assert torch.equal(found.response, expected.response)
+        with kept.reused():
+            assert torch.equal(policy.scores(found).logp, policy.scores(expected).logp)
+        assert kept.taken == 0
+    assert len(calls) == 1, "it is tried once for a model"
+    assert len(caplog.records) == 1
+    assert "differ by 1.0e-03" in caplog.text
 
 
 @needs_compiler
@@ -269,16 +297,28 @@ def test_what_is_there_is_not_compiled_again(tmp_path, monkeypatch):
 
 @pytest.fixture
 def never_built():
-    bindings.library.cache_clear()
+    for known in (bindings.library, bindings.is_there):
+        known.cache_clear()
     yield
-    bindings.library.cache_clear()
+    for known in (bindings.library, bindings.is_there):
+        known.cache_clear()
 
 
 def test_without_a_compiler_it_is_said_what_is_missing(tiny_model, monkeypatch, never_built):
     policy = policy_of(tiny_model("llama"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*Leave out"):
+    with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*compile false"):
         sample(policy, PROMPTS, 1, config.Sampling(max_new_tokens=4, compile=True), seed=0)
+
+
+def test_without_a_compiler_it_is_done_without_and_said_once(tiny_model, monkeypatch, never_built, caplog):
+    policy = policy_of(tiny_model("llama"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    for _ in range(2):
+        sample(policy, PROMPTS, 1, config.Sampling(max_new_tokens=4), seed=0)
+    assert len(caplog.records) == 1
+    assert "a step that is not compiled" in caplog.text
+    assert "no-such-compiler" in caplog.text
 
 
 @needs_compiler

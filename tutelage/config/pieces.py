@@ -68,9 +68,9 @@ class Sampling:
     """Length limit of an answer in tokens; a longer one is cut and counts as not finished."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
-    compile: bool = False
-    """Compile the decoding step, which needs a C++ compiler on this machine: in float32 on a processor our own one,
-    seconds once for each machine; elsewhere by torch.compile, half a minute in each run."""
+    compile: bool | None = None
+    """Compile the decoding step: in float32 on a processor our own one, seconds once for each machine; elsewhere by
+    torch.compile, half a minute in each run. Unset compiles our own where it can, true insists, false never does."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -196,6 +196,11 @@ class Recording:
         start, stride = torch.tensor([(group.length, group.stride) for group in self.groups])[number].T
         return number, start + slot * stride
 
+    def forget(self) -> None:
+        """Free what is kept: the answers are read in another way."""
+        for group in self.groups:
+            group.computed.clear()
+
     def keep(self, lines: Tensor) -> None:
         """Let all but these lines leave. Int[n], ascending"""
         self._places = self._places[lines]

@@ -44,7 +44,7 @@ class CompiledStep:
         except TorchDynamoException as error:
             raise TutelageError(
                 f"The decoding step could not be compiled: {str(error).splitlines()[0]} torch.compile needs a C++ "
-                "compiler (g++, for example) on this machine: install one, or leave out --sampling.compile."
+                "compiler (g++, for example) on this machine: install one, or set --sampling.compile false."
             ) from error
         normed: Tensor = self.norm(x)
         return normed

@@ -24,7 +24,15 @@ from tutelage.models.decoding_weights import DecodingWeights, lines
 from tutelage.models.lean.layer import exchanging
 from tutelage.models.lean.step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
-from tutelage.models.native import MOST_LINES, NativeStep, NativeWeights, library, native_head
+from tutelage.models.native import (
+    MOST_LINES,
+    NativeStep,
+    NativeWeights,
+    agrees,
+    is_native,
+    library,
+    native_head,
+)
 from tutelage.models.policy import Policy, positions
 from tutelage.models.rows import left_padded
 from tutelage.models.shared_prompts import SharedPrompts
@@ -73,23 +81,28 @@ class Decoder(Protocol):
 
 
 def way_of_decoding(
-    policy: Policy, asked: Asked, limit: int, compiled: bool = False
+    policy: Policy, asked: Asked, limit: int, compiled: bool | None = None
 ) -> type["SharedDecoder"] | type["CachedDecoder"]:
-    """The better of the two that the model allows, for answers of up to `limit` tokens, or the `compiled` one.
+    """The best that the model and the machine allow for answers of up to `limit` tokens; `compiled` as in
+    `config.Sampling`.
 
     The model may be tried for it, so ask before its layers run on other weights. Raises TutelageError where its step
-    cannot be compiled.
+    should be compiled and cannot be.
     """
     shared = supports(policy.model, asked.longest + limit)
-    if compiled and not (shared and policy.head.is_known and has_lean_step(policy.model)):
+    plain = SharedDecoder if shared else CachedDecoder
+    native = policy.device.type == "cpu" and policy.dtype == torch.float32
+    if compiled is False or not (compiled or native):
+        return plain
+    lean = shared and policy.head.is_known and has_lean_step(policy.model)
+    if compiled is None:
+        return NativeDecoder if lean and is_native(policy.model) else plain
+    if not lean:
         raise TutelageError(
             f"--sampling.compile knows models of RMSNorm, rotary attention and SwiGLU, and "
-            f"{type(inner(policy.model)).__name__} is not one over {asked.longest + limit} tokens: leave it out."
+            f"{type(inner(policy.model)).__name__} is not one over {asked.longest + limit} tokens: set it to false."
         )
-    if compiled:
-        native = policy.device.type == "cpu" and policy.dtype == torch.float32
-        return NativeDecoder if native else CompiledDecoder
-    return SharedDecoder if shared else CachedDecoder
+    return NativeDecoder if native else CompiledDecoder
 
 
 class SharedDecoder:
@@ -125,8 +138,12 @@ class SharedDecoder:
         return torch.cat(logits).repeat_interleave(answers, 0)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read one token of each answer, in a number of lines for which the layers are laid out."""
-        where, count = self.store.open(), len(tokens)
+        """Read one token of each answer."""
+        return self._read(tokens, self.store.open())
+
+    def _read(self, tokens: Tensor, where: Tensor) -> Tensor:
+        """Tokens at positions, in a number of lines for which the layers are laid out."""
+        count = len(tokens)
         idle = (0, self._lines(count) - count)
         tokens, where = pad(tokens, idle), pad(where, idle)
         if self.is_lean and self.version != self.weights.version:
@@ -195,19 +212,21 @@ class NativeDecoder(SharedDecoder):
             self.recording = kept.recording(self.store.lengths.tolist(), self.asked.answers, self.limit)
         return self.recording
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Read one token of each answer."""
-        if not self._is_native(len(tokens)):
-            return super().step(tokens)
-        if self.native is None:
-            self.native, self.head = self._laid_out()
-        return self.head.logits(self.native(tokens, self.store.open()))
-
     def keep(self, lines: Tensor) -> None:
         """See `SharedPrompts.keep`."""
         super().keep(lines)
         if self.recording is not None:
             self.recording.keep(lines)
+
+    def _read(self, tokens: Tensor, where: Tensor) -> Tensor:
+        if self._is_native(len(tokens)):
+            if self.native is None:
+                self.native, self.head = self._laid_out()
+            if agrees(self.policy.model, self.native, tokens, where):
+                return self.head.logits(self.native(tokens, where))
+            if self.recording is not None:
+                self.recording.forget()
+        return super()._read(tokens, where)
 
     def _is_native(self, count: int) -> bool:
         return count <= MOST_LINES and self.weights.fits

@@ -180,31 +180,42 @@ def _is_close(wanted: int, laid_out: int) -> bool:
     return laid_out >= wanted > (laid_out / 2 if laid_out <= SPARE else 0.75 * laid_out)
 
 
+def is_matrix(module: nn.Module) -> bool:
+    """Whether a module is W x + b, with its adapters if it has some."""
+    if not isinstance(module, LoraLinear):
+        return type(module) is Conv1D or (type(module) is nn.Linear and module.weight.is_floating_point())
+    more = any(a in module.lora_variant or module.lora_bias[a] for a in _adapters(module))  # DoRA and its kin
+    return not (module.merged or more) and is_matrix(module.get_base_layer())
+
+
 def matrix(module: nn.Module) -> tuple[Tensor, Tensor | None, bool] | None:
     """(weight [out, in], bias, whether that is the module's own parameter) of a module that is one matrix."""
-    if type(module) is nn.Linear and module.weight.is_floating_point():
-        return module.weight, module.bias, True
-    if type(module) is Conv1D:
-        return module.weight.T, module.bias, False
-    if not isinstance(module, LoraLinear) or module.merged:
+    if not is_matrix(module):
         return None
-    base = matrix(module.get_base_layer())
-    adapters = [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
-    if base is None or any(a in module.lora_variant or module.lora_bias[a] for a in adapters):
-        return None  # DoRA and its kin are more than a sum
-    weight, bias, own = base
-    for adapter in adapters:
+    if isinstance(module, nn.Linear):
+        return module.weight, module.bias, True
+    if isinstance(module, Conv1D):
+        return module.weight.T, module.bias, False
+    assert isinstance(module, LoraLinear)
+    found = matrix(module.get_base_layer())
+    assert found is not None
+    weight, bias, own = found
+    for adapter in _adapters(module):
         delta = module.get_delta_weight(adapter)
         weight, own = weight + (delta.T if module.fan_in_fan_out else delta), False
     return weight, bias, own
 
 
+def _adapters(module: LoraLinear) -> list[str]:
+    return [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
+
+
 def matrix_in(module: nn.Module, dtype: torch.dtype) -> Matrix:
-    """`matrix` for `--sampling.compile`, in a precision. Raises TutelageError where the module is not one matrix."""
+    """`matrix` for a compiled step, in a precision. Raises TutelageError where the module is not one matrix."""
     found = matrix(module)
     if found is None:
         raise TutelageError(
-            f"--sampling.compile cannot take the weights of a {type(module).__name__}: leave it out for this model."
+            f"A step cannot be compiled with the weights of a {type(module).__name__}: set --sampling.compile false."
         )
     weight, bias, _ = found
     return weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)

@@ -13,7 +13,7 @@ but the threads of its pool (`bindings`). `weights` lays a model out for it, and
 """
 
 from tutelage.models.native.bindings import library
-from tutelage.models.native.step import MOST_LINES, NativeStep, native_head
+from tutelage.models.native.step import MOST_LINES, NativeStep, agrees, is_native, native_head
 from tutelage.models.native.weights import NativeWeights
 
-__all__ = ["MOST_LINES", "NativeStep", "NativeWeights", "library", "native_head"]
+__all__ = ["MOST_LINES", "NativeStep", "NativeWeights", "agrees", "is_native", "library", "native_head"]

@@ -1,5 +1,6 @@
 """`step.cpp` as Python sees it: its structures, its functions, and the threads that it runs on."""
 
+import logging
 from ctypes import CDLL, POINTER, Structure, c_float, c_int64, c_void_p, cast
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,8 @@ import torch
 
 from tutelage.errors import TutelageError
 from tutelage.models.native.build import built
+
+_log = logging.getLogger(__name__)
 
 
 class Team(Structure):
@@ -74,6 +77,17 @@ class Kept(Structure):
 
 
 @cache
+def is_there() -> bool:
+    """Whether `library` is; says what is missing where it is not."""
+    try:
+        library()
+    except TutelageError as error:
+        _log.warning("Answers are sampled with a step that is not compiled, which takes longer. %s", error)
+        return False
+    return True
+
+
+@cache
 def library() -> Any:
     """The functions of `step.cpp`. Raises TutelageError where it cannot be compiled."""
     path = built()
@@ -81,8 +95,8 @@ def library() -> Any:
         found = CDLL(str(path))
     except OSError as error:
         raise TutelageError(
-            f"The compiled decoding step {path} cannot be loaded ({error}): delete it to have it made anew, or leave "
-            "out --sampling.compile."
+            f"The compiled decoding step {path} cannot be loaded ({error}): delete it to have it made anew, or set "
+            "--sampling.compile false."
         ) from error
     team, model, lines, matrix = POINTER(Team), POINTER(Model), POINTER(Lines), POINTER(Matrix)
     found.tutelage_room.argtypes, found.tutelage_room.restype = [model, lines, c_int64], c_int64

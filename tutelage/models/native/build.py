@@ -20,7 +20,7 @@ COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
 """Not -ffast-math: a sum of weights and shares must stay what it is where a number is infinite or none."""
-INSTEAD = "Leave out --sampling.compile, or install g++ or clang++ (CXX names another)."
+INSTEAD = "Install g++ or clang++ (CXX names another), or set --sampling.compile false."
 
 
 def built() -> Path:
@@ -42,7 +42,7 @@ def _compile(command: list[str], target: Path) -> None:
     except OSError as error:
         raise TutelageError(
             f"The compiled decoding step cannot be kept in {target.parent} ({error.strerror}): set XDG_CACHE_HOME to "
-            "a folder that can be written to, or leave out --sampling.compile."
+            "a folder that can be written to, or --sampling.compile false."
         ) from error
     os.close(number)
     try:

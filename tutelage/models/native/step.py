@@ -1,20 +1,33 @@
 """Tokens and pointers into `step.cpp`, and states or logits out of it."""
 
+import logging
 from ctypes import byref, c_int64, c_void_p
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from tutelage.models.activations import Recording
-from tutelage.models.backbone import trunk
+from tutelage.models.backbone import inner, trunk
+from tutelage.models.lean.step import LeanStep
 from tutelage.models.logprobs import Head
-from tutelage.models.native.bindings import Kept, Lines, Matrix, library, team
-from tutelage.models.native.weights import LANES, NativeWeights
+from tutelage.models.native.bindings import Kept, Lines, Matrix, is_there, library, team
+from tutelage.models.native.weights import LANES, NativeWeights, can_be_laid_out
 from tutelage.models.shared_prompts import SharedPrompts
 
 MOST_LINES = 128
 """Above this the libraries of torch compute a step at least as fast (see bench/NOTES.md)."""
+TOLERANCE = 1e-4
+"""Of the largest state: what floating point leaves of a difference, layer by layer."""
+
+_log = logging.getLogger(__name__)
+_tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+def is_native(model: nn.Module) -> bool:
+    """Whether a model in float32 that has a lean step has a native one too, on this machine."""
+    return _tried.get(inner(model), True) and can_be_laid_out(model) and is_there()
 
 
 class NativeStep:
@@ -84,6 +97,26 @@ class NativeStep:
         self.held += where
         places = (c_int64 * len(groups))(*(group.places for group in groups))
         return Kept((c_void_p * len(blocks))(*blocks), len(groups), places, *(x.data_ptr() for x in where))
+
+
+@torch.no_grad()
+def agrees(model: nn.Module, step: NativeStep, tokens: Tensor, where: Tensor) -> bool:
+    """Whether `step` does what the layers of `model` do as they are. Tried once for each model, on these tokens.
+
+    It was compiled on a machine that nobody has seen. Says so where it does something else.
+    """
+    whole = inner(model)
+    if whole not in _tried:
+        expected = LeanStep(model, {})(tokens, where, step.store.attend)
+        error = (step(tokens, where) - expected).abs().max() / expected.abs().max()
+        _tried[whole] = bool(error <= TOLERANCE)
+        if not _tried[whole]:
+            _log.warning(
+                "The compiled decoding step is not used: it says something else than the layers of the model (states "
+                "differ by %.1e of the largest). Please report that, with the processor and the compiler.",
+                error,
+            )
+    return _tried[whole]
 
 
 class NativeHead:

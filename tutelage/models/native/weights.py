@@ -1,6 +1,6 @@
 """A model laid out for `step.cpp`: panels of sixteen rows of W, feature by feature, in one stretch of memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import byref
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner, trunk
-from tutelage.models.decoding_weights import joint_bias, matrix, matrix_in
+from tutelage.models.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
 from tutelage.models.lean.norm import epsilon_of
 from tutelage.models.memory import Stretch, hand_back_freed_memory
 from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
@@ -27,9 +27,10 @@ class NativeWeights:
     @torch.no_grad()
     def __init__(self, model: nn.Module) -> None:
         stack, output = trunk(model), inner(model).get_output_embeddings()
-        if len(set(map(_shape, stack.layers))) > 1:
+        if not is_of_one_shape(stack.layers):
             raise TutelageError(
-                "--sampling.compile wants all layers of one shape, and those of this model have several: leave it out."
+                "A step cannot be compiled for layers of several shapes, which this model has: set --sampling.compile "
+                "false."
             )
         found = matrix(output)
         self.held: list[Tensor] = []  # what pointers point to
@@ -93,6 +94,17 @@ class NativeWeights:
     def _held(self, x: Tensor) -> int:
         self.held.append(x.detach().float().contiguous())
         return self.held[-1].data_ptr()
+
+
+def can_be_laid_out(model: nn.Module) -> bool:
+    """Whether `NativeWeights` takes the layers of a model that has a lean step."""
+    stack = trunk(model)
+    return is_of_one_shape(stack.layers) and all(map(is_matrix, _linear(stack)))
+
+
+def is_of_one_shape(layers: Iterable[Any]) -> bool:
+    """Whether the products of all layers are equally large."""
+    return len(set(map(_shape, layers))) == 1
 
 
 def _shape(layer: Any) -> tuple[int, ...]:
