@@ -1,4 +1,4 @@
-"""From `step.cpp` to a shared library: compiled for this processor when it is first needed, and kept.
+"""From `step.cpp` and its headers to a shared library: compiled for this processor when it is first needed, and kept.
 
 It is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under a name made of all that it depends on: the source, the
 compiler, its flags and the processor. So nothing that is there is ever out of date, and folders may be shared.
@@ -27,7 +27,8 @@ def built() -> Path:
     """The library for this processor. Raises TutelageError where it is not there and cannot be made."""
     command = [*_compiler(), *FLAGS, _tuned()]
     name = hashlib.sha256("\0".join([*command, _version(command[0]), _processor()]).encode())
-    name.update(SOURCE.read_bytes())
+    for path in (SOURCE, *sorted(SOURCE.parent.glob("*.hpp"))):
+        name.update(path.read_bytes())
     target = _folder() / f"step-{name.hexdigest()[:20]}.so"
     if not target.exists():
         _compile(command, target)

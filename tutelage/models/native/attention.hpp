@@ -1,0 +1,210 @@
+// Queries and keys turned, and the attention of answers to their prompts and to themselves, in one softmax.
+#pragma once
+
+#include "products.hpp"
+
+namespace {
+
+constexpr long SOON = 8;  // tokens: how far before their use the keys of an answer are asked for
+
+struct Angles {
+    const float *cosine, *sine;  // [n][w]
+};
+
+// Norms of heads where there are some, and the turn of queries and keys [H + K][w] of one line.
+void turn(const Model &model, const Layer &layer, const float *cosine, const float *sine, float *heads) {
+    const long width = model.width, half = width / 2;
+    for (long head = 0; head < model.heads + model.keys; head++) {
+        float *x = heads + head * width;
+        const bool query = head < model.heads;
+        if (const float *weight = query ? layer.query_norm : layer.key_norm) {
+            const float r = root_mean_square(x, width, query ? layer.query_epsilon : layer.key_epsilon);
+            for (long i = 0; i < width; i++) x[i] *= r * weight[i];
+        }
+        for (long i = 0; i < half; i++) {
+            const float first = x[i], second = x[half + i];
+            x[i] = first * cosine[i] - second * sine[i];
+            x[half + i] = second * cosine[half + i] + first * sine[half + i];
+        }
+    }
+}
+
+// Queries and keys turned, keys and values where they are kept.
+void turned(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
+            float *heads, const Records &records) {
+    const long width = model.width, row = (model.heads + 2 * model.keys) * width;
+    const int64_t *step = lines.answers;
+    me.share(lines.count, 2 * me.threads, [&](long first, long behind) {
+        long prompt = 0;
+        for (long line = first; line < behind; line++) {
+            while (lines.first[prompt + 1] <= line) prompt++;
+            float *x = heads + line * row;
+            turn(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
+            const float *key = x + model.heads * width, *value = key + model.keys * width;
+            records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
+            const long slot = prompt * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
+            for (long k = 0; k < model.keys; k++) {
+                std::copy_n(key + k * width, width, layer.keys + slot + k * step[1]);
+                std::copy_n(value + k * width, width, layer.values + slot + k * step[1]);
+            }
+        }
+    });
+}
+
+INLINE float dot(const float *x, const float *y, long size) {
+    Floats products{};
+    long i = 0;
+    for (; i + LANES <= size; i += LANES) products += load(x + i) * load(y + i);
+    float rest = 0;
+    for (; i < size; i++) rest += x[i] * y[i];
+    return sum(products) + rest;
+}
+
+// The softmax down each of 16 columns of scores [length][16], all but its last division; the sums, and the largest.
+struct Sums {
+    Floats sums, most;
+};
+
+Sums softmax(float *scores, long length) {
+    Floats most = load(scores), sums{};
+    for (long i = 1; i < length; i++) {
+        const Floats x = load(scores + i * LANES);
+        most = x > most ? x : most;
+    }
+    for (long i = 0; i < length; i++) {
+        const Floats share = exponential(load(scores + i * LANES) - most);
+        store(scores + i * LANES, share), sums += share;
+    }
+    return {sums, most};
+}
+
+// Floats that one thread needs: queries [w][16], scores [Q + T][16], values [max(Q, T)][16].
+INLINE long attention_room(const Model &model, const Lines &lines) {
+    return (model.width + 2 * (lines.longest + lines.written)) * LANES;
+}
+
+// The heads that share keys, of the lines that share a prompt, in blocks of 16 queries: `block` of one prompt and key.
+struct Block {
+    const Model &model;
+    const Layer &layer;
+    const Lines &lines;
+    const Records &records;
+    long prompt, key, start, queries;  // from query `start` of those that the key has, answer by answer
+    float *room;
+
+    long shared() const { return model.heads / model.keys; }
+    long line(long query) const { return lines.first[prompt] + (start + query) / shared(); }
+    long head(long query) const { return key * shared() + (start + query) % shared(); }
+    long behind(long query) const {  // the query behind the last of the same line
+        return std::min(queries, query + shared() - (start + query) % shared());
+    }
+    long answer(long query) const {
+        const int64_t *step = lines.answers;
+        return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
+    }
+
+    // heads [n][H + 2K][w] → [n][H w]
+    void attend(const float *heads, float *into) const {
+        const long length = lines.lengths[prompt];
+        float *turned = room, *scores = turned + model.width * LANES;
+        const Sums found = score(heads, turned, scores, length);
+        alignas(64) float inverse[LANES];
+        store(inverse, 1.0f / found.sums);
+        for (long q = 0; q < queries && records.ends; q++)
+            records.ends.of(line(q))[head(q)] = found.most[q] + std::log(found.sums[q]);
+        float *spare = scores + (length + lines.written) * LANES;
+        for (long column = 0; column < model.width; column += LANES)
+            mix(scores, length, inverse, column, spare, into);
+    }
+
+    Sums score(const float *heads, float *turned, float *scores, long length) const {
+        const long width = model.width, row = (model.heads + 2 * model.keys) * width;
+        std::fill_n(turned, width * LANES, 0.0f);
+        for (long q = 0; q < queries; q++) {
+            const float *query = heads + line(q) * row + head(q) * width;
+            for (long i = 0; i < width; i++) turned[i * LANES + q] = query[i] * layer.scale;
+        }
+        const int64_t *step = lines.prompt_keys;
+        const float *keys = layer.prompt_keys + prompt * step[0] + key * step[1];
+        for (long i = 0; i < length; i += LANES) {
+            ask_for(keys + i, i);
+            set_product(std::min(LANES, length - i), keys + i, step[2], turned, LANES, width, scores + i * LANES);
+        }
+        float *own = scores + length * LANES;
+        std::fill_n(own, lines.written * LANES, 0.0f);
+        for (long q = 0; q < queries; q = behind(q)) {
+            const float *past = layer.keys + answer(q), *values = layer.values + answer(q);
+            const float *next = behind(q) < queries ? layer.keys + answer(behind(q)) : past;
+            for (long t = 0; t < lines.written; t++) {
+                const long later = t + SOON < lines.written ? t + SOON : t + SOON - lines.written;
+                ask_for_row((t + SOON < lines.written ? past : next) + later * lines.answers[3]);
+                ask_for_row(values + t * lines.answers[3]);
+                for (long lane = q; lane < behind(q); lane++)
+                    own[t * LANES + lane] = layer.scale * dot(heads + line(q) * row + head(lane) * width,
+                                                              past + t * lines.answers[3], width);
+            }
+        }
+        return softmax(scores, length + lines.written);
+    }
+
+    // The keys of the blocks to come and the values beside these: both lie in lines too far apart to be foreseen.
+    void ask_for(const float *keys, long position) const {
+        const int64_t *step = lines.prompt_values;
+        const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + position * step[2];
+        for (long i = 0; i < model.width; i++) __builtin_prefetch(keys + 2 * LANES + i * lines.prompt_keys[2], 0, 2);
+        for (long row = 0; row < LANES; row++) ask_for_row(values + row * step[2]);
+    }
+
+    void ask_for_row(const float *row) const {
+        for (long i = 0; i < model.width; i += LANES) __builtin_prefetch(row + i, 0, 2);
+    }
+
+    void mix(const float *shares, long length, const float *inverse, long column, float *spare, float *into) const {
+        const long columns = std::min(LANES, model.width - column);
+        const int64_t *step = lines.prompt_values;
+        alignas(64) float tile[LANES * LANES];
+        long row = step[2];
+        const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + column;
+        if (columns < LANES) values = padded(values, row, length, columns, spare);
+        set_product(queries, shares, LANES, values, row, length, tile);
+        for (long q = 0; q < queries; q = behind(q)) {
+            row = lines.answers[3], values = layer.values + answer(q) + column;
+            if (columns < LANES) values = padded(values, row, lines.written, columns, spare);
+            add_product(behind(q) - q, shares + length * LANES + q, LANES, values, row, lines.written,
+                        tile + q * LANES);
+        }
+        for (long q = 0; q < queries; q++) {
+            const long at = head(q) * model.width + column;
+            const Floats y = load(tile + q * LANES) * inverse[q];
+            put(into + line(q) * model.heads * model.width + at, columns, y);
+            records.attended.put(line(q), at, columns, y);
+        }
+    }
+
+    // Rows of fewer than 16 numbers, since reading 16 might read beyond what there is.
+    static const float *padded(const float *from, long &row, long length, long columns, float *into) {
+        for (long i = 0; i < length; i++) {
+            std::fill_n(into + i * LANES, LANES, 0.0f);
+            std::copy_n(from + i * row, columns, into + i * LANES);
+        }
+        row = LANES;
+        return into;
+    }
+};
+
+void attention(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
+               const float *heads, float *into, float *room) {
+    const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
+    const long each = pairs < 2 * me.threads ? 2 * me.threads : 1;  // parts to a prompt and key: else one cache reads it
+    me.share(pairs * each, pairs * each, [&](long part, long) {
+        const long pair = part / each, prompt = pair / model.keys, key = pair % model.keys;
+        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
+        const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
+        for (long block = first; block < last; block++) {
+            const long start = queries * block / blocks, behind = queries * (block + 1) / blocks;
+            Block{model, layer, lines, records, prompt, key, start, behind - start, room}.attend(heads, into);
+        }
+    });
+}
+
+}  // namespace

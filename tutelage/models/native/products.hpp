@@ -1,0 +1,131 @@
+// Products of lines with the weights of a layer. What they read lies in blocks of 16 lines, [blocks][in][16]: one
+// feature of 16 lines side by side.
+#pragma once
+
+#include <cmath>
+
+#include "given.hpp"
+#include "kernel.hpp"
+#include "records.hpp"
+#include "threads.hpp"
+
+namespace {
+
+INLINE float *spot(float *blocks, long features, long line) {
+    return blocks + line / LANES * features * LANES + line % LANES;
+}
+
+INLINE float root_mean_square(const float *x, long size, float epsilon) {
+    Floats squares{};
+    long i = 0;
+    for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
+    float rest = 0;
+    for (; i < size; i++) rest += x[i] * x[i];
+    return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
+}
+
+// What a product reads, in blocks: `x` as blocks already, or lines [n][in], with their norm where it has a weight. Each
+// thread brings lines into blocks of its own once it has a part to do: two that write to one block would wait for each
+// other's caches.
+struct Input {
+    const float *x;
+    bool is_blocks;
+    const float *norm;
+    float epsilon;
+
+    const float *blocks(long lines, long features, float *own) const {
+        if (is_blocks) return x;
+        for (long line = 0; line < lines; line += LANES)
+            block(x + line * features, std::min(LANES, lines - line), features, own + line * features);
+        return own;
+    }
+
+    void block(const float *rows, long count, long features, float *into) const {
+        float scales[LANES];
+        for (long r = 0; r < count; r++)
+            scales[r] = norm ? root_mean_square(rows + r * features, features, epsilon) : 1.0f;
+        for (long first = 0; first < features; first += LANES) {  // 16 by 16: no more lines of a cache than it holds
+            const long columns = std::min(LANES, features - first);
+            for (long r = 0; r < count; r++) {
+                alignas(64) float part[LANES];
+                const float *from = rows + r * features + first;
+                for (long i = 0; i < columns; i++) part[i] = norm ? from[i] * scales[r] * norm[first + i] : from[i];
+                for (long i = 0; i < columns; i++) into[(first + i) * LANES + r] = part[i];
+            }
+        }
+    }
+};
+
+// Parts of about eight panels, as many for each thread.
+INLINE long parts_of(long panels, long threads) { return threads * std::max(4L, blocks_of(panels / threads) * 2); }
+
+struct Bias {
+    alignas(64) float part[LANES] = {};
+
+    Bias(const float *bias, long column, long columns) {
+        if (bias) std::copy_n(bias + column, columns, part);
+    }
+    Floats operator()() const { return load(part); }
+};
+
+// Calls done(line, column, columns, y [16]) for each part of y = x W^T + b.
+template <class Done>
+void product(Worker &me, long lines, const Input &input, const Matrix &by, float *own, const Done &done) {
+    const long panels = blocks_of(by.out);
+    const float *x = nullptr;
+    me.share(panels, parts_of(panels, me.threads), [&](long first, long behind) {
+        if (!x) x = input.blocks(lines, by.in, own);
+        alignas(64) float tile[LANES * LANES];
+        for (long panel = first; panel < behind; panel++) {
+            const long column = panel * LANES, columns = std::min(LANES, by.out - column);
+            const Bias bias(by.bias, column, columns);
+            for (long line = 0; line < lines; line += LANES) {
+                const long rows = std::min(LANES, lines - line);
+                set_product(rows, x + line * by.in, LANES, by.panels + column * by.in, LANES, by.in, tile);
+                for (long r = 0; r < rows; r++) done(line + r, column, columns, load(tile + r * LANES) + bias());
+            }
+        }
+    });
+}
+
+// x += y W^T + b, for lines x [n][out]
+void onto(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *x, const Record &record) {
+    product(me, lines, input, by, own, [&](long line, long column, long columns, Floats y) {
+        float *to = x + line * by.out + column;
+        alignas(64) float before[LANES] = {};
+        std::copy_n(to, columns, before);
+        y += load(before);
+        put(to, columns, y), record.put(line, column, columns, y);
+    });
+}
+
+// silu(g) * u into blocks. Panels of g and u lie by turns.
+void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *into,
+           const Records &records) {
+    const long inner = by.out / 2, panels = blocks_of(inner), deep = by.in * LANES;
+    const float *x = nullptr;
+    me.share(panels, parts_of(2 * panels, me.threads), [&](long first, long behind) {
+        if (!x) x = input.blocks(lines, by.in, own);
+        alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
+        for (long panel = first; panel < behind; panel++) {
+            const long column = panel * LANES, columns = std::min(LANES, inner - column);
+            const float *weights = by.panels + 2 * panel * deep;
+            const Bias gate_bias(by.bias, column, columns), up_bias(by.bias, inner + column, columns);
+            for (long line = 0; line < lines; line += LANES) {
+                const long rows = std::min(LANES, lines - line);
+                set_product(rows, x + line * by.in, LANES, weights, LANES, by.in, gates);
+                set_product(rows, x + line * by.in, LANES, weights + deep, LANES, by.in, ups);
+                for (long r = 0; r < rows; r++) {
+                    const Floats gate = load(gates + r * LANES) + gate_bias();
+                    const Floats up = load(ups + r * LANES) + up_bias(), y = silu(gate) * up;
+                    float *to = spot(into, inner, line + r) + column * LANES;
+                    for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
+                    records.gate.put(line + r, column, columns, gate);
+                    records.up.put(line + r, column, columns, up);
+                }
+            }
+        }
+    });
+}
+
+}  // namespace
