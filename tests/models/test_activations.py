@@ -238,7 +238,11 @@ def test_the_room_is_that_of_all_tokens_that_there_may_be(policy, monkeypatch):
     bytes_kept = 4 * (12 + 16 * (LONG - 1)) * sum(map(activations._numbers, trunk(policy.model).layers))
     for share, fits in ((1.001, True), (0.999, False)):
         monkeypatch.setattr(activations, "OF_TRAINING", share * bytes_kept / held)
-        assert bool(len(sampled(policy)[1])) == fits
+        kept = sampled(policy)[1]
+        assert bool(len(kept)) == fits
+        for group, _ in kept._known.values():
+            for layer, computed in group.computed.items():
+                assert sum(x[0].numel() for x in computed) == activations._numbers(layer)
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)

@@ -2,7 +2,8 @@
 
 An update with the weights that sampled reads the very tokens that were read before. Of each token a layer then keeps
 its queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `lean.layer`), which is what its
-backward pass wants as well. That spares an update its forward pass but for the head, a third of its time.
+backward pass wants as well. That spares an update its forward pass but for the head, a third of its time. It is the
+native step that leaves it (see `native`); where answers are decoded in another way, nothing is kept.
 
     kept = Activations(policy.model)
     rollout = sample(policy, prompts, n, sampling, seed=seed, keep=kept)
