@@ -1,4 +1,4 @@
-"""What a machine can do at best, at this moment: its processor's or GPU's multiplication of matrices, and reading of memory."""
+"""What a machine can do at best, now: its processor's or GPU's multiplication of matrices, and reading of memory."""
 
 import json
 import platform
