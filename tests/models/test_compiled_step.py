@@ -3,11 +3,10 @@
 A processor in float32 has a compiled step of its own (see `test_native_step`), which makes way here.
 """
 
-import shutil
-
 import pytest
 import tiny
 import torch
+from compilers import needs_compiler
 
 from tutelage import config
 from tutelage.errors import TutelageError
@@ -56,7 +55,7 @@ def test_in_bf16_it_stays_near_the_trainer(tiny_model, plain):
     assert 0 < mismatch.mean() < 2 * error.mean()
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
+@needs_compiler
 def test_compiled_it_says_the_same(tiny_model):
     policy = policy_of(tiny_model("llama"))
     expected = sample(policy, PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4)

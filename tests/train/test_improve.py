@@ -5,6 +5,7 @@ import math
 import pytest
 import tiny
 import torch
+from compilers import needs_compiler
 from tiny_training import (
     CPU,
     PAD,
@@ -86,6 +87,7 @@ def room(monkeypatch):
     return lambda share: monkeypatch.setattr(activations, "OF_TRAINING", share)
 
 
+@needs_compiler
 @pytest.mark.parametrize("name", ["grpo", "reinforce", "a2c"])
 @pytest.mark.parametrize("budget", [100_000, 60])
 def test_an_update_that_takes_over_what_sampling_computed_is_the_same_update(tiny_model, name, budget, room):
