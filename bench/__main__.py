@@ -105,6 +105,8 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
                 machines.append(_machine(asked.device))
     if machines:
         result["machine"] = _mean(machines)
+    elif "machine" not in result:
+        result["machine"] = _machine(asked.device)
     return result | {side: _together(measured) for side, measured in rounds.items()}
 
 

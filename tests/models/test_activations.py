@@ -37,10 +37,10 @@ def policy(tiny_model):
     return policy_of(tiny_model("llama"))
 
 
-def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, compiled=True, **more):
+def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
     """A rollout, and what was kept of it."""
     kept = Activations(policy.model)
-    settings = config.Sampling(max_new_tokens=limit, compile=compiled)
+    settings = config.Sampling(max_new_tokens=limit, compile=True)
     return sample(policy, prompts, n, settings, seed=4, keep=kept, **more), kept
 
 

@@ -38,8 +38,7 @@ struct Step {
         turned(me, model, layer, lines, angles, heads, records);
         attention(me, model, layer, lines, records, heads, attended, room);
         onto(me, n, {attended, false, nullptr, 0}, layer.mixed, own, x, records.h);
-        gated(me, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, own, active,
-              records);
+        gated(me, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, own, active, records);
         onto(me, n, {active, true, nullptr, 0}, layer.down, own, x, records.y);
     }
 
