@@ -9,7 +9,7 @@ from tutelage import config
 from tutelage.models import activations, attention, compiled_step, decoders, sampling
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import load_backbone, trunk
-from tutelage.models.lean import layer as lean_layer
+from tutelage.models.lean import two_steps
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 
@@ -71,7 +71,7 @@ def products(monkeypatch):
 
         return noted
 
-    monkeypatch.setattr(lean_layer, "_behind_attention", counted(lean_layer._behind_attention))
+    monkeypatch.setattr(two_steps, "behind_attention", counted(two_steps.behind_attention))
     monkeypatch.setattr(attention, "_merged", counted(attention._merged))
     return counts
 

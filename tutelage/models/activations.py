@@ -1,7 +1,7 @@
 """What layers compute of prompts and answers while answers are sampled, kept for the update's forward pass.
 
 An update with the weights that sampled reads the very tokens that were read before. Of each token a layer then keeps
-its queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `lean.layer`), which is what its
+its queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `two_steps`), which is what its
 backward pass wants as well. That spares an update its forward pass but for the head, a third of its time. It is the
 native step that leaves it (see `native`); where answers are decoded in another way, nothing is kept.
 
@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from tutelage.core.batch import Rows
 from tutelage.models.attention_interface import supports
 from tutelage.models.backbone import inner, trunk
-from tutelage.models.lean.layer import Computed, LeanLayer, exchanging
+from tutelage.models.lean.exchange import Computed, exchanging
+from tutelage.models.lean.layer import LeanLayer
 from tutelage.models.lean.step import has_lean_step
 from tutelage.models.memory import available_memory
 from tutelage.models.packing import Packed

@@ -21,7 +21,7 @@ from tutelage.models.backbone import inner, trunk
 from tutelage.models.cache import preallocated, rows_can_move
 from tutelage.models.compiled_step import CompiledStep
 from tutelage.models.decoding_weights import DecodingWeights, lines
-from tutelage.models.lean.layer import exchanging
+from tutelage.models.lean.exchange import exchanging
 from tutelage.models.lean.step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
 from tutelage.models.native import (

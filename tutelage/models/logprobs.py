@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tutelage.core.kl import exact_kl
+from tutelage.models.gradients import add_product
 
 CHUNK_ELEMENTS = 1 << 25  # logits held at once, 128 MiB of float32: a batch that fits is not computed twice
 
@@ -208,10 +209,10 @@ class _ChunkedScores(torch.autograd.Function):
             if grad_states is not None:
                 torch.matmul(slope, weight.to(states.dtype), out=grad_states[part])
             if need_weight:
-                grad_weight = _plus_product(grad_weight, slope.T, states[part])
+                grad_weight = add_product(weight, slope.T, states[part], grad_weight)
             if grad_bias is not None:
                 grad_bias += slope.sum(0)
-        if need_weight and grad_weight is None:
+        if need_weight and not len(states):
             grad_weight = torch.zeros_like(weight)
         return (
             grad_states,
@@ -225,10 +226,3 @@ def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
     """logits / T of some rows, which nobody else holds. Float[n, V]"""
     logits = head.logits(states)
     return logits if temperature == 1.0 else logits.div_(temperature)
-
-
-def _plus_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
-    """total + left right in float32, in the place of `total`, and without a third matrix where the types allow it."""
-    if total is None:
-        return (left @ right).float()
-    return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)

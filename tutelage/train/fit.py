@@ -44,8 +44,8 @@ def fit(
         seed_step(seed, learner.step)
         batch = batches(learner.step)
         adapter_dropout(model, True)
-        totals = budget.spend(
-            partial(_gradients, model, batch, objective, budget, learner.step + 1), learner.forget
+        totals = learner.accumulate(
+            budget, partial(_gradients, model, batch, objective, budget, learner.step + 1)
         )
         adapter_dropout(model, False)
         moved = learner.update()

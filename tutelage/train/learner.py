@@ -1,9 +1,9 @@
 """What moves the weights: AdamW with a schedule, clipping, and the refusal to step on a number that is not finite."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,10 @@ from torch import Tensor, nn
 from tutelage import config
 from tutelage.core.batch import Scored
 from tutelage.errors import TutelageError
+from tutelage.models.budget import Budget
+from tutelage.models.gradients import Gradients
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Learner:
             eps=settings.eps,
             fused=True,
         )
+        self._gradients = Gradients(self.parameters)
 
     def _by_decay(
         self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]
@@ -76,6 +81,11 @@ class Learner:
             case "constant":
                 return 1.0
 
+    def accumulate(self, budget: Budget, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns, which leaves gradients behind and loops over parts of the budget (`Budget.spend`)."""
+        with self._gradients.in_place():
+            return budget.spend(attempt, self.forget)
+
     def add_zeros(self) -> None:
         """Give every parameter that has no gradient one of 0: the optimiser passes over it otherwise, where with 0 its
         moments decay and carry the weights on."""
@@ -86,13 +96,16 @@ class Learner:
     def forget(self) -> None:
         """Clear the gradients that were accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
+        self._gradients.forget()
 
     def update(self) -> dict[str, float]:
         """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_norm)
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         if not torch.isfinite(norm):
             self.forget()
             raise NotFinite(f"The gradient of step {self.step + 1} is not finite. {_ADVICE}")
+        if norm > self.settings.max_norm:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.max_norm, norm)
         factor = self.factor(self.step)
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * factor

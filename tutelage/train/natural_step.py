@@ -11,6 +11,7 @@ from torch import Tensor
 from tutelage.algorithms.recipe import NaturalStep, Recipe, RecipeState, critic_loss
 from tutelage.core.batch import Batch
 from tutelage.core.natural import Accepted, line_search, natural_direction
+from tutelage.models.gradients import Gradients
 from tutelage.train.actor import Actor
 from tutelage.train.fisher import Fisher, flat, mean_kl, put
 from tutelage.train.learner import Learner, NotFinite, refuse_not_finite
@@ -63,7 +64,8 @@ class _Move:
         policy, how = self.actor.policy, self.how
         parameters = policy.parameters()
         start = flat(parameters)
-        before = self.gain()
+        with Gradients(parameters).in_place():
+            before = self.gain()
         if how.exact:
             refuse_disagreement(self.farthest)
         g = -flat(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
@@ -147,7 +149,7 @@ def _fit_critic(
     moved: dict[str, float] = {}
     for _ in range(update.critic_steps):
         step = partial(_critic_gradients, recipe, actor, batch, how, learner.step + 1)
-        losses.append(how.budget.spend(step, learner.forget))
+        losses.append(learner.accumulate(how.budget, step))
         moved = learner.update()
     return {"value/loss": float(torch.stack(losses).mean()), "lr": moved["lr"]}
 

@@ -139,7 +139,7 @@ def _one_step(
             totals["ptx/loss"] = how.mix(learner.step, how.budget)
         return totals, farthest
 
-    found = how.budget.spend(accumulate, learner.forget)
+    found = learner.accumulate(how.budget, accumulate)
     if found is None:
         learner.forget()
         return None

@@ -10,7 +10,7 @@ from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.models import states
 from tutelage.models.backbone import load_backbone, trunk
-from tutelage.models.lean.layer import _BehindAttention, _IntoHeads
+from tutelage.models.lean.two_steps import BehindAttention, IntoHeads
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, collate
 
@@ -66,7 +66,7 @@ def test_the_slopes_of_the_first_step(biased, normed):
     of_heads = [doubles(width, seed=n) for n in (7, 8)] if normed else []
 
     def step(x, norm, *weights):
-        return _IntoHeads.apply(x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights)
+        return IntoHeads.apply(x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights)
 
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
 
@@ -80,7 +80,7 @@ def test_the_slopes_of_the_second_step(biased, index):
     index = None if index is None else torch.tensor(index)
 
     def step(x, a, norm, *weights):
-        return _BehindAttention.apply(x, a, index, None, 1e-6, norm, *weights)
+        return BehindAttention.apply(x, a, index, None, 1e-6, norm, *weights)
 
     given = (doubles(tokens, size), doubles(tokens, heads), doubles(size), *weights)
     assert torch.autograd.gradcheck(step, given)
@@ -120,13 +120,13 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(tiny_model, frozen
 def widths(policy, monkeypatch):
     """How many tokens each layer is asked behind its attention, first to last."""
     seen = []
-    own = _BehindAttention.forward
+    own = BehindAttention.forward
 
     def forward(ctx, x, a, index, *rest):
         seen.append(len(x) if index is None else len(index))
         return own(ctx, x, a, index, *rest)
 
-    monkeypatch.setattr(_BehindAttention, "forward", staticmethod(forward))
+    monkeypatch.setattr(BehindAttention, "forward", staticmethod(forward))
     policy.scores(batch())
     return seen[-len(trunk(policy.model).layers) :]
 

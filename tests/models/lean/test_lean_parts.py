@@ -24,12 +24,12 @@ ROWS = [
     Encoded((21,), (22, 23)),
 ]
 LEAN = {
-    "llama": {"LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
-    "qwen3": {"Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
-    "gemma2": set(),  # weights count from one, gates are GELUs, scores are capped
+    "llama": {"Embedding", "LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
+    "qwen3": {"Embedding", "Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
+    "gemma2": set(),  # embeddings are scaled, weights count from one, gates are GELUs, scores are capped
     "gemma3": {"Gemma3Attention"},
-    "gpt2": set(),
-    "opt": set(),
+    "gpt2": {"Embedding"},
+    "opt": {"Embedding"},
 }
 
 
@@ -50,11 +50,7 @@ def both(tiny_model, family):
 
 
 def changed(model):
-    return {
-        type(part).__name__
-        for part in model.modules()
-        if form(part) in ("LeanNorm", "LeanGate", "LeanAttention", "LeanLayer")
-    }
+    return {type(part).__name__ for part in model.modules() if form(part).startswith("Lean")}
 
 
 def form(module):

@@ -3,6 +3,7 @@
     RMSNorm    y = w · x · r,  r = (mean x² + ε)^-½     keeps x and r       (Zhang & Sennrich 2019, arXiv 1910.07467)
     SwiGLU     y = W_down (silu(g) · u)                 keeps g and u       (Shazeer 2020, arXiv 2002.05202)
     rotation   y = x · cos + (−x₂, x₁) · sin            keeps nothing of x  (Su et al. 2021, arXiv 2104.09864)
+    embedding  y = W[token]                             keeps the tokens
     layer      y = h + SwiGLU(RMSNorm(h)),  h = x + attention(RMSNorm(x)),  in two steps
 
 transformers writes each of them as five to ten operations on whole tensors, of which it keeps most for the backward
@@ -19,12 +20,13 @@ import torch
 from torch import nn
 
 from tutelage.models.lean.attention import LeanAttention
+from tutelage.models.lean.embedding import LeanEmbedding
 from tutelage.models.lean.gate import LeanGate
 from tutelage.models.lean.layer import LeanLayer
 from tutelage.models.lean.norm import LeanNorm
 from tutelage.models.lean.trial import TOLERANCE
 
-_PARTS: tuple[Any, ...] = (LeanNorm, LeanGate, LeanAttention)
+_PARTS: tuple[Any, ...] = (LeanNorm, LeanGate, LeanAttention, LeanEmbedding)
 
 
 def make_lean(model: nn.Module) -> None:

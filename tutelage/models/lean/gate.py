@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, silu
 
 from tutelage.models.attention_interface import gradients_are_differentiated
+from tutelage.models.gradients import add_product
 from tutelage.models.lean.norm import made_again
 from tutelage.models.lean.trial import features, is_one_matrix, wave
 
@@ -72,7 +73,7 @@ def lowered_swiglu_gradients(
     """Of g, u, and as far as they are wanted W and b, from that of y = (silu(g) · u) Wᵀ + b."""
     through = silu(gate)
     flat = grad.flatten(0, -2)
-    to_weight = flat.T @ (through * up).flatten(0, -2) if wants[0] else None
+    to_weight = add_product(weight, flat.T, (through * up).flatten(0, -2)) if wants[0] else None
     inner = grad @ weight
     to_up = through.mul_(inner)
     inner.mul_(up)

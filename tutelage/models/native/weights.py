@@ -11,7 +11,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
 from tutelage.models.lean.norm import epsilon_of
-from tutelage.models.memory import Stretch, hand_back_freed_memory
+from tutelage.models.memory import Stretch
 from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
 
 LANES = 16
@@ -34,8 +34,7 @@ class NativeWeights:
             )
         found = matrix(output)
         self.held: list[Tensor] = []  # what pointers point to
-        hand_back_freed_memory()  # none of it is of use here: it would count beside the weights
-        self.memory = Stretch(sum(map(_room, _linear(stack))) + (0 if found is None else _room(output)))
+        self.memory = Stretch(map(_room, [*_linear(stack), *([] if found is None else [output])]))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
         self.head = None if found is None else self._packed([output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
