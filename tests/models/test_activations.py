@@ -6,10 +6,12 @@ import torch
 from compilers import needs_compiler
 
 from tutelage import config
-from tutelage.models import activations, attention, compiled_step, decoders, sampling
+from tutelage.models import activations, compiled_step, decoders, sampling
 from tutelage.models.activations import Activations
 from tutelage.models.backbone import load_backbone, trunk
+from tutelage.models.fused_attention import Fused
 from tutelage.models.lean import two_steps
+from tutelage.models.native.trees import Trees
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 
@@ -64,15 +66,16 @@ def products(monkeypatch):
     """For how many tokens layers computed their attention or their second step."""
     counts = []
 
-    def counted(own):
-        def noted(x, *more):
-            counts.append(len(x))
-            return own(x, *more)
+    def counted(own, first=0):
+        def noted(*given):
+            counts.append(len(given[first]))
+            return own(*given)
 
         return noted
 
     monkeypatch.setattr(two_steps, "behind_attention", counted(two_steps.behind_attention))
-    monkeypatch.setattr(attention, "_merged", counted(attention._merged))
+    for kernels in (Fused, Trees):
+        monkeypatch.setattr(kernels, "forward", counted(kernels.forward, first=1))
     return counts
 
 

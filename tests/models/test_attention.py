@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from compilers import needs_compiler
 
-from tutelage.models import attention, packing
+from tutelage.models import attention, fused_attention, packing
 from tutelage.models.attention import tree_attention
+from tutelage.models.native import trees
+from tutelage.models.native.trees import Trees
 from tutelage.models.packing import pack
 from tutelage.models.policy import twice_differentiable
 from tutelage.models.rows import Encoded, collate
@@ -61,27 +64,29 @@ def lines(rows, packed):
     return found
 
 
+@pytest.mark.parametrize("width", [8, 16, 112])  # the kernels of torch, and those that are compiled
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (3, 1)])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("scale", [None, 0.4])
-def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, scale):
+@pytest.mark.parametrize("sharpness", [None, 1.1])
+def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, sharpness, width):
+    scale = None if sharpness is None else sharpness * width**-0.5
     rows = rows_of(shape)
     packed = pack(collate(rows, 0, CPU), ends=True)
     where = lines(rows, packed)
     generator = torch.Generator().manual_seed(0)
     count = len(packed.tokens)
     query, key, value = (
-        torch.randn(1, count, number, 8, generator=generator).transpose(1, 2).requires_grad_()
+        torch.randn(1, count, number, width, generator=generator).transpose(1, 2).requires_grad_()
         for number in (heads[0], heads[1], heads[1])
     )
-    weight = torch.randn(1, count, heads[0], 8, generator=generator)
+    weight = torch.randn(1, count, heads[0], width, generator=generator)
     with twice_differentiable() if plain else torch.enable_grad():
         got, _ = tree_attention(packed.shape)(None, query, key, value, None, scaling=scale)
     slopes = torch.autograd.grad((got * weight).sum(), (query, key, value))
 
     exact = [x.detach().double()[0].transpose(0, 1).requires_grad_() for x in (query, key, value)]
-    wanted = by_definition(*exact, where, 8**-0.5 if scale is None else scale)
+    wanted = by_definition(*exact, where, width**-0.5 if scale is None else scale)
     expected = torch.autograd.grad((wanted * weight[0]).sum(), exact)
     assert set(torch.cat(where).tolist()) == set(range(count)), "no token stands in the line for nothing"
     torch.testing.assert_close(got[0].double(), wanted, rtol=1e-5, atol=1e-5)
@@ -132,15 +137,81 @@ def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(s
         raise NotImplementedError
 
     expected, _ = tree_attention(packed.shape)(None, query, key, value, None)
-    for name in ("_kernel_is_as_described", "_heads_can_share_keys"):
+    for name in ("_fused_is_as_described", "_heads_can_share_keys"):
         getattr(attention, name).cache_clear()
-    monkeypatch.setattr(attention, "fused", gone)
+    monkeypatch.setattr(fused_attention, "fused", gone)
     try:
         got, _ = tree_attention(packed.shape)(None, query, key, value, None)
     finally:
-        for name in ("_kernel_is_as_described", "_heads_can_share_keys"):
+        for name in ("_fused_is_as_described", "_heads_can_share_keys"):
             getattr(attention, name).cache_clear()
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def attended(shape, width, heads=(4, 2)):
+    """Somebody's attention of a line, and the gradient of all that it reads."""
+    packed = pack(collate(rows_of(shape), 0, CPU), ends=True)
+    generator = torch.Generator().manual_seed(0)
+    tensors = [
+        torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator).requires_grad_()
+        for n in range(3)
+    ]
+    out, _ = tree_attention(packed.shape)(None, *tensors, None)
+    return [out, *torch.autograd.grad(out.square().sum(), tensors)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("width", [8, 16])
+def test_what_is_compiled_serves_where_a_head_is_whole_vectors(width, monkeypatch):
+    counts = []
+    for name in ("forward", "backward"):
+        own = getattr(Trees, name)
+        monkeypatch.setattr(Trees, name, lambda *given, own=own: counts.append(1) or own(*given))
+    attended("ragged", width)
+    assert len(counts) == (2 if width == 16 else 0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_number_of_threads_does_not_change_what_is_compiled(shape, threads):
+    before = torch.get_num_threads()
+    expected = attended(shape, 32)
+    torch.set_num_threads(threads)
+    try:
+        found = attended(shape, 32)
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_scores_that_are_large_neither_overflow_nor_lose_their_softmax():
+    packed = pack(collate(rows_of("ragged"), 0, CPU), ends=True)
+    query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16) for _ in range(3))
+    got, _ = tree_attention(packed.shape)(None, query, key, value, None)
+    with twice_differentiable():
+        expected, _ = tree_attention(packed.shape)(None, query, key, value, None)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-3)
+
+
+@needs_compiler
+@pytest.mark.parametrize("why", ["wrong", "many threads"])
+def test_where_what_is_compiled_cannot_be_relied_on_the_kernels_of_torch_serve(why, monkeypatch, caplog):
+    expected = attended("ragged", 16)
+    attention._native_is_as_described.cache_clear()
+    if why == "wrong":
+        own = Trees.forward
+        monkeypatch.setattr(Trees, "forward", lambda *given: (own(*given)[0] * 1.01, own(*given)[1]))
+    else:
+        monkeypatch.setattr(trees, "MOST_SUMS", 10)
+    monkeypatch.setattr(Trees, "backward", None)  # would be called if it served
+    found = attended("ragged", 16)
+    attention._native_is_as_described.cache_clear()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert ("compiled attention is not used" in caplog.text) == (why == "wrong")
 
 
 def test_bfloat16_is_as_near_to_the_truth_as_its_rounding():

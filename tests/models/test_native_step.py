@@ -20,7 +20,8 @@ from tutelage.models.attention_interface import attention_by, of_one_token
 from tutelage.models.backbone import load_backbone, trunk
 from tutelage.models.decoders import Asked, NativeDecoder, SharedDecoder, way_of_decoding
 from tutelage.models.decoding_weights import decoding_weights
-from tutelage.models.native import NativeWeights, bindings, build
+from tutelage.models.native import bindings, build
+from tutelage.models.native.weights import NativeWeights
 from tutelage.models.policy import Policy
 from tutelage.models.sampling import PromptTokens, sample
 
@@ -285,12 +286,12 @@ def test_two_processes_may_compile_at_once(tmp_path):
 
 @needs_compiler
 def test_what_is_there_is_not_compiled_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "SOURCE", tmp_path / "step.cpp")
-    build.SOURCE.write_text('extern "C" int answer() { return 1; }')
+    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
+    build.SOURCES[0].write_text('extern "C" int answer() { return 1; }')
     first = build.built()
     monkeypatch.setattr(build, "_compile", lambda *given: pytest.fail("compiled again"))
     assert build.built() == first
-    build.SOURCE.write_text('extern "C" int answer() { return 2; }')
+    build.SOURCES[0].write_text('extern "C" int answer() { return 2; }')
     with pytest.raises(pytest.fail.Exception, match="compiled again"):
         build.built()
 
@@ -317,14 +318,14 @@ def test_without_a_compiler_it_is_done_without_and_said_once(tiny_model, monkeyp
     for _ in range(2):
         sample(policy, PROMPTS, 1, config.Sampling(max_new_tokens=4), seed=0)
     assert len(caplog.records) == 1
-    assert "a step that is not compiled" in caplog.text
+    assert "steps and attention are not compiled" in caplog.text
     assert "no-such-compiler" in caplog.text
 
 
 @needs_compiler
 def test_what_the_compiler_says_is_passed_on(tmp_path, monkeypatch, never_built):
-    monkeypatch.setattr(build, "SOURCE", tmp_path / "step.cpp")
-    build.SOURCE.write_text("int answer( { }")
+    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
+    build.SOURCES[0].write_text("int answer( { }")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(TutelageError, match=r"could not be compiled: .*error: "):
         bindings.library()

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tutelage.models.attention import fused, tells_its_ends
-from tutelage.models.lone_attention import scaled_product
+from tutelage.models.attention import tells_its_ends
+from tutelage.models.fused_attention import fused
 
 
 def within_prompts(
@@ -76,7 +76,9 @@ def _joint(
 
 def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """scale · q Kᵀ in float32: rounded scores would be wrong by more than the softmax forgives."""
-    return scaled_product(query.float(), key.float().mT, scale)
+    return torch.baddbmm(
+        key.new_empty(1, dtype=torch.float32), query.float(), key.float().mT, beta=0.0, alpha=scale
+    )
 
 
 def _merged(

@@ -24,15 +24,9 @@ from tutelage.models.decoding_weights import DecodingWeights, lines
 from tutelage.models.lean.exchange import exchanging
 from tutelage.models.lean.step import LeanStep, has_lean_step
 from tutelage.models.logprobs import Head
-from tutelage.models.native import (
-    MOST_LINES,
-    NativeStep,
-    NativeWeights,
-    agrees,
-    is_native,
-    library,
-    native_head,
-)
+from tutelage.models.native.bindings import library
+from tutelage.models.native.step import MOST_LINES, NativeStep, agrees, is_native, native_head
+from tutelage.models.native.weights import NativeWeights
 from tutelage.models.policy import Policy, positions
 from tutelage.models.rows import left_padded
 from tutelage.models.shared_prompts import SharedPrompts

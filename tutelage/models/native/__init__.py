@@ -11,9 +11,3 @@ the weights have emptied; and it reads the weights as fast as the memory gives t
 `step.cpp` is compiled when it is first needed, for the very processor, and kept (`build`). It knows nothing of torch
 but the threads of its pool (`bindings`). `weights` lays a model out for it, and `step` hands over tokens and pointers.
 """
-
-from tutelage.models.native.bindings import library
-from tutelage.models.native.step import MOST_LINES, NativeStep, agrees, is_native, native_head
-from tutelage.models.native.weights import NativeWeights
-
-__all__ = ["MOST_LINES", "NativeStep", "NativeWeights", "agrees", "is_native", "library", "native_head"]

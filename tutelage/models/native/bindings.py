@@ -11,6 +11,8 @@ import torch
 from tutelage.errors import TutelageError
 from tutelage.models.native.build import built
 
+LANES = 16
+"""Numbers of a vector."""
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +84,9 @@ def is_there() -> bool:
     try:
         library()
     except TutelageError as error:
-        _log.warning("Answers are sampled with a step that is not compiled, which takes longer. %s", error)
+        _log.warning(
+            "Decoding steps and attention are not compiled for this machine, which takes longer. %s", error
+        )
         return False
     return True
 
@@ -104,7 +108,10 @@ def library() -> Any:
     found.tutelage_product.argtypes = [team, matrix, c_int64, *[c_void_p] * 3]
     found.tutelage_pack.argtypes = [team, c_void_p, c_int64, c_int64, c_void_p, c_int64]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
-    for name in ("step", "product", "pack", "exponential"):
+    found.tutelage_trees_desk.argtypes, found.tutelage_trees_desk.restype = [c_void_p], c_int64
+    found.tutelage_trees.argtypes = [team, *[c_void_p] * 5]
+    found.tutelage_trees_gradients.argtypes = [team, *[c_void_p] * 10]
+    for name in ("step", "product", "pack", "exponential", "trees", "trees_gradients"):
         getattr(found, f"tutelage_{name}").restype = None
     return found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tutelage.errors import TutelageError
 
-SOURCE = Path(__file__).with_name("step.cpp")
+SOURCES = [Path(__file__).with_name(name) for name in ("step.cpp", "trees.cpp")]
 COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
@@ -27,7 +27,7 @@ def built() -> Path:
     """The library for this processor. Raises TutelageError where it is not there and cannot be made."""
     command = [*_compiler(), *FLAGS, _tuned()]
     name = hashlib.sha256("\0".join([*command, _version(command[0]), _processor()]).encode())
-    for path in (SOURCE, *sorted(SOURCE.parent.glob("*.hpp"))):
+    for path in (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp"))):
         name.update(path.read_bytes())
     target = _folder() / f"step-{name.hexdigest()[:20]}.so"
     if not target.exists():
@@ -48,7 +48,7 @@ def _compile(command: list[str], target: Path) -> None:
     os.close(number)
     try:
         done = subprocess.run(
-            [*command, str(SOURCE), "-o", name], capture_output=True, text=True, check=False
+            [*command, *map(str, SOURCES), "-o", name], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise TutelageError(

@@ -45,3 +45,13 @@ struct Kept {
     const int64_t *places;         // [groups]
     const int64_t *group, *first;  // [n]
 };
+
+// A line of N tokens: sequences one behind the other, each with the stem that it continues, or itself. `spot` is where
+// the tokens of a stem with branches are among those of all such stems, -1 for other sequences.
+struct Line {
+    int64_t heads, keys, width, sequences;
+    int64_t longest, all_columns, stem_tokens;  // columns of the longest row of scores; of all sequences together
+    const int64_t *first, *length, *stem, *columns, *spot;  // [sequences]; columns: those before
+    float scale;
+    const float *query, *key, *value;  // [N][H][w], [N][K][w] twice
+};

@@ -12,8 +12,8 @@ from tutelage.models.activations import Recording
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.lean.step import LeanStep
 from tutelage.models.logprobs import Head
-from tutelage.models.native.bindings import Kept, Lines, Matrix, is_there, library, team
-from tutelage.models.native.weights import LANES, NativeWeights, can_be_laid_out
+from tutelage.models.native.bindings import LANES, Kept, Lines, Matrix, is_there, library, team
+from tutelage.models.native.weights import NativeWeights, can_be_laid_out
 from tutelage.models.shared_prompts import SharedPrompts
 
 MOST_LINES = 128

@@ -12,9 +12,7 @@ from tutelage.models.backbone import inner, trunk
 from tutelage.models.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
 from tutelage.models.lean.norm import epsilon_of
 from tutelage.models.memory import Stretch
-from tutelage.models.native.bindings import Layer, Matrix, Model, library, team
-
-LANES = 16
+from tutelage.models.native.bindings import LANES, Layer, Matrix, Model, library, team
 
 
 class NativeWeights:
