@@ -308,7 +308,7 @@ def never_built():
 def test_without_a_compiler_it_is_said_what_is_missing(tiny_model, monkeypatch, never_built):
     policy = policy_of(tiny_model("llama"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*compile false"):
+    with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*compile unset"):
         sample(policy, PROMPTS, 1, config.Sampling(max_new_tokens=4, compile=True), seed=0)
 
 

@@ -12,6 +12,7 @@ from tutelage.models.attention_interface import gradients_are_differentiated
 from tutelage.models.gradients import add_product
 from tutelage.models.lean.norm import made_again
 from tutelage.models.lean.trial import features, is_one_matrix, wave
+from tutelage.models.native import passes
 
 
 class LeanGate:
@@ -71,14 +72,21 @@ def lowered_swiglu_gradients(
     grad: Tensor, gate: Tensor, up: Tensor, weight: Tensor, wants: tuple[bool, bool]
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Of g, u, and as far as they are wanted W and b, from that of y = (silu(g) · u) Wᵀ + b."""
-    through = silu(gate)
-    flat = grad.flatten(0, -2)
-    to_weight = add_product(weight, flat.T, (through * up).flatten(0, -2)) if wants[0] else None
-    inner = grad @ weight
-    to_up = through.mul_(inner)
-    inner.mul_(up)
-    to_gate = torch.ops.aten.silu_backward.grad_input(inner, gate, grad_input=inner)
+    flat, inner = grad.flatten(0, -2), grad @ weight
+    product, to_gate, to_up = gate_gradients(gate, up, inner)
+    to_weight = add_product(weight, flat.T, product.flatten(0, -2)) if wants[0] else None
     return to_gate, to_up, to_weight, flat.sum(0) if wants[1] else None
+
+
+def gate_gradients(gate: Tensor, up: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """p = silu(g) · u, and the gradients of g and u from that of p, which is used up. Float[..., m] each"""
+    if passes.serve(gate):
+        return passes.gate_gradients(gate, up, grad)
+    through = silu(gate)
+    product = through * up
+    to_up = through.mul_(grad)
+    to_gate = grad.mul_(up)
+    return product, torch.ops.aten.silu_backward.grad_input(to_gate, gate, grad_input=to_gate), to_up
 
 
 class _SwiGlu(torch.autograd.Function):

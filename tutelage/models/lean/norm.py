@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tutelage.models.attention_interface import gradients_are_differentiated
 from tutelage.models.lean.trial import wave
+from tutelage.models.native import passes
 
 
 class LeanNorm:
@@ -59,7 +60,12 @@ def epsilon_of(module: Any) -> Any:
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """(y, r). Float[..., d], Float[d] → Float[..., d], Float[..., 1]"""
     r = reciprocal_rms(x, epsilon)
-    return (x * r).mul_(weight), r
+    return scaled(x, r, weight), r
+
+
+def scaled(x: Tensor, r: Tensor, weight: Tensor) -> Tensor:
+    """x · r · w. Float[..., d], Float[..., 1], Float[d]"""
+    return passes.scaled_rows(x, r, weight) if passes.serve(x) else (x * r).mul_(weight)
 
 
 def reciprocal_rms(x: Tensor, epsilon: float) -> Tensor:
@@ -69,16 +75,20 @@ def reciprocal_rms(x: Tensor, epsilon: float) -> Tensor:
 
 
 def rms_norm_gradients(
-    grad: Tensor, normed: Tensor, weight: Tensor, r: Tensor, room: Tensor | None = None
+    grad: Tensor, x: Tensor, weight: Tensor, r: Tensor, more: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """With n = x · r and g the gradient of y:  ∂x = r · (g · w − n · mean(g · w · n)),  ∂w = Σ g · n.
 
-    Float[..., d] each but ∂w, Float[d]. ∂x is put into `room` where there is some.
+    Float[..., d] each but ∂w, Float[d]. `more` is added to ∂x.
     """
-    product = torch.mul(grad, normed, out=room)
+    if passes.serve(x):
+        return passes.norm_gradients(grad, x, r, weight, more)
+    normed = x * r
+    product = grad * normed
     to_weight = product.flatten(0, -2).sum(0)
     along = (product @ weight).div_(len(weight)).unsqueeze(-1)
-    return torch.mul(grad, weight, out=product).addcmul_(normed, along, value=-1).mul_(r), to_weight
+    to_x = torch.mul(grad, weight, out=product).addcmul_(normed, along, value=-1).mul_(r)
+    return to_x if more is None else to_x.add_(more), to_weight
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -95,7 +105,7 @@ class _RmsNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight, r = ctx.saved_tensors
-        to_x, to_weight = rms_norm_gradients(grad, x * r, weight, r)
+        to_x, to_weight = rms_norm_gradients(grad, x, weight, r)
         return to_x, to_weight, None
 
 
@@ -130,7 +140,7 @@ class _Again:
 
     def _given(self) -> Tensor:
         x, r, weight = self.made_from
-        y = (x * r).mul_(weight) if self.y is None else self.y
+        y = scaled(x, r, weight) if self.y is None else self.y
         self.waiting -= 1
         self.y = y if self.waiting > 0 else None
         return y

@@ -19,7 +19,7 @@ from tutelage.models.gradients import add_product
 from tutelage.models.lean.attention import turned
 from tutelage.models.lean.exchange import Computed
 from tutelage.models.lean.gate import lowered_swiglu_gradients
-from tutelage.models.lean.norm import reciprocal_rms, rms_norm, rms_norm_gradients
+from tutelage.models.lean.norm import reciprocal_rms, rms_norm, rms_norm_gradients, scaled
 
 
 class IntoHeads(torch.autograd.Function):
@@ -65,12 +65,11 @@ class IntoHeads(torch.autograd.Function):
         if ctx.has_norms:
             of_heads, raw, scales = rest[:2], rest[2:4], rest[4:]
             back = [
-                rms_norm_gradients(grad, y * s, w, s)
+                rms_norm_gradients(grad, y, w, s)
                 for grad, y, w, s in zip(to_heads, raw, of_heads, scales, strict=True)
             ]
             to_heads, to_norms = ([grads[i] for grads in back] for i in (0, 1))
-        normed = x * r
-        n = normed * norm
+        n = scaled(x, r, norm)
         wants = _pairs(ctx.needs_input_grad[7:13])
         grads = [grad.flatten(1) for grad in (*to_heads, to_value)]
         queries, keys, values = matrices = products[::2]
@@ -80,7 +79,7 @@ class IntoHeads(torch.autograd.Function):
             for x in _to_matrix(grad, n, weight, own)
         ]
         to_n = (grads[0] @ queries).addmm_(grads[1], keys).addmm_(grads[2], values)
-        to_x, to_norm = rms_norm_gradients(to_n, normed, norm, r, room=n)
+        to_x, to_norm = rms_norm_gradients(to_n, x, norm, r)
         return to_x, None, None, None, None, None, to_norm, *to_products, *to_norms
 
 
@@ -116,15 +115,13 @@ class BehindAttention(torch.autograd.Function):
         a, index, h, r, gate, up, norm, mix, to_gate, to_up, down = ctx.saved_tensors
         wants = _pairs(ctx.needs_input_grad[6:])
         along_gate, along_up, *to_down = lowered_swiglu_gradients(grad, gate, up, down, wants[3])
-        normed = h * r
-        n = normed * norm
+        n = scaled(h, r, norm)
         to_gate_and_up = [
             *_to_matrix(along_gate, n, to_gate, wants[1]),
             *_to_matrix(along_up, n, to_up, wants[2]),
         ]
         to_n = (along_gate @ to_gate).addmm_(along_up, to_up)
-        to_x, to_norm = rms_norm_gradients(to_n, normed, norm, r, room=n)
-        to_x.add_(grad)
+        to_x, to_norm = rms_norm_gradients(to_n, h, norm, r, more=grad)
         to_mix = _to_matrix(to_x, a, mix, wants[0])
         to_a = to_x @ mix
         if index is not None:

@@ -1,4 +1,4 @@
-"""`step.cpp` as Python sees it: its structures, its functions, and the threads that it runs on."""
+"""What was compiled as Python sees it: its functions, the structures of `step.cpp`, and the threads they run on."""
 
 import logging
 from ctypes import CDLL, POINTER, Structure, c_float, c_int64, c_void_p, cast
@@ -93,14 +93,13 @@ def is_there() -> bool:
 
 @cache
 def library() -> Any:
-    """The functions of `step.cpp`. Raises TutelageError where it cannot be compiled."""
+    """The functions of `step.cpp` and `trees.cpp`. Raises TutelageError where they cannot be compiled."""
     path = built()
     try:
         found = CDLL(str(path))
     except OSError as error:
         raise TutelageError(
-            f"The compiled decoding step {path} cannot be loaded ({error}): delete it to have it made anew, or set "
-            "--sampling.compile false."
+            f"The compiled kernels {path} cannot be loaded ({error}): delete the file to have it made anew."
         ) from error
     team, model, lines, matrix = POINTER(Team), POINTER(Model), POINTER(Lines), POINTER(Matrix)
     found.tutelage_room.argtypes, found.tutelage_room.restype = [model, lines, c_int64], c_int64
@@ -111,7 +110,11 @@ def library() -> Any:
     found.tutelage_trees_desk.argtypes, found.tutelage_trees_desk.restype = [c_void_p], c_int64
     found.tutelage_trees.argtypes = [team, *[c_void_p] * 5]
     found.tutelage_trees_gradients.argtypes = [team, *[c_void_p] * 10]
-    for name in ("step", "product", "pack", "exponential", "trees", "trees_gradients"):
+    found.tutelage_scale_rows.argtypes = [team, c_int64, c_int64, *[c_void_p] * 4]
+    found.tutelage_norm_gradients.argtypes = [team, c_int64, c_int64, *[c_void_p] * 7]
+    found.tutelage_gate_gradients.argtypes = [team, c_int64, *[c_void_p] * 5]
+    passes = ("scale_rows", "norm_gradients", "gate_gradients")
+    for name in ("step", "product", "pack", "exponential", "trees", "trees_gradients", *passes):
         getattr(found, f"tutelage_{name}").restype = None
     return found
 

@@ -1,4 +1,4 @@
-"""From `step.cpp` and its headers to a shared library: compiled for this processor when it is first needed, and kept.
+"""From the sources beside this file to a shared library: compiled for this processor when first needed, and kept.
 
 It is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under a name made of all that it depends on: the source, the
 compiler, its flags and the processor. So nothing that is there is ever out of date, and folders may be shared.
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from tutelage.errors import TutelageError
 
-SOURCES = [Path(__file__).with_name(name) for name in ("step.cpp", "trees.cpp")]
+SOURCES = [Path(__file__).with_name(name) for name in ("step.cpp", "trees.cpp", "passes.cpp")]
 COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
 """Not -ffast-math: a sum of weights and shares must stay what it is where a number is infinite or none."""
-INSTEAD = "Install g++ or clang++ (CXX names another), or set --sampling.compile false."
+INSTEAD = "Install g++ or clang++ (CXX names another), or do without: leave --sampling.compile unset."
 
 
 def built() -> Path:
@@ -29,7 +29,7 @@ def built() -> Path:
     name = hashlib.sha256("\0".join([*command, _version(command[0]), _processor()]).encode())
     for path in (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp"))):
         name.update(path.read_bytes())
-    target = _folder() / f"step-{name.hexdigest()[:20]}.so"
+    target = _folder() / f"kernels-{name.hexdigest()[:20]}.so"
     if not target.exists():
         _compile(command, target)
     return target
@@ -42,8 +42,8 @@ def _compile(command: list[str], target: Path) -> None:
         number, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
     except OSError as error:
         raise TutelageError(
-            f"The compiled decoding step cannot be kept in {target.parent} ({error.strerror}): set XDG_CACHE_HOME to "
-            "a folder that can be written to, or --sampling.compile false."
+            f"The compiled kernels cannot be kept in {target.parent} ({error.strerror}): set XDG_CACHE_HOME to "
+            "a folder that can be written to, or do without: leave --sampling.compile unset."
         ) from error
     os.close(number)
     try:
@@ -52,7 +52,7 @@ def _compile(command: list[str], target: Path) -> None:
         )
         if done.returncode:
             raise TutelageError(
-                f"The decoding step could not be compiled: {shlex.join(command)} ended with status "
+                f"The kernels could not be compiled: {shlex.join(command)} ended with status "
                 f"{done.returncode} ({_first_error(done.stderr)}). {INSTEAD}"
             )
         os.replace(name, target)
@@ -68,7 +68,7 @@ def _compiler() -> list[str]:
             return wanted or [name]
     looked = wanted[0] if wanted else ", ".join(COMPILERS)
     raise TutelageError(
-        f"The decoding step needs a C++ compiler, and there is none here (looked for {looked}). {INSTEAD}"
+        f"Compiling the kernels needs a C++ compiler, and there is none here (looked for {looked}). {INSTEAD}"
     )
 
 

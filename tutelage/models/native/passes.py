@@ -1,0 +1,88 @@
+"""What a lean layer does between its products, in one pass over memory each: tensors and pointers into `passes.cpp`.
+
+Float32 on a processor, in rows of whole vectors, and enough of them: who calls asks `serve` first.
+"""
+
+import logging
+from ctypes import byref
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from tutelage.models.native.bindings import LANES, is_there, library, team
+
+_log = logging.getLogger(__name__)
+
+LARGE = 1 << 15
+"""Numbers for which a call pays: the operations of torch cost as much while it is made."""
+
+
+def serve(x: Tensor) -> bool:
+    """Whether rows like those of x are what `passes.cpp` is for, and it is there."""
+    plain = x.dtype == torch.float32 and x.device.type == "cpu"
+    return plain and x.numel() >= LARGE and x.shape[-1] % LANES == 0 and is_there() and _are_as_described()
+
+
+def scaled_rows(x: Tensor, r: Tensor, weight: Tensor) -> Tensor:
+    """x · r · w. Float[..., d], Float[..., 1], Float[d] → Float[..., d]"""
+    x, r, weight = (each.contiguous() for each in (x, r, weight))
+    y = torch.empty_like(x)
+    pointers = (each.data_ptr() for each in (x, r, weight, y))
+    library().tutelage_scale_rows(byref(team()), r.numel(), len(weight), *pointers)
+    return y
+
+
+def norm_gradients(
+    grad: Tensor, x: Tensor, r: Tensor, weight: Tensor, more: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """With n = x · r and g the gradient of n · w:  r · (g · w − n · mean(g · w · n)) + `more`,  Σ g · n.
+
+    Float[..., d], Float[d]
+    """
+    held = [each.contiguous() for each in (grad, x, r, weight)]
+    more = None if more is None else more.contiguous()
+    to_x, sums = torch.empty_like(held[1]), x.new_zeros(torch.get_num_threads(), len(weight))
+    pointers = (each.data_ptr() for each in held)
+    also = None if more is None else more.data_ptr()
+    library().tutelage_norm_gradients(
+        byref(team()), r.numel(), len(weight), *pointers, also, to_x.data_ptr(), sums.data_ptr()
+    )
+    return to_x, sums.sum(0)
+
+
+def gate_gradients(gate: Tensor, up: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """p = silu(g) · u, and the gradients of g and u from that of p, which is used up. Float[..., m]"""
+    gate, up, to_gate = (each.contiguous() for each in (gate, up, grad))
+    product, to_up = torch.empty_like(gate), torch.empty_like(gate)
+    pointers = (each.data_ptr() for each in (gate, up, product, to_gate, to_up))
+    library().tutelage_gate_gradients(byref(team()), gate.numel(), *pointers)
+    return product, to_gate, to_up
+
+
+@cache
+@torch.enable_grad()
+def _are_as_described() -> bool:
+    """Whether they do what is said above, on a machine that nobody has seen: tried on some rows in double precision."""
+    wave = torch.arange(4 * 6 * 2 * LANES, dtype=torch.float32).mul(0.7).sin().view(4, 6, 2 * LANES)
+    x, grad, up, more = wave
+    weight, r = up[0], more[:, :1].exp()
+    exact = [each.double().requires_grad_() for each in (x, weight, up)]
+    scale = (exact[0].square().mean(-1, keepdim=True)).rsqrt()
+    normed, product = exact[0] * scale * exact[1], silu(exact[0]) * exact[2]
+    of_norm = torch.autograd.grad(normed, exact[:2], grad.double())
+    of_product = torch.autograd.grad(product, (exact[0], exact[2]), grad.double())
+    expected = [x * r * weight, of_norm[0] + more, of_norm[1], product, *of_product]
+    to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
+    found = [scaled_rows(x, r, weight), *to_norm, *gate_gradients(x, up, grad.clone())]
+    same = all(
+        torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4)
+        for a, b in zip(found, expected, strict=True)
+    )
+    if not same:
+        _log.warning(
+            "Compiled passes are not used: they do not compute what they should. Please report that, with the "
+            "processor and the compiler."
+        )
+    return same
