@@ -41,16 +41,20 @@ def found(policy):
     return [None if p.grad is None else p.grad.clone() for p in policy.parameters()]
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("family", tiny.EVERY)
-def test_they_are_those_of_autograd(tiny_model, family, rank):
-    policy = policy_of(tiny_model(family), rank)
+def with_and_without(policy):
+    """Pairs of gradients, those in place first."""
     pull(policy)
     expected = found(policy)
     policy.model.zero_grad()
     with Gradients(policy.parameters()).in_place():
         pull(policy)
-    for a, b in zip(found(policy), expected, strict=True):
+    return zip(found(policy), expected, strict=True)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_they_are_those_of_autograd(tiny_model, family, rank):
+    for a, b in with_and_without(policy_of(tiny_model(family), rank)):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
@@ -102,13 +106,7 @@ def test_weights_of_somebody_else_get_theirs_from_autograd(tiny_model):
 
 
 def test_in_bf16_they_are_added_up_in_float32(tiny_model):
-    policy = policy_of(tiny_model("llama"), dtype="bf16")
-    pull(policy)
-    expected = found(policy)
-    policy.model.zero_grad()
-    with Gradients(policy.parameters()).in_place():
-        pull(policy)
-    for a, b in zip(found(policy), expected, strict=True):
+    for a, b in with_and_without(policy_of(tiny_model("llama"), dtype="bf16")):
         assert a.dtype == torch.float32
         torch.testing.assert_close(a, b, rtol=0.02, atol=0.02 * float(b.abs().max()))
 
