@@ -196,9 +196,20 @@ struct Queries {
 
     float largest(const float *scores, long query) const {
         const float *x = scores + query * row;
-        float most = x[stem.columns];
-        for (long i = 0; i < stem.length; i++) most = std::max(most, x[i]);
-        for (long i = 0; i <= start + query; i++) most = std::max(most, x[stem.columns + i]);
+        const Floats most = largest_of(x, stem.length, all(x[stem.columns]));
+        return largest_lane(largest_of(x + stem.columns, start + query + 1, most));
+    }
+
+    static Floats largest_of(const float *x, long valid, Floats most) {
+        long i = 0;
+        for (; i + LANES <= valid; i += LANES) most = load(x + i) > most ? load(x + i) : most;
+        for (; i < valid; i++) most = all(x[i]) > most ? all(x[i]) : most;
+        return most;
+    }
+
+    static float largest_lane(Floats x) {
+        float most = x[0];
+        for (long i = 1; i < LANES; i++) most = std::max(most, x[i]);
         return most;
     }
 };
