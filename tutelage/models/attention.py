@@ -5,7 +5,6 @@ of torch (`fused_attention`). Either keeps the result and the log-sum-exp of the
 matrix of scores, and is tried against the plain form before it is trusted.
 """
 
-import logging
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Protocol
@@ -17,10 +16,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tutelage.models.attention_interface import Attention, gradients_are_differentiated
 from tutelage.models.fused_attention import Fused, by_heads, picked
+from tutelage.models.native.bindings import distrust
 from tutelage.models.native.trees import Trees
 from tutelage.models.packing import Bundle, Shape, Tree
-
-_log = logging.getLogger(__name__)
 
 
 class Kernels(Protocol):
@@ -135,10 +133,7 @@ def _native_is_as_described() -> bool:
     """Whether what was compiled does what is relied on: on a machine that nobody has seen."""
     same = _same_as_masked(Trees, 1) and _same_as_masked(Trees, 2)
     if not same:
-        _log.warning(
-            "The compiled attention is not used: it does not compute what it should. Please report that, with the "
-            "processor and the compiler."
-        )
+        distrust("The compiled attention is not used: it does not compute what it should.")
     return same
 
 

@@ -60,7 +60,7 @@ class Gradients:
     def place(self, weight: Tensor) -> tuple[Tensor | None, bool]:
         """Where the gradient of `weight` is, and whether there is something in it already; None where it may not be
         added to in place."""
-        self._take_room()
+        self._take_room()  # again, where memory ran out and what was there was forgotten
         if id(weight) not in self._places:
             return None, True
         begun = weight.grad is not None

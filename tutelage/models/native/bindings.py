@@ -91,6 +91,11 @@ def is_there() -> bool:
     return True
 
 
+def distrust(told: str) -> None:
+    """Say that something compiled was tried and is not used."""
+    _log.warning("%s Please report that, with the processor and the compiler.", told)
+
+
 @cache
 def library() -> Any:
     """The functions of `step.cpp` and `trees.cpp`. Raises TutelageError where they cannot be compiled."""

@@ -1,6 +1,5 @@
 """Tokens and pointers into `step.cpp`, and states or logits out of it."""
 
-import logging
 from ctypes import byref, c_int64, c_void_p
 from dataclasses import replace
 from weakref import WeakKeyDictionary
@@ -12,7 +11,7 @@ from tutelage.models.activations import Recording
 from tutelage.models.backbone import inner, trunk
 from tutelage.models.lean.step import LeanStep
 from tutelage.models.logprobs import Head
-from tutelage.models.native.bindings import LANES, Kept, Lines, Matrix, is_there, library, team
+from tutelage.models.native.bindings import LANES, Kept, Lines, Matrix, distrust, is_there, library, team
 from tutelage.models.native.weights import NativeWeights, can_be_laid_out
 from tutelage.models.shared_prompts import SharedPrompts
 
@@ -21,7 +20,6 @@ MOST_LINES = 128
 TOLERANCE = 1e-4
 """Of the largest state: what floating point leaves of a difference, layer by layer."""
 
-_log = logging.getLogger(__name__)
 _tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
@@ -111,10 +109,9 @@ def agrees(model: nn.Module, step: NativeStep, tokens: Tensor, where: Tensor) ->
         error = (step(tokens, where) - expected).abs().max() / expected.abs().max()
         _tried[whole] = bool(error <= TOLERANCE)
         if not _tried[whole]:
-            _log.warning(
+            distrust(
                 "The compiled decoding step is not used: it says something else than the layers of the model (states "
-                "differ by %.1e of the largest). Please report that, with the processor and the compiler.",
-                error,
+                f"differ by {float(error):.1e} of the largest)."
             )
     return _tried[whole]
 

@@ -24,7 +24,7 @@ constexpr int TALL = 3, WIDE = 2;
 #endif
 constexpr long BLOCK = 48;  // queries at once
 
-// A[r][k] at x[r * row + k * step], and the same of B and C, of which 16 columns lie side by side.
+// A matrix A[r][k] = x[r * row + k * step].
 struct Across {
     const float *x;
     long row, step;
@@ -90,7 +90,6 @@ struct Trees {
         return x + (token * line.keys + key) * line.width;
     }
     float *of_key(float *x, long token, long key) const { return x + (token * line.keys + key) * line.width; }
-    long of_query(long token, long head) const { return (token * line.heads + head) * line.width; }
     bool has_stem(long sequence) const { return line.stem[sequence] != sequence; }
 
     // [N][K][w] → of each sequence and key [w][columns], zeros behind its end.
@@ -128,19 +127,20 @@ struct Desk {
 struct Queries {
     const Trees &trees;
     const Line &line;
-    long sequence, key, head, start, count;
+    long key, head, start, count;
     Keys stem, own;
     long seen, row;  // own columns that are looked at, and all
 
     Queries(const Trees &trees, long sequence, long key, long head, long start)
-        : trees(trees), line(trees.line), sequence(sequence), key(key), head(head), start(start) {
+        : trees(trees), line(trees.line), key(key), head(head), start(start) {
         own = trees.keys(sequence, key);
         stem = trees.has_stem(sequence) ? trees.keys(line.stem[sequence], key) : Keys{0, 0, 0, 0};
         count = std::min(BLOCK, own.length - start);
         seen = upward(start + count, LANES), row = stem.columns + seen;
     }
 
-    long at(long query) const { return trees.of_query(own.token + start + query, head); }
+    long end_at(long query) const { return (own.token + start + query) * line.heads + head; }  // of [N][H]
+    long at(long query) const { return end_at(query) * line.width; }                            // of [N][H][w]
 
     void copy(const float *x, float factor, float *into) const {
         for (long q = 0; q < count; q++)
@@ -173,7 +173,7 @@ struct Queries {
                  trees.of_key(to_own, own.token, key), step, true);
     }
 
-    // change(x [16], first column) of all scores of a query that count; the others become 0.
+    // change(x [16]) of all scores of a query that count; the others become 0.
     template <class Change>
     void each(float *scores, long query, const Change &change) const {
         float *x = scores + query * row;
@@ -237,7 +237,7 @@ void attend(const Queries &block, const float *turned_keys, float *out, float *e
         for (long i = 0; i < block.row; i += LANES) sums += load(desk.scores + q * block.row + i);
         const float total = sum(sums);
         inverse[q] = 1.0f / total;
-        ends[(block.own.token + block.start + q) * line.heads + block.head] = most + std::log(total);
+        ends[block.end_at(q)] = most + std::log(total);
     }
     block.along(desk.scores, line.value, desk.tile);
     for (long q = 0; q < block.count; q++)
@@ -258,7 +258,7 @@ void differentiate(const Queries &block, const float *turned_keys, const float *
     block.against(desk.queries, turned_keys, desk.scores);
     block.against(desk.gradients, turned_values, desk.slopes);
     for (long q = 0; q < block.count; q++) {
-        const float end = slopes.ends[(block.own.token + block.start + q) * line.heads + block.head];
+        const float end = slopes.ends[block.end_at(q)];
         block.each(desk.scores, q, [&](Floats x) { return exponential(x - end); });
         Floats products{};
         for (long i = 0; i < line.width; i += LANES)

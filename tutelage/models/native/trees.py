@@ -43,7 +43,7 @@ class Trees:
         width = query.shape[-1]
         if not plain or width % LANES or value.shape[-1] != width:
             return False
-        return self._sums(key) <= MOST_SUMS and is_there()
+        return is_there() and self._sums(key) <= MOST_SUMS
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """out and the log-sum-exp. [N, H, w], [N, K, w], [N, K, w] → [N, H, w], [N, H]"""
