@@ -1,10 +1,13 @@
-"""What a lean layer does between its products, in C++: against the same in double precision by torch."""
+"""What a model computes between its products, in C++: against the same in double precision by torch."""
 
 import pytest
 import torch
 from compilers import needs_compiler
 from torch.nn.functional import silu
 
+from tutelage.models import logprobs
+from tutelage.models.gradients import total_norm
+from tutelage.models.lean import attention as lean_attention
 from tutelage.models.lean import gate as lean_gate
 from tutelage.models.lean import norm as lean_norm
 from tutelage.models.native import passes
@@ -63,6 +66,67 @@ def test_the_gate_and_its_gradients(shape):
     assert_close(product, expected.detach())
     for found, wanted in zip((to_gate, to_up), slopes(grad), strict=True):
         assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("shape", [(300, 9, 64), (2, 70, 5, 96), (700, 2, 32)])
+def test_pairs_are_turned_by_their_angles_and_back(shape):
+    x, angle = random(*shape), random(*shape[:-2], 1, shape[-1] // 2, seed=1)
+    cos, sin = (turn(angle).repeat(*[1] * (x.dim() - 1), 2) for turn in (torch.cos, torch.sin))
+    assert passes.serve_turn(x, cos)
+    first, second = x.double().chunk(2, -1)
+    pairs = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle).to(torch.complex128)
+    there = lean_attention.turned(x, cos, sin, 1.0)
+    assert_close(there, torch.cat((pairs.real, pairs.imag), -1))
+    torch.testing.assert_close(lean_attention.turned(there, cos, sin, -1.0), x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("x", [random(700, 48), random(3, 100, 32)[:, :, :16].repeat(1, 30, 1)])
+def test_angles_that_are_shared_or_heads_of_odd_halves_stay_with_torch(x):
+    assert not passes.serve_turn(x.unsqueeze(-2), x.unsqueeze(-2)), "halves of no whole vectors"
+    wide = torch.cat((x, x), -1)
+    assert passes.serve_turn(wide.unsqueeze(-2), wide.unsqueeze(-2))
+    assert not passes.serve_turn(wide.unsqueeze(-2), wide[:1].unsqueeze(-2))
+
+
+def test_the_norm_of_all_gradients_is_exact_where_float32_sums_are_not():
+    large, small = 3 * random(4096, 1024), random(7, seed=1)
+    expected = torch.cat([x.double().flatten() for x in (large, small)]).norm()
+    torch.testing.assert_close(total_norm([small, large]).double(), expected, rtol=2e-7, atol=0.0)
+    for bad in (torch.inf, torch.nan):
+        large[1000, 1000] = bad
+        assert not total_norm([large, small]).isfinite()
+
+
+@pytest.mark.parametrize("shape", [(900, 48), (70, 1003), (3, 40_001)])
+def test_shares_and_what_they_are_parts_of(shape):
+    logits = 20 * random(*shape)
+    logits[:, 5] = -torch.inf
+    logits[0], logits[1, -1] = 300.0, 1e4
+    exact = logits.double()
+    assert passes.serve(logits, whole=False)
+    shares, most, above = logprobs._shares(logits.clone())
+    assert_close(shares, exact.softmax(-1))
+    assert torch.equal(most, logits.amax(-1))
+    assert_close(above, exact.logsumexp(-1) - exact.amax(-1))
+    torch.testing.assert_close(shares.double().sum(-1), torch.ones(shape[0]).double(), rtol=1e-6, atol=1e-6)
+
+
+def test_a_logit_that_is_no_number_is_not_hidden():
+    logits = random(900, 50)
+    logits[3, 7] = logits[5, 49] = torch.nan
+    shares, _, above = logprobs._shares(logits)
+    assert shares.isnan().all(-1).nonzero().flatten().tolist() == [3, 5]
+    assert above.isnan().nonzero().flatten().tolist() == [3, 5]
+
+
+def test_sums_have_the_same_bits_each_time_and_with_any_number_of_threads():
+    x, weight, grad = random(3000, 96), random(96, seed=1), random(3000, 96, seed=2)
+    found = []
+    for threads in (1, 2, 3, 3, 3, 5):
+        torch.set_num_threads(threads)
+        _, r = lean_norm.rms_norm(x, weight, 1e-6)
+        found.append([*lean_norm.rms_norm_gradients(grad, x, weight, r), passes.squares(x)])
+    assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(each, found[0], strict=True))
 
 
 def test_parts_that_do_not_lie_side_by_side_are_read_as_they_are():

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from tutelage.models.memory import Stretch
+from tutelage.models.native import passes
 
 _in_place: ContextVar["Gradients | None"] = ContextVar("in_place", default=None)
 
@@ -99,6 +100,19 @@ def add_rows(weight: Tensor, index: Tensor, rows: Tensor) -> Tensor | None:
         to_table.zero_()
     to_table.index_add_(0, index, rows.to(to_table.dtype))
     return to_table if place is None else None
+
+
+def total_norm(gradients: Iterable[Tensor]) -> Tensor:
+    """√ Σ g² over all of them: Float[], with the squares of large matrices added up in double precision."""
+    apart: list[Tensor] = []
+    squares: list[Tensor] = []
+    for gradient in gradients:
+        if passes.serve(gradient):
+            squares.append(passes.squares(gradient))
+        else:
+            apart.append(gradient)
+    rest = nn.utils.get_total_norm(apart)
+    return torch.stack([rest.double().square(), *squares]).sum().sqrt().float() if squares else rest
 
 
 def _place(weight: Tensor) -> tuple[Tensor | None, bool]:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tutelage.core.kl import exact_kl
 from tutelage.models.gradients import add_product
+from tutelage.models.native import passes
 
 CHUNK_ELEMENTS = 1 << 25  # logits held at once, 128 MiB of float32: a batch that fits is not computed twice
 
@@ -138,9 +139,8 @@ class _ChunkedScores(torch.autograd.Function):
 
     With p the distribution at one position and a its token:
         ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
-    Only p is computed, in the place of the logits. The log-sum-exp is logits[m] − log p(m) of the likeliest token m,
-    whose share is never small. Where p was kept, the first backward pass makes the gradient in its place; a second one
-    computes it anew.
+    Only p is computed, in the place of the logits. Where p was kept, the first backward pass makes the gradient in its
+    place; a second one computes it anew.
     """
 
     @staticmethod
@@ -162,9 +162,9 @@ class _ChunkedScores(torch.autograd.Function):
         ctx.kept = None
         for part in parts:
             logits = _logits(head, states[part], temperature)
-            ahead = logits.gather(-1, tokens[part, None]).squeeze(-1) - logits.amax(-1)
-            shares = torch.softmax(logits, -1, out=logits)
-            logp[part] = ahead + shares.amax(-1).log()
+            chosen = logits.gather(-1, tokens[part, None]).squeeze(-1)
+            shares, most, above = _shares(logits)
+            logp[part] = (chosen - most) - above
             if entropy:
                 spread[part] = torch.special.entr(shares).sum(-1)
             ctx.kept = shares if len(parts) == 1 and ctx.needs_input_grad[0] else None
@@ -191,7 +191,7 @@ class _ChunkedScores(torch.autograd.Function):
             if kept is None:
                 with as_before:
                     logits = _logits(head, states[part], temperature)
-                shares = torch.softmax(logits, -1, out=logits)
+                shares, *_ = _shares(logits)
             else:
                 shares = kept
             if entropy:
@@ -226,3 +226,15 @@ def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
     """logits / T of some rows, which nobody else holds. Float[n, V]"""
     logits = head.logits(states)
     return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def _shares(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Softmax, in the place of the logits, and log-sum-exp in two parts: the largest logit and what comes on top.
+
+    Float[n, V] → Float[n, V], Float[n], Float[n]. As one number of the size of the logits it would be less exact.
+    """
+    if passes.serve(logits, whole=False):
+        return logits, *passes.shares(logits)
+    most = logits.amax(-1)
+    shares = torch.softmax(logits, -1, out=logits)
+    return shares, most, -shares.amax(-1).log()

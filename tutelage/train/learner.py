@@ -12,7 +12,7 @@ from tutelage import config
 from tutelage.core.batch import Scored
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
-from tutelage.models.gradients import Gradients
+from tutelage.models.gradients import Gradients, total_norm
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class Learner:
 
     def update(self) -> dict[str, float]:
         """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        norm = total_norm(p.grad for p in self.parameters if p.grad is not None)
         if not torch.isfinite(norm):
             self.forget()
             raise NotFinite(f"The gradient of step {self.step + 1} is not finite. {_ADVICE}")

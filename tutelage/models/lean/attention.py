@@ -16,6 +16,7 @@ from tutelage.models.attention_interface import (
 )
 from tutelage.models.lean.norm import made_again
 from tutelage.models.lean.trial import features, wave
+from tutelage.models.native import passes
 
 
 class LeanAttention:
@@ -119,6 +120,8 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor, way: float) -> Tensor:
+    if passes.serve_turn(x, cos):
+        return passes.turn(x, cos, sin, way)
     y, sin = x * cos, sin.chunk(2, -1)[0]
     (first, second), (x_first, x_second) = y.chunk(2, -1), x.chunk(2, -1)
     first.addcmul_(x_second, sin, value=-way)

@@ -118,7 +118,11 @@ def library() -> Any:
     found.tutelage_scale_rows.argtypes = [team, c_int64, c_int64, *[c_void_p] * 4]
     found.tutelage_norm_gradients.argtypes = [team, c_int64, c_int64, *[c_void_p] * 7]
     found.tutelage_gate_gradients.argtypes = [team, c_int64, *[c_void_p] * 5]
-    passes = ("scale_rows", "norm_gradients", "gate_gradients")
+    found.tutelage_turn.argtypes = [team, *[c_int64] * 3, *[c_void_p] * 3, c_float, c_void_p]
+    found.tutelage_squares.argtypes = [team, c_int64, *[c_void_p] * 2]
+    found.tutelage_shares.argtypes = [team, c_int64, c_int64, *[c_void_p] * 3]
+    found.tutelage_parts.argtypes, found.tutelage_parts.restype = [c_int64, c_int64], c_int64
+    passes = ("scale_rows", "norm_gradients", "gate_gradients", "turn", "squares", "shares")
     for name in ("step", "product", "pack", "exponential", "trees", "trees_gradients", *passes):
         getattr(found, f"tutelage_{name}").restype = None
     return found

@@ -47,11 +47,13 @@ struct Kept {
 };
 
 // A line of N tokens: sequences one behind the other, each with the stem that it continues, or itself. `spot` is where
-// the tokens of a stem with branches are among those of all such stems, -1 for other sequences.
+// the tokens of a stem with branches are among those of all such stems, -1 for other sequences. What branches add to
+// their stem goes to several sums, so that as many threads can work on it: `sum` is that of a branch, -1 where one
+// before it in the same sum says in `next` when it is its turn (-1: the last), and `sums` how many a stem has.
 struct Line {
     int64_t heads, keys, width, sequences;
     int64_t longest, all_columns, stem_tokens;  // columns of the longest row of scores; of all sequences together
-    const int64_t *first, *length, *stem, *columns, *spot;  // [sequences]; columns: those before
+    const int64_t *first, *length, *stem, *columns, *spot, *sum, *next, *sums;  // [sequences]; columns: those before
     float scale;
     const float *query, *key, *value;  // [N][H][w], [N][K][w] twice
 };

@@ -50,6 +50,12 @@ INLINE float sum(Floats x) {
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
+INLINE float largest(Floats x) {
+    float most = x[0];
+    for (long i = 1; i < LANES; i++) most = std::max(most, x[i]);
+    return most;
+}
+
 // e^x = 2^n e^r with n whole and |r| <= ln 2 / 2, e^r as Cephes' polynomial. 0 below -87.3, finite above 88.4.
 INLINE Floats exponential(Floats x) {
     const Floats least = all(-87.33654f), most = all(88.37626f), magic = all(12582912.0f);  // 1.5 * 2^23 rounds

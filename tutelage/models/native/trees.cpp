@@ -22,8 +22,8 @@ void tutelage_trees(const Team *team, const Line *line, float *out, float *ends,
     });
 }
 
-// Gradients [N][H][w] and twice [N][K][w], from that of `out`, [N][H][w]. `turned` has room for keys and values; `sums`
-// [threads][2][stem tokens][K][w] are 0.
+// Gradients [N][H][w] and twice [N][K][w], from that of `out`, [N][H][w]. `turned` has room for keys and values, `sums`
+// for [most sums of a stem][2][stem tokens][K][w].
 void tutelage_trees_gradients(const Team *team, const Line *line, const float *out, const float *ends,
                               const float *grad, float *to_query, float *to_key, float *to_value, float *turned,
                               float *sums, float *room) {
@@ -33,31 +33,33 @@ void tutelage_trees_gradients(const Team *team, const Line *line, const float *o
     float *turned_values = turned + line->all_columns * each;
     together(*team, 4, [&](Worker &me) {
         const Desk desk(*line, room + me.index * Desk::floats(*line));
-        float *stem_keys = sums + me.index * 2 * stems, *stem_values = stem_keys + stems;
         trees.turn(me, line->key, turned);
         trees.turn(me, line->value, turned_values);
         const long parts = line->sequences * line->keys;
         me.share(parts, parts, [&](long part, long) {
-            const long sequence = part / line->keys, key = part % line->keys, stem = line->stem[sequence];
-            for (long t = line->first[sequence]; t < line->first[sequence] + line->length[sequence]; t++) {
-                std::fill_n(trees.of_key(to_key, t, key), line->width, 0.0f);
-                std::fill_n(trees.of_key(to_value, t, key), line->width, 0.0f);
+            const long leader = part / line->keys, key = part % line->keys;
+            if (line->sum[leader] < 0) return;
+            float *keys = sums + line->sum[leader] * 2 * stems;
+            const long spot = line->spot[line->stem[leader]];
+            Sum of_stem{trees.of_key(keys, spot, key), trees.of_key(keys + stems, spot, key), false};
+            for (long sequence = leader; sequence >= 0; sequence = line->next[sequence]) {
+                for (long t = line->first[sequence]; t < line->first[sequence] + line->length[sequence]; t++) {
+                    std::fill_n(trees.of_key(to_key, t, key), line->width, 0.0f);
+                    std::fill_n(trees.of_key(to_value, t, key), line->width, 0.0f);
+                }
+                for_queries(trees, sequence, key, [&](const Queries &block) {
+                    differentiate(block, turned, turned_values, slopes, of_stem, desk);
+                });
             }
-            const long spot = line->spot[stem];
-            for_queries(trees, sequence, key, [&](const Queries &block) {
-                differentiate(block, turned, turned_values, slopes, trees.of_key(stem_keys, spot, key),
-                              trees.of_key(stem_values, spot, key), desk);
-            });
         });
-        me.share(line->sequences, line->sequences, [&](long sequence, long) {
-            if (line->spot[sequence] < 0) return;
-            const long count = line->length[sequence] * each, from = line->spot[sequence] * each;
-            for (long thread = 0; thread < me.threads; thread++) {
-                const float *keys = sums + thread * 2 * stems + from, *values = keys + stems;
-                float *key = trees.of_key(to_key, line->first[sequence], 0);
-                float *value = trees.of_key(to_value, line->first[sequence], 0);
-                for (long i = 0; i < count; i++) key[i] += keys[i], value[i] += values[i];
-            }
+        me.share(parts, parts, [&](long part, long) {
+            const long sequence = part / line->keys, key = part % line->keys, spot = line->spot[sequence];
+            for (long t = 0; line->sums[sequence] && t < line->length[sequence]; t++)
+                for (long sum = 0; sum < line->sums[sequence]; sum++) {
+                    const float *keys = trees.of_key(sums + sum * 2 * stems, spot + t, key), *values = keys + stems;
+                    trees.add(keys, to_key, line->first[sequence] + t, key);
+                    trees.add(values, to_value, line->first[sequence] + t, key);
+                }
         });
     });
 }

@@ -5,8 +5,9 @@
 //     P = exp(S - e),  O = P V                 dS = P * (dO V^T - rowsum(dO * O))
 //     dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
 //
-// A part of the work is a sequence and a head of keys: so its own keys are nobody else's, and what it adds to the
-// gradients of its stem's keys goes to sums of its thread, which are added up in the end.
+// A part of the work is a sequence and a head of keys: so its own keys are nobody else's. What branches add to the
+// gradients of their stem's keys goes to a few sums, each of branches that one part takes in their order; these are added
+// up in the end. So no number depends on which thread came first.
 #pragma once
 
 #include <cmath>
@@ -90,6 +91,10 @@ struct Trees {
         return x + (token * line.keys + key) * line.width;
     }
     float *of_key(float *x, long token, long key) const { return x + (token * line.keys + key) * line.width; }
+    void add(const float *x, float *to, long token, long key) const {
+        to = of_key(to, token, key);
+        for (long i = 0; i < line.width; i += LANES) store(to + i, load(to + i) + load(x + i));
+    }
     bool has_stem(long sequence) const { return line.stem[sequence] != sequence; }
 
     // [N][K][w] → of each sequence and key [w][columns], zeros behind its end.
@@ -165,10 +170,11 @@ struct Queries {
                  step, into, line.width, stem.length > 0);
     }
 
-    // += [count][row] turned, times [count][w]: to keys or values of the own sequence, and to those of the stem.
-    void back(const float *x, const float *by, float *to_own, float *to_stem) const {
+    // += [count][row] turned, times [count][w]: to keys or values of the own sequence, and to those of the stem, where
+    // there is something only if `begun`.
+    void back(const float *x, const float *by, float *to_own, float *to_stem, bool begun) const {
         const long step = line.keys * line.width;
-        if (stem.length) multiply(stem.length, line.width, count, {x, 1, row}, by, line.width, to_stem, step, true);
+        if (stem.length) multiply(stem.length, line.width, count, {x, 1, row}, by, line.width, to_stem, step, begun);
         multiply(start + count, line.width, count, {x + stem.columns, 1, row}, by, line.width,
                  trees.of_key(to_own, own.token, key), step, true);
     }
@@ -197,19 +203,13 @@ struct Queries {
     float largest(const float *scores, long query) const {
         const float *x = scores + query * row;
         const Floats most = largest_of(x, stem.length, all(x[stem.columns]));
-        return largest_lane(largest_of(x + stem.columns, start + query + 1, most));
+        return ::largest(largest_of(x + stem.columns, start + query + 1, most));
     }
 
     static Floats largest_of(const float *x, long valid, Floats most) {
         long i = 0;
         for (; i + LANES <= valid; i += LANES) most = load(x + i) > most ? load(x + i) : most;
         for (; i < valid; i++) most = all(x[i]) > most ? all(x[i]) : most;
-        return most;
-    }
-
-    static float largest_lane(Floats x) {
-        float most = x[0];
-        for (long i = 1; i < LANES; i++) most = std::max(most, x[i]);
         return most;
     }
 };
@@ -249,9 +249,15 @@ struct Slopes {
     float *to_query, *to_key, *to_value;
 };
 
-// The gradients of a block; those of keys and values are added to what is there.
+// What branches add to the gradients of their stem's keys and values, `begun` as soon as there is something.
+struct Sum {
+    float *keys, *values;
+    bool begun;
+};
+
+// The gradients of a block; those of its own keys and values are added to what is there.
 void differentiate(const Queries &block, const float *turned_keys, const float *turned_values, const Slopes &slopes,
-                   float *stem_keys, float *stem_values, const Desk &desk) {
+                   Sum &of_stem, const Desk &desk) {
     const Line &line = block.line;
     block.copy(line.query, line.scale, desk.queries);
     block.copy(slopes.grad, 1.0f, desk.gradients);
@@ -267,8 +273,9 @@ void differentiate(const Queries &block, const float *turned_keys, const float *
         float *slope = desk.slopes + q * block.row, *share = desk.scores + q * block.row;
         for (long i = 0; i < block.row; i += LANES) store(slope + i, load(share + i) * (load(slope + i) - mean));
     }
-    block.back(desk.scores, desk.gradients, slopes.to_value, stem_values);
-    block.back(desk.slopes, desk.queries, slopes.to_key, stem_keys);
+    block.back(desk.scores, desk.gradients, slopes.to_value, of_stem.values, of_stem.begun);
+    block.back(desk.slopes, desk.queries, slopes.to_key, of_stem.keys, of_stem.begun);
+    of_stem.begun = true;
     block.along(desk.slopes, line.key, desk.tile);
     for (long q = 0; q < block.count; q++)
         for (long i = 0; i < line.width; i++)

@@ -1,5 +1,6 @@
 """Tensors and pointers into `trees.cpp`: attention of a line of trees, and its gradients."""
 
+from collections import defaultdict
 from ctypes import Structure, byref, c_float, c_int64, c_void_p
 from functools import cached_property
 
@@ -9,9 +10,10 @@ from torch import Tensor
 from tutelage.models.native.bindings import LANES, is_there, library, team
 from tutelage.models.packing import Shape
 
+SUMS = 4
+"""Sums that the branches of a stem are divided among: more are more to keep and to add up, fewer leave threads idle."""
 MOST_SUMS = 1 << 26
-"""Floats that all threads together may need for the gradients of stems: with many threads and long prompts it is too
-much, and torch's kernels serve."""
+"""Floats that all sums together may need: with long prompts it is too much, and torch's kernels serve."""
 
 
 class Line(Structure):
@@ -20,7 +22,7 @@ class Line(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("heads", "keys", "width", "sequences")),
         *((name, c_int64) for name in ("longest", "all_columns", "stem_tokens")),
-        *((name, c_void_p) for name in ("first", "length", "stem", "columns", "spot")),
+        *((name, c_void_p) for name in ("first", "length", "stem", "columns", "spot", "sum", "next", "sums")),
         ("scale", c_float),
         *((name, c_void_p) for name in ("query", "key", "value")),
     ]
@@ -69,14 +71,14 @@ class Trees:
         given = tuple(x.contiguous() for x in (out, lse, grad))
         to_query, to_key, to_value = map(torch.empty_like, held)
         turned, desks = self._turned(*held[1:]), _desks(line)
-        sums = turned.new_zeros(self._sums(held[1]))
+        sums = turned.new_empty(self._sums(held[1]))
         pointers = (x.data_ptr() for x in (*given, to_query, to_key, to_value, turned, sums, desks))
         library().tutelage_trees_gradients(byref(team()), byref(line), *pointers)
         return to_query, to_key, to_value
 
     def _sums(self, key: Tensor) -> int:
-        """Floats for the gradients of the keys and values of stems, for each thread by itself."""
-        return 2 * torch.get_num_threads() * self._sequences.stem_tokens * key[0].numel()
+        """Floats for what branches add to the gradients of the keys and values of stems."""
+        return 2 * self._sequences.most_sums * self._sequences.stem_tokens * key[0].numel()
 
     def _turned(self, *of: Tensor) -> Tensor:
         """Room for a turned copy of each."""
@@ -90,12 +92,14 @@ class _Sequences:
         length = shape.sequence.bincount()
         first, own = _before(length), (length + LANES - 1) // LANES * LANES
         stem = shape.stem[first]
-        branches = torch.zeros_like(length).index_add_(0, stem, torch.ones_like(length)) > 1
-        spot = _before(length * branches).where(branches, -1)
-        row = own + own[stem].where(stem != torch.arange(len(stem)), 0)
-        self.arrays = (first, length, stem, _before(own), spot)
+        is_branch = stem != torch.arange(len(stem))
+        branches = torch.zeros_like(length).index_add_(0, stem, is_branch.long())
+        has_branches, sums = branches > 0, branches.clamp(max=SUMS)
+        spot = _before(length * has_branches).where(has_branches, -1)
+        row = own + own[stem].where(is_branch, 0)
+        self.arrays = (first, length, stem, _before(own), spot, *_divided(stem.tolist()), sums)
         self.longest, self.all_columns = int(row.max()), int(own.sum())
-        self.stem_tokens = int(length[branches].sum())
+        self.stem_tokens, self.most_sums = int(length[has_branches].sum()), int(sums.max())
 
     def line(self, tensors: tuple[Tensor, ...], scale: float) -> Line:
         """With queries, keys and values, which somebody has to hold."""
@@ -103,6 +107,21 @@ class _Sequences:
         sizes = (query.shape[1], key.shape[1], query.shape[2], len(self.arrays[0]))
         arrays, pointers = ([x.data_ptr() for x in each] for each in (self.arrays, tensors))
         return Line(*sizes, self.longest, self.all_columns, self.stem_tokens, *arrays, scale, *pointers)
+
+
+def _divided(stem: list[int]) -> tuple[Tensor, Tensor]:
+    """`sum` and `next` of all sequences (see given.hpp): the branches of a stem take its sums by turns."""
+    begins, follows = [0] * len(stem), [-1] * len(stem)
+    branches: defaultdict[int, list[int]] = defaultdict(list)
+    for sequence, of in enumerate(stem):
+        if sequence != of:
+            branches[of].append(sequence)
+    for siblings in branches.values():
+        for place, sequence in enumerate(siblings):
+            begins[sequence] = place if place < SUMS else -1
+        for before, behind in zip(siblings, siblings[SUMS:], strict=False):
+            follows[before] = behind
+    return torch.tensor(begins), torch.tensor(follows)
 
 
 def _desks(line: Line) -> Tensor:
