@@ -134,6 +134,7 @@ def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "parts": {
             name: [value for told in rounds for value in told["parts"][name]] for name in first["parts"]
         },
+        "rates": [rate for told in rounds for rate in told["rates"]],
         "peak_mb": max(told["peak_mb"] for told in rounds),
         "processors": fmean(told["processors"] for told in rounds),
     }

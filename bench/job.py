@@ -58,6 +58,9 @@ class Measured:
 
     seconds: list[float]
     parts: Mapping[str, list[float]] = field(default_factory=dict)
+    rates: list[float] = field(default_factory=list)
+    """Operations per second of a matrix product around each step's update, where they were asked for: the machine's
+    speed changes from one second to the next."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -14,14 +14,13 @@ import torch
 
 def describe(device: str) -> dict[str, Any]:
     """Name, cores, versions, the highest rate of a matrix product and of reading, both measured now."""
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
     return {
         "name": _name(device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "flops": _gemm(device, dtype),
-        "bandwidth": _reading(device, dtype),
+        "flops": product_rate(device),
+        "bandwidth": _reading(device),
     }
 
 
@@ -35,18 +34,22 @@ def _name(device: str) -> str:
         return platform.processor() or platform.machine()
 
 
-def _gemm(device: str, dtype: torch.dtype) -> float:
+def product_rate(device: str) -> float:
     """Operations per second of a product of two large square matrices."""
-    size = 8192 if device == "cuda" else 2048
+    size, dtype = (8192 if device == "cuda" else 2048), _dtype(device)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / _quickest(lambda: a @ b, device)
 
 
-def _reading(device: str, dtype: torch.dtype) -> float:
+def _reading(device: str) -> float:
     """Bytes per second at which a matrix larger than any cache is read by a product with a vector, as in decoding."""
-    matrix = torch.ones(32_768, 8_192, device=device, dtype=dtype)
-    vector = torch.ones(8_192, device=device, dtype=dtype)
+    matrix = torch.ones(32_768, 8_192, device=device, dtype=_dtype(device))
+    vector = torch.ones(8_192, device=device, dtype=_dtype(device))
     return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device)
+
+
+def _dtype(device: str) -> torch.dtype:
+    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 def _quickest(work: Callable[[], object], device: str) -> float:

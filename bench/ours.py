@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.clock import timed
+from bench.clock import Beside, measured_beside, timed
 from bench.job import Measured, Place
 
 
@@ -23,20 +25,31 @@ def durations(rows: list[dict[str, float]]) -> list[float]:
     return [now["seconds"] - before["seconds"] for before, now in pairwise(rows)]
 
 
-def improved(settings: Any) -> Measured:
-    """Run `tutelage improve`, and note how long each step sampled, judged what it sampled, and updated."""
+def improved(settings: Any, *, rated_on: str = "") -> Measured:
+    """Run `tutelage improve`, and note how long each step sampled, judged what it sampled, and updated.
+
+    `rated_on` names a device whose rate is measured around each update; that time is no part of the steps.
+    """
+    from bench.machine import product_rate
     from tutelage.train import improve as loop
     from tutelage.verbs import improve
 
-    parts = {
-        name: timed(loop, function)
-        for name, function in (("sampling", "collect"), ("judging", "judged"), ("update", "gradient_steps"))
-    }
-    rows = run_verb(improve.main, settings)
+    functions = {"sampling": "collect", "judging": "judged", "update": "gradient_steps"}
+    beside: list[Beside] = []
+    with ExitStack() as noting:
+        parts = {name: noting.enter_context(timed(loop, by)) for name, by in functions.items()}
+        if rated_on:
+            rate = partial(product_rate, rated_on)
+            beside = noting.enter_context(measured_beside(loop, "gradient_steps", rate))
+        rows = run_verb(improve.main, settings)
+    steps = durations(rows)
+    if beside:
+        steps = [step - told.seconds for step, told in zip(steps, beside[1:], strict=True)]
     shown = ("length/mean", "ended", "score/mean", "kl/reference", "tokens/kept", "seconds")
     return Measured(
-        durations(rows),
+        steps,
         {name: spent[1:] for name, spent in parts.items()},
+        [told.rate for told in beside[1:]],
         {name: [row[name] for row in rows] for name in shown if name in rows[0]},
     )
 

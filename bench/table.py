@@ -21,8 +21,9 @@ have the same model with random weights, the same data in the same batches and o
 of their own on one machine, which has a C++ compiler (see `--sampling.compile`).
 """
 EFFICIENCY = """What our side reaches of the machine. Updates: the operations that are needed if no token is computed
-twice, at the measured rate of a matrix product; what was kept from sampling is not counted again. Decoding: the larger
-of arithmetic and reading, at the measured rates.
+twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after each
+process), the middle of all steps; what was kept from sampling is not counted again. Decoding: the larger of arithmetic
+and reading, at the measured rates.
 """
 
 
@@ -104,17 +105,20 @@ def _efficiency(results: Mapping[str, Result]) -> str:
         rate = needs["tokens"] / median(ours["seconds"])
         update = needs["update"] - needs.get("kept", 0.0) * median(ours["facts"].get("tokens/kept", [0.0]))
         gflop = f"{update / 1e9:.0f} GFLOP" if update else "–"
-        share = _share(update / told["machine"]["flops"], ours, needs["updating"])
-        reached = _share(needs["floor"], ours, needs["sampling"])
+        rates = ours.get("rates") or [told["machine"]["flops"]]
+        share = _share([update / rate for rate in rates], ours, needs["updating"])
+        reached = _share([needs["floor"]], ours, needs["sampling"])
         rows.append(f"| {name} | {rate:,.0f} | {gflop} | {share} | {reached} |")
     return "\n".join(rows) + "\n"
 
 
-def _share(least: float, told: Result, part: str) -> str:
-    """What was needed at least over what it took; a dash where nothing was."""
-    if not least:
+def _share(least: list[float], told: Result, part: str) -> str:
+    """What was needed at least, once or in each step, over what it took; a dash where nothing was."""
+    if not any(least):
         return "–"
-    return f"{least / median(told['parts'][part] if part else told['seconds']):.0%}"
+    took = told["parts"][part] if part else told["seconds"]
+    least = least if len(least) == len(took) else least * len(took)
+    return f"{median(need / spent for need, spent in zip(least, took, strict=True)):.0%}"
 
 
 def _settings(results: Mapping[str, Result]) -> str:

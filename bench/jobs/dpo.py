@@ -37,7 +37,6 @@ def ours(place: Place) -> Measured:
     from tutelage.train import preference_training
     from tutelage.verbs import dpo
 
-    spent = timed(preference_training, "refer")
     settings = dpo.Settings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
@@ -45,7 +44,8 @@ def ours(place: Place) -> Measured:
         max_length=LONGEST,
         held_out=0.0,
     )
-    rows = run_verb(dpo.main, settings)
+    with timed(preference_training, "refer") as spent:
+        rows = run_verb(dpo.main, settings)
     share = sum(spent) / len(rows)
     steps = durations(rows)
     return Measured([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})
@@ -59,22 +59,22 @@ def theirs(place: Place, *, precompute: bool = False) -> Measured:
 
     model, tokenizer = load(place)
     clock = StepClock()
-    spent = timed(DPOTrainer, "_precompute_ref_logps")
-    trainer = DPOTrainer(
-        model=model,
-        processing_class=tokenizer,
-        train_dataset=rows(place.job / "theirs.jsonl"),
-        args=DPOConfig(
-            **common(place),
-            per_device_train_batch_size=BATCH,
-            num_train_epochs=1,
-            max_length=LONGEST,
-            precompute_ref_log_probs=precompute,
-            train_sampling_strategy="sequential",
-        ),
-        callbacks=[clock],
-    )
-    trainer.train()
+    with timed(DPOTrainer, "_precompute_ref_logps") as spent:
+        trainer = DPOTrainer(
+            model=model,
+            processing_class=tokenizer,
+            train_dataset=rows(place.job / "theirs.jsonl"),
+            args=DPOConfig(
+                **common(place),
+                per_device_train_batch_size=BATCH,
+                num_train_epochs=1,
+                max_length=LONGEST,
+                precompute_ref_log_probs=precompute,
+                train_sampling_strategy="sequential",
+            ),
+            callbacks=[clock],
+        )
+        trainer.train()
     share = sum(spent) / len(clock.ended)
     steps = clock.durations()
     return Measured([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})

@@ -53,7 +53,7 @@ def ours(place: Place, size: Size) -> Measured:
         sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
         sample_every=10_000,
     )
-    return improved(settings)
+    return improved(settings, rated_on=place.device)
 
 
 def theirs(place: Place, size: Size) -> Measured:
