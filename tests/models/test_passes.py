@@ -89,9 +89,9 @@ def test_angles_that_are_shared_or_heads_of_odd_halves_stay_with_torch(x):
 
 
 def test_the_norm_of_all_gradients_is_exact_where_float32_sums_are_not():
-    large, small = 3 * random(4096, 1024), random(7, seed=1)
-    expected = torch.cat([x.double().flatten() for x in (large, small)]).norm()
-    torch.testing.assert_close(total_norm([small, large]).double(), expected, rtol=2e-7, atol=0.0)
+    large, small, one = 3 * random(4096, 1024), random(7, seed=1), torch.tensor(500.0)
+    expected = torch.cat([x.double().flatten() for x in (large, small, one)]).norm()
+    torch.testing.assert_close(total_norm([small, large, one]).double(), expected, rtol=2e-7, atol=0.0)
     for bad in (torch.inf, torch.nan):
         large[1000, 1000] = bad
         assert not total_norm([large, small]).isfinite()
