@@ -56,6 +56,14 @@ INLINE float largest(Floats x) {
     return most;
 }
 
+// Lane by lane the largest of `most` and `count` numbers.
+INLINE Floats larger(const float *x, long count, Floats most) {
+    long i = 0;
+    for (; i + LANES <= count; i += LANES) most = load(x + i) > most ? load(x + i) : most;
+    for (; i < count; i++) most = all(x[i]) > most ? all(x[i]) : most;
+    return most;
+}
+
 // e^x = 2^n e^r with n whole and |r| <= ln 2 / 2, e^r as Cephes' polynomial. 0 below -87.3, finite above 88.4.
 INLINE Floats exponential(Floats x) {
     const Floats least = all(-87.33654f), most = all(88.37626f), magic = all(12582912.0f);  // 1.5 * 2^23 rounds

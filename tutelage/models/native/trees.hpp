@@ -202,15 +202,8 @@ struct Queries {
 
     float largest(const float *scores, long query) const {
         const float *x = scores + query * row;
-        const Floats most = largest_of(x, stem.length, all(x[stem.columns]));
-        return ::largest(largest_of(x + stem.columns, start + query + 1, most));
-    }
-
-    static Floats largest_of(const float *x, long valid, Floats most) {
-        long i = 0;
-        for (; i + LANES <= valid; i += LANES) most = load(x + i) > most ? load(x + i) : most;
-        for (; i < valid; i++) most = all(x[i]) > most ? all(x[i]) : most;
-        return most;
+        const Floats most = larger(x, stem.length, all(x[stem.columns]));
+        return ::largest(larger(x + stem.columns, start + query + 1, most));
     }
 };
 
