@@ -1,9 +1,13 @@
 """What tests need of the machine that compile something."""
 
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.models.native import build
+from tutelage.models.native import bindings, build, passes
 
 
 def _is_there() -> bool:
@@ -14,3 +18,25 @@ def _is_there() -> bool:
 
 
 needs_compiler = pytest.mark.skipif(not _is_there(), reason="there is no C++ compiler")
+
+narrower_registers = pytest.mark.parametrize(
+    "flag",
+    ["-mno-avx512f", "-mno-avx"] if platform.machine() in ("x86_64", "AMD64") else [],
+)
+"""What tells a compiler to do without the widest registers: a vector then takes several, as on other processors."""
+
+
+@contextmanager
+def compiled_with(flag: str) -> Iterator[None]:
+    """Inside, the library is another, compiled with a flag more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", f"{build._compiler()[0]} {flag}")
+        forget_library()
+        yield
+    forget_library()
+
+
+def forget_library() -> None:
+    """What was compiled is looked for again, and tried again."""
+    for known in (bindings.library, bindings.is_there, passes._are_as_described):
+        known.cache_clear()

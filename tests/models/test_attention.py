@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compilers import needs_compiler
+from compilers import compiled_with, narrower_registers, needs_compiler
 
 from tutelage.models import attention, fused_attention, packing
 from tutelage.models.attention import tree_attention
@@ -194,6 +194,14 @@ def test_scores_that_are_large_neither_overflow_nor_lose_their_softmax():
     with twice_differentiable():
         expected, _ = tree_attention(packed.shape)(None, query, key, value, None)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-3)
+
+
+@needs_compiler
+@narrower_registers
+@pytest.mark.parametrize("shape", ["ragged", "long"])
+def test_on_processors_with_narrower_registers(shape, flag):
+    with compiled_with(flag):
+        test_outputs_and_gradients_are_those_of_the_definition(shape, (4, 2), False, None, 48)
 
 
 @needs_compiler

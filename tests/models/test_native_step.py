@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from compilers import needs_compiler
+from compilers import compiled_with, forget_library, narrower_registers, needs_compiler
 
 from tutelage import config
 from tutelage.errors import TutelageError
@@ -249,6 +249,18 @@ def _by_hooks(policy, decoder, tokens):
 
 
 @needs_compiler
+@narrower_registers
+def test_on_processors_with_narrower_registers(tiny_model, flag, steps):
+    policy = policy_of(tiny_model("llama", hidden_size=40, intermediate_size=70, head_dim=22), ends=())
+    with compiled_with(flag):
+        for answers in (1, 3, 5):
+            check(policy, answers=answers, tokens=4)
+        test_exponentials_are_as_exact_as_their_type()
+        test_exponentials_of_what_is_not_finite()
+    assert set(steps) == {4, 12, 20}
+
+
+@needs_compiler
 def test_exponentials_are_as_exact_as_their_type():
     x = torch.cat([torch.linspace(-87, 88, 160_000), torch.linspace(-1, 1, 160_000)])
     x, y = x.contiguous(), torch.empty_like(x)
@@ -298,11 +310,9 @@ def test_what_is_there_is_not_compiled_again(tmp_path, monkeypatch):
 
 @pytest.fixture
 def never_built():
-    for known in (bindings.library, bindings.is_there):
-        known.cache_clear()
+    forget_library()
     yield
-    for known in (bindings.library, bindings.is_there):
-        known.cache_clear()
+    forget_library()
 
 
 def test_without_a_compiler_it_is_said_what_is_missing(tiny_model, monkeypatch, never_built):

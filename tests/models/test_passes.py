@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compilers import needs_compiler
+from compilers import compiled_with, forget_library, narrower_registers, needs_compiler
 from torch.nn.functional import silu
 
 from tutelage.models import logprobs
@@ -138,6 +138,14 @@ def test_parts_that_do_not_lie_side_by_side_are_read_as_they_are():
     assert torch.equal(to_x, expected)
 
 
+@narrower_registers
+def test_on_processors_with_narrower_registers(flag):
+    with compiled_with(flag):
+        assert passes.serve(torch.ones(4000, 16)), "they are tried before they serve"
+        test_shares_and_what_they_are_parts_of((70, 1003))
+        test_the_norm_and_its_gradients((700, 48), True)
+
+
 @pytest.mark.parametrize("x", [torch.ones(2, 16), torch.ones(4000, 17), torch.ones(4000, 16).double()])
 def test_few_numbers_odd_rows_and_other_types_stay_with_torch(x):
     assert not passes.serve(x)
@@ -146,9 +154,9 @@ def test_few_numbers_odd_rows_and_other_types_stay_with_torch(x):
 def test_passes_that_compute_something_else_are_not_used(monkeypatch, caplog):
     own = passes.gate_gradients
     monkeypatch.setattr(passes, "gate_gradients", lambda *given: [1.01 * x for x in own(*given)])
-    passes._are_as_described.cache_clear()
+    forget_library()
     try:
         assert not passes.serve(torch.ones(4000, 16))
     finally:
-        passes._are_as_described.cache_clear()
+        forget_library()
     assert "Compiled passes are not used" in caplog.text

@@ -67,10 +67,7 @@ struct Sums {
 
 Sums softmax(float *scores, long length) {
     Floats most = load(scores), sums{};
-    for (long i = 1; i < length; i++) {
-        const Floats x = load(scores + i * LANES);
-        most = x > most ? x : most;
-    }
+    for (long i = 1; i < length; i++) most = larger(load(scores + i * LANES), most);
     for (long i = 0; i < length; i++) {
         const Floats share = exponential(load(scores + i * LANES) - most);
         store(scores + i * LANES, share), sums += share;

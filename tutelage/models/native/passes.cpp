@@ -123,7 +123,7 @@ void tutelage_shares(const Team *team, int64_t rows, int64_t width, float *x, fl
     for_rows(*team, rows, width, [&](long, long first, long behind) {
         for (long row = first; row < behind; row++) {
             float *own = x + row * width;
-            const float top = largest(larger(own, width, all(own[0])));
+            const float top = largest(larger(own, width, Floats(own[0])));
             const Floats last = exponential(filled(own + whole, rest, -INFINITY) - top);
             double total = sum(last);
             for (long start = 0; start < whole; start += RUN) {

@@ -18,11 +18,8 @@
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int TALL = 6, WIDE = 4;  // sums of so many rows of so many vectors stay in registers
-#else
-constexpr int TALL = 3, WIDE = 2;
-#endif
+constexpr int TALL = std::min(6, ROWS), WIDE = PARTS == 1 ? 4 : 1;  // sums of so many rows of so many vectors stay in
+                                                                    // registers
 constexpr long BLOCK = 48;  // queries at once
 
 // A matrix A[r][k] = x[r * row + k * step].
@@ -39,10 +36,10 @@ INLINE void tile(Across a, const float *b, long b_step, long depth, float *c, lo
     for (long k = 0; k < depth; k++) {
         Floats columns[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) columns[v] = load(b + v * LANES);
+        for (int v = 0; v < V; v++) columns[v] = held(load(b + v * LANES));
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-            const Floats x = all(a.x[r * a.row]);
+            const Floats x = a.x[r * a.row];
 #pragma GCC unroll 4
             for (int v = 0; v < V; v++) sums[r][v] += x * columns[v];
         }
@@ -202,7 +199,7 @@ struct Queries {
 
     float largest(const float *scores, long query) const {
         const float *x = scores + query * row;
-        const Floats most = larger(x, stem.length, all(x[stem.columns]));
+        const Floats most = larger(x, stem.length, Floats(x[stem.columns]));
         return ::largest(larger(x + stem.columns, start + query + 1, most));
     }
 };
