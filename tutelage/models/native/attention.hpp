@@ -105,10 +105,10 @@ struct Block {
         const long length = lines.lengths[prompt];
         float *turned = room, *scores = turned + model.width * LANES;
         const Sums found = score(heads, turned, scores, length);
-        alignas(64) float inverse[LANES];
-        store(inverse, 1.0f / found.sums);
+        alignas(64) float inverse[LANES], sums[LANES], most[LANES];
+        store(inverse, 1.0f / found.sums), store(sums, found.sums), store(most, found.most);
         for (long q = 0; q < queries && records.ends; q++)
-            records.ends.of(line(q))[head(q)] = found.most[q] + std::log(found.sums[q]);
+            records.ends.of(line(q))[head(q)] = most[q] + std::log(sums[q]);
         float *spare = scores + (length + lines.written) * LANES;
         for (long column = 0; column < model.width; column += LANES)
             mix(scores, length, inverse, column, spare, into);

@@ -9,7 +9,8 @@
 namespace {
 
 constexpr int ROWS = std::min<int>(LANES, (REGISTERS - 1) / PARTS - 1);  // whose sums stay in registers
-constexpr long AHEAD = 64 * LANES;  // floats: how far before its use a part of a panel is asked for
+constexpr long PIECE = 64;  // rows of B
+constexpr long AHEAD = PIECE * LANES;  // floats: how far before its use a part of a panel is asked for
 
 INLINE long upward(long x, long multiple) { return (x + multiple - 1) / multiple * multiple; }
 INLINE long blocks_of(long lines) { return (lines + LANES - 1) / LANES; }
@@ -44,14 +45,17 @@ INLINE void up_to(int rows, const float *a, long a_step, const float *b, long b_
     if constexpr (R > 1) up_to<R - 1>(rows, a, a_step, b, b_step, depth, c);
 }
 
-// C [rows][16] += A B for up to 16 rows, in runs of about the same size: a short one would wait for its own sums.
+// C [rows][16] += A B for up to 16 rows, in runs of about the same size: a short one would wait for its own sums. Where
+// there are several, they take B piece by piece, so that the next piece is on its way all the time.
 void add_product(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c) {
     const int runs = (rows + ROWS - 1) / ROWS;
-    for (int run = 0, first = 0; run < runs; run++) {
-        const int behind = rows * (run + 1) / runs;
-        up_to(behind - first, a + first, a_step, b, b_step, depth, c + first * LANES);
-        first = behind;
-    }
+    const long piece = runs > 1 ? PIECE : depth;
+    for (long k = 0; k < depth; k += piece, a += piece * a_step, b += piece * b_step)
+        for (int run = 0, first = 0; run < runs; run++) {
+            const int behind = rows * (run + 1) / runs;
+            up_to(behind - first, a + first, a_step, b, b_step, std::min(piece, depth - k), c + first * LANES);
+            first = behind;
+        }
 }
 
 // C [rows][16] = A B

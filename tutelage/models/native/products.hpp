@@ -117,7 +117,9 @@ void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *
                 set_product(rows, x + line * by.in, LANES, weights + deep, LANES, by.in, ups);
                 for (long r = 0; r < rows; r++) {
                     const Floats gate = load(gates + r * LANES) + gate_bias();
-                    const Floats up = load(ups + r * LANES) + up_bias(), y = silu(gate) * up;
+                    const Floats up = load(ups + r * LANES) + up_bias();
+                    alignas(64) float y[LANES];
+                    store(y, silu(gate) * up);
                     float *to = spot(into, inner, line + r) + column * LANES;
                     for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
                     records.gate.put(line + r, column, columns, gate);

@@ -29,53 +29,81 @@ typedef float Register __attribute__((vector_size(BYTES)));
 typedef int32_t Whole __attribute__((vector_size(BYTES)));
 typedef float Anywhere __attribute__((vector_size(BYTES), aligned(4), may_alias));
 
-struct Floats {
-    Register parts[PARTS];
+// As halves of halves, not as an array: that would be in memory for as long as GCC has not unrolled the loops over it.
+template <int N>
+struct Registers {
+    Registers<N / 2> low, high;
 
-    Floats() = default;
-    INLINE Floats(float x) {
-#pragma GCC unroll 4
-        for (int i = 0; i < PARTS; i++) parts[i] = x - Register{};
-    }
-    INLINE float operator[](long i) const { return parts[i / EACH][i % EACH]; }
+    Registers() = default;
+    INLINE Registers(float x) : low(x), high(x) {}
+    INLINE Registers(Registers<N / 2> low, Registers<N / 2> high) : low(low), high(high) {}
 };
 
-INLINE Floats load(const float *from) {
-    Floats y;
-#pragma GCC unroll 4
-    for (int i = 0; i < PARTS; i++) y.parts[i] = *reinterpret_cast<const Anywhere *>(from + i * EACH);
-    return y;
+template <>
+struct Registers<1> {
+    Register x;
+
+    Registers() = default;
+    INLINE Registers(float x) : x(x - Register{}) {}
+    INLINE Registers(Register x) : x(x) {}
+};
+
+typedef Registers<PARTS> Floats;
+
+// work(x) of each register, and work(a, b) of each two.
+template <class Work>
+INLINE Registers<1> each(Registers<1> x, const Work &work) {
+    return work(x.x);
+}
+template <int N, class Work>
+INLINE Registers<N> each(Registers<N> x, const Work &work) {
+    return {each(x.low, work), each(x.high, work)};
+}
+template <class Work>
+INLINE Registers<1> each(Registers<1> a, Registers<1> b, const Work &work) {
+    return work(a.x, b.x);
+}
+template <int N, class Work>
+INLINE Registers<N> each(Registers<N> a, Registers<N> b, const Work &work) {
+    return {each(a.low, b.low, work), each(a.high, b.high, work)};
 }
 
-INLINE void store(float *to, Floats x) {
-#pragma GCC unroll 4
-    for (int i = 0; i < PARTS; i++) *reinterpret_cast<Anywhere *>(to + i * EACH) = x.parts[i];
+template <int N = PARTS>
+INLINE Registers<N> load(const float *from) {
+    if constexpr (N == 1)
+        return Register(*reinterpret_cast<const Anywhere *>(from));
+    else
+        return {load<N / 2>(from), load<N / 2>(from + N / 2 * EACH)};
 }
 
-// x, which stays where it is: GCC would read it again for each of its uses, and then waits for reading.
+template <int N>
+INLINE void store(float *to, Registers<N> x) {
+    if constexpr (N == 1) {
+        *reinterpret_cast<Anywhere *>(to) = x.x;
+    } else {
+        store(to, x.low);
+        store(to + N / 2 * EACH, x.high);
+    }
+}
+
+// x, in registers: GCC would read it from memory again for each of its uses, and then waits for reading.
 INLINE Floats held(Floats x) {
+    return each(x, [](Register part) {
 #if defined(__x86_64__)
-#pragma GCC unroll 4
-    for (int i = 0; i < PARTS; i++) asm("" : "+v"(x.parts[i]));
+        asm("" : "+v"(part));
 #elif defined(__aarch64__)
-#pragma GCC unroll 4
-    for (int i = 0; i < PARTS; i++) asm("" : "+w"(x.parts[i]));
+        asm("" : "+w"(part));
 #endif
-    return x;
+        return part;
+    });
 }
 
 // The first `count` of 16 numbers.
 INLINE void put(float *to, long count, Floats x) {
     if (count == LANES) return store(to, x);
-    for (long i = 0; i < count; i++) to[i] = x[i];
-}
-
-// work(a, b) of each register.
-template <class Work>
-INLINE Floats each(Floats a, Floats b, const Work &work) {
-#pragma GCC unroll 4
-    for (int i = 0; i < PARTS; i++) a.parts[i] = work(a.parts[i], b.parts[i]);
-    return a;
+    alignas(64) float all[LANES];
+    store(all, x);
+    std::copy_n(all, count, to);
 }
 
 INLINE Floats operator+(Floats a, Floats b) {
@@ -93,7 +121,7 @@ INLINE Floats operator/(Floats a, Floats b) {
 INLINE Floats operator-(Floats x) { return -1.0f * x; }
 INLINE Floats &operator+=(Floats &a, Floats b) { return a = a + b; }
 
-// Lane by lane the larger of two; b where one is none.
+// Lane by lane the larger of two; b where one is no number.
 INLINE Floats larger(Floats a, Floats b) {
     return each(a, b, [](Register x, Register y) { return x > y ? x : y; });
 }
@@ -120,8 +148,8 @@ INLINE float largest(Floats x) {
 
 // e^x = 2^n e^r with n whole and |r| <= ln 2 / 2, e^r as Cephes' polynomial. 0 below -87.3, finite above 88.4.
 INLINE Register exponential(Register x) {
-    const Register least = -87.33654f - Register{}, most = 88.37626f - Register{};
-    const Register magic = 12582912.0f - Register{};  // 1.5 * 2^23 rounds
+    const Register none{}, least = -87.33654f - none, most = 88.37626f - none;
+    const Register magic = 12582912.0f - none;  // 1.5 * 2^23 rounds
     const Whole vanishes = x < least;
     x = vanishes ? least : x;
     x = x > most ? most : x;
@@ -137,13 +165,11 @@ INLINE Register exponential(Register x) {
     const Whole power = (__builtin_convertvector(whole, Whole) + 127) << 23;
     Register scale;
     std::memcpy(&scale, &power, sizeof scale);
-    return vanishes ? Register{} : y * scale;
+    return vanishes ? none : y * scale;
 }
 
 INLINE Floats exponential(Floats x) {
-#pragma GCC unroll 4
-    for (int i = 0; i < PARTS; i++) x.parts[i] = exponential(x.parts[i]);
-    return x;
+    return each(x, [](Register part) { return exponential(part); });
 }
 
 INLINE Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
