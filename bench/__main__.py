@@ -16,7 +16,7 @@ from typing import Any
 from bench.charts import draw_growth
 from bench.job import Job
 from bench.jobs import JOBS
-from bench.table import write_table
+from bench.table import result_file, write_table
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".bench"
@@ -36,10 +36,11 @@ def main() -> None:
             "data": Path(asked.data).name or "generated",
             "revision": _revision(),
         }
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{job.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        file = result_file(job, result["machine"], RESULTS)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result, indent=1) + "\n")
     write_table(RESULTS, Path(__file__).parent / "RESULTS.md")
-    draw_growth(RESULTS, Path(__file__).parent)
+    draw_growth(RESULTS)
 
 
 def _arguments() -> argparse.Namespace:
@@ -91,23 +92,21 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     if not (place.job / "facts.json").is_file():
         place.job.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "bench.side", job.name, "prepare", str(world), str(world)])
-    known = RESULTS / f"{job.name}.json"
+    machines = [_machine(asked.device)]
+    known = result_file(job, machines[0], RESULTS)
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
     sides = [side for side in ("ours", "theirs") if asked.only in (None, side)]
     rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-    machines: list[dict[str, Any]] = []  # before and after each of our processes, whose share of it is told
     for _ in range(job.rounds):
         for side in sides:
-            if side == "ours":
+            if side == "ours":  # its share of the machine is told, so that is measured before and after
                 machines.append(_machine(asked.device))
             rounds[side].append(_one_side(job, side, world))
             if side == "ours":
                 machines.append(_machine(asked.device))
-    if machines:
-        result["machine"] = _mean(machines)
-    elif "machine" not in result:
-        result["machine"] = _machine(asked.device)
-    return result | {side: _together(measured) for side, measured in rounds.items()}
+    if "ours" in sides:
+        result["machine"] = _mean(machines[1:])
+    return {"machine": machines[0]} | result | {side: _together(told) for side, told in rounds.items()}
 
 
 def _mean(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:

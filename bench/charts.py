@@ -1,6 +1,7 @@
-"""How the cost of a step grows, drawn: bench/growth-AXIS.svg."""
+"""How the cost of a step grows, drawn: growth-AXIS.svg beside the results of a machine."""
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ NAMES = {
 }
 
 
-def draw_growth(results: Path, folder: Path) -> None:
-    """A drawing for each axis, if the growth was measured."""
-    known = results / "growth.json"
-    if not known.is_file():
-        return
-    told = json.loads(known.read_text())
+def draw_growth(results: Path) -> None:
+    """A drawing for each axis, of every machine on which the growth was measured."""
+    for known in results.glob("*/growth.json"):
+        _draw(json.loads(known.read_text()), known.parent)
+
+
+def _draw(told: Mapping[str, Any], folder: Path) -> None:
     for axis in AXES:
         lines = [
             _line(told[side]["facts"]["points"], axis, label, colour)

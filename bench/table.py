@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -14,44 +15,57 @@ Result = Mapping[str, Any]
 
 HEAD = """# Tutelage beside its peers
 
-Written by `make bench`. Seconds are medians of the steps after the first, with the least and the most in brackets;
-memory is the peak of the whole process; *faster* is the peer's time over ours, *memory* our memory over the peer's,
-*processors* what each side had of the machine: a number well below the threads says that others had it too. Both sides
-have the same model with random weights, the same data in the same batches and order, seed and precision, and processes
-of their own on one machine, which has a C++ compiler (see `--sampling.compile`).
+Written by `make bench`, with tables of each machine that was asked. Seconds are medians of the steps after the first,
+with the least and the most in brackets; memory is the peak of the whole process; *faster* is the peer's time over ours,
+*memory* our memory over the peer's, *processors* what each side had of the machine: a number well below the threads
+says that others had it too. Both sides have the same model with random weights, the same data in the same batches and
+order, seed and precision, and processes of their own on one machine, which has a C++ compiler (see
+`--sampling.compile`).
+
+The second table of a machine says what our side reaches of it. Updates: the operations that are needed if no token is
+computed twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after
+each process), the middle of all steps; what was kept from sampling is not counted again. Decoding: the larger of
+arithmetic and reading, at the measured rates.
 """
-EFFICIENCY = """What our side reaches of the machine. Updates: the operations that are needed if no token is computed
-twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after each
-process), the middle of all steps; what was kept from sampling is not counted again. Decoding: the larger of arithmetic
-and reading, at the measured rates.
-"""
+
+
+def result_file(job: Job, machine: Mapping[str, Any], results: Path) -> Path:
+    """Where the result of a job on a machine is kept: what two machines say is never put side by side."""
+    folder = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-")
+    return results / folder / f"{job.name}.json"
 
 
 def write_table(results: Path, place: Path) -> None:
-    """Write the table of every result in a folder."""
-    known = {job.name: json.loads(file.read_text()) for job in JOBS.values() if (file := _file(results, job))}
-    both = {name: told for name, told in known.items() if {"ours", "theirs"} <= told.keys()}
-    parts = [HEAD, *_machines(both), _times(both), _efficiency(both), _settings(both)]
-    place.write_text("\n".join(parts), encoding="utf-8")
+    """Write the tables of every result, a folder of them for each machine."""
+    parts, everywhere = [HEAD], {}
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+        if both := _both_sides(folder):
+            parts += [*_machine(both), _times(both), _efficiency(both)]
+            everywhere |= both
+    place.write_text("\n".join([*parts, _settings(everywhere)]), encoding="utf-8")
 
 
-def _file(results: Path, job: Job) -> Path | None:
-    file = results / f"{job.name}.json"
-    return file if file.is_file() else None
+def _both_sides(folder: Path) -> dict[str, Result]:
+    """What was measured of both sides on a machine, by job."""
+    files = {name: file for name in JOBS if (file := folder / f"{name}.json").is_file()}
+    known = {name: json.loads(file.read_text()) for name, file in files.items()}
+    return {name: told for name, told in known.items() if {"ours", "theirs"} <= told.keys()}
 
 
-def _machines(results: Mapping[str, Result]) -> list[str]:
-    """Machine, versions and date of the results, a line for each combination."""
+def _machine(results: Mapping[str, Result]) -> list[str]:
+    """Its name, and rates, versions and date of the results, a line for each combination."""
     lines: dict[str, list[str]] = {}
     for name, told in results.items():
         machine, ours = told["machine"], told["ours"]["versions"]
         line = (
-            f"{told['date']}, {machine['name']}, {machine['threads']} threads: {machine['flops'] / 1e9:.0f} GFLOP/s in "
-            f"a matrix product, {machine['bandwidth'] / 1e9:.1f} GB/s read; Python {machine['python']}, torch "
-            f"{ours['torch']}, transformers {ours['transformers']}; texts: {told['data']}; revision {told['revision']}"
+            f"{told['date']}: {machine['flops'] / 1e9:.0f} GFLOP/s in a matrix product, "
+            f"{machine['bandwidth'] / 1e9:.1f} GB/s read; Python {machine['python']}, torch {ours['torch']}, "
+            f"transformers {ours['transformers']}; texts: {told['data']}; revision {told['revision']}"
         )
         lines.setdefault(line, []).append(name)
-    return [f"- {line} ({', '.join(names)})" for line, names in lines.items()] + [""]
+    machine = next(iter(results.values()))["machine"]
+    head = f"## {machine['name']}, {machine['threads']} threads"
+    return [head, "", *(f"- {line} ({', '.join(names)})" for line, names in lines.items()), ""]
 
 
 def _times(results: Mapping[str, Result]) -> str:
@@ -94,7 +108,6 @@ def _aimed(value: float, target: float | None, sign: str) -> str:
 def _efficiency(results: Mapping[str, Result]) -> str:
     """How near our side comes to what the machine could do."""
     rows = [
-        EFFICIENCY,
         "| job | tokens per second | needed in the update | of the matrix rate | of the floor in decoding |",
         "|---|---|---|---|---|",
     ]
@@ -126,4 +139,4 @@ def _settings(results: Mapping[str, Result]) -> str:
     for name in results:
         told.setdefault((JOBS[name].peer, JOBS[name].settings), []).append(name)
     lines = [f"- {', '.join(names)}: {peer}, {settings}" for (peer, settings), names in told.items()]
-    return "\n".join(["How the peers are set:", "", *lines, ""])
+    return "\n".join(["## How the peers are set", "", *lines, ""])

@@ -1,5 +1,6 @@
 """What the bench says that a job needs, against counts of a real model; and that both sides get the same reward."""
 
+import json
 import math
 
 import pytest
@@ -9,9 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bench.flops import Decoding, Tree, forward, training
+from bench.jobs import JOBS
 from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
 from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
+from bench.table import result_file, write_table
 from bench.worlds import TEMPLATE
 
 SMALL = Shape("small", vocabulary=37, hidden=24, layers=3, heads=4, kv_heads=2, feed_forward=40)
@@ -92,3 +95,43 @@ def test_the_time_to_a_level_counts_from_the_end_of_the_first_step() -> None:
     scores = [0.0, 0.0, *[LEVEL + 0.01] * 4]
     assert seconds_to_level(scores, [5.0, 6, 7, 8, 10, 20]) == 5.0
     assert math.isinf(seconds_to_level([0.0] * 6, [1.0, 2, 3, 4, 5, 6]))
+
+
+def result(seconds: float, name: str) -> dict[str, object]:
+    """What is kept of fine-tuning on a machine, whose peer takes three seconds a step."""
+    side = {
+        "parts": {},
+        "rates": [],
+        "peak_mb": 512.0,
+        "processors": 1.9,
+        "versions": {"torch": "2", "transformers": "5"},
+        "facts": {},
+    }
+    return {
+        "machine": {"name": name, "threads": 2, "python": "3", "torch": "2", "flops": 1e9, "bandwidth": 1e9},
+        "ours": side | {"seconds": [seconds]},
+        "theirs": side | {"seconds": [3.0]},
+        "needs": {"update": 5e8, "updating": "", "sampling": "", "tokens": 7.0, "floor": 0.0},
+        "date": "2026-01-01",
+        "data": "texts",
+        "revision": "abc",
+    }
+
+
+def test_each_machine_has_tables_of_its_own(tmp_path) -> None:
+    for name, seconds in (("One", 1.0), ("Other", 2.0)):
+        file = result_file(JOBS["sft"], {"name": name}, tmp_path)
+        file.parent.mkdir()
+        file.write_text(json.dumps(result(seconds, name)))
+    alone = {name: told for name, told in result(1.0, "Other").items() if name != "theirs"}
+    result_file(JOBS["dpo"], {"name": "Other"}, tmp_path).write_text(json.dumps(alone))
+    write_table(tmp_path, tmp_path / "table.md")
+    _, one, other, peers = (tmp_path / "table.md").read_text().split("\n## ")
+    assert one.startswith("One, 2 threads")
+    assert "**3.00** (aim ≥ 7: not met)" in one
+    assert "50%" in one
+    assert other.startswith("Other, 2 threads")
+    assert "**1.50** (aim ≥ 7: not met)" in other
+    assert "25%" in other
+    assert "DPO" not in other, "one side alone says nothing"
+    assert peers.count("- sft: ") == 1
