@@ -92,6 +92,7 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     if not (place.job / "facts.json").is_file():
         place.job.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "bench.side", job.name, "prepare", str(world), str(world)])
+    # Before and after each of our processes, whose share of the machine is told.
     machines = [_machine(asked.device)]
     known = result_file(job, machines[0], RESULTS)
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
@@ -99,13 +100,13 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for _ in range(job.rounds):
         for side in sides:
-            if side == "ours":  # its share of the machine is told, so that is measured before and after
+            if side == "ours" and rounds[side]:
                 machines.append(_machine(asked.device))
             rounds[side].append(_one_side(job, side, world))
             if side == "ours":
                 machines.append(_machine(asked.device))
     if "ours" in sides:
-        result["machine"] = _mean(machines[1:])
+        result["machine"] = _mean(machines)
     return {"machine": machines[0]} | result | {side: _together(told) for side, told in rounds.items()}
 
 
