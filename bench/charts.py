@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.jobs.growth import AXES, BASE
-from tutelage.evaluate.report.charts import Axis, Chart, Series
-from tutelage.evaluate.report.drawing import draw
+from tutelage.report.charts import Axis, Chart, Series
+from tutelage.report.drawing import draw
 
 NAMES = {
     "samples": "samples to a prompt",
@@ -47,7 +47,7 @@ def _line(points: list[dict[str, Any]], axis: str, label: str, colour: int) -> S
 
 def _alone(drawing: str) -> str:
     """The drawing with its colours, so that it stands outside a page of the report."""
-    templates = files("tutelage.evaluate.report") / "templates"
+    templates = files("tutelage.report") / "templates"
     style = "".join((templates / name).read_text() for name in ("palette.css", "charts.css"))
     head, end, rest = drawing.partition(">")
     namespace = "" if "xmlns=" in head else ' xmlns="http://www.w3.org/2000/svg"'

@@ -31,8 +31,8 @@ def improved(settings: Any, *, rated_on: str = "") -> Measured:
     `rated_on` names a device whose rate is measured around each update; that time is no part of the steps.
     """
     from bench.machine import product_rate
-    from tutelage.train import improve as loop
-    from tutelage.verbs import improve
+    from tutelage.commands import improve
+    from tutelage.train.rl import improve as loop
 
     functions = {"sampling": "collect", "judging": "judged", "update": "gradient_steps"}
     beside: list[Beside] = []

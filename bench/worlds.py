@@ -102,7 +102,7 @@ def _passages(world: Path) -> Iterator[str]:
 def write_rows(place: Place, rows: Sequence[dict[str, Any]], *, batch: int) -> None:
     """Write the rows for ours as they are, and for the peer in the order in which we read them, so that both take the
     same steps."""
-    from tutelage.train.batches import Order
+    from tutelage.train.supervised.batches import Order
 
     order = Order(range(len(rows)), batch, place.seed)
     read = [rows[i] for step in range(order.steps_per_epoch) for i in order(step)]

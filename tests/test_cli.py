@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-import tutelage.verbs
+import tutelage.commands
 from tutelage import cli
 from tutelage.config import Checkpoints, Lora, Model, Optimiser, Sampling, to_mapping
 
@@ -65,15 +65,15 @@ def main(settings: Settings) -> int:
 def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of a verb `pretend` that exists for one test."""
     (tmp_path / "pretend.py").write_text(VERB)
-    monkeypatch.setattr(tutelage.verbs, "__path__", [*tutelage.verbs.__path__, str(tmp_path)])
+    monkeypatch.setattr(tutelage.commands, "__path__", [*tutelage.commands.__path__, str(tmp_path)])
     table = (cli.Verb("pretend", "train", "a verb"),)
     monkeypatch.setattr(cli, "VERBS", table)
-    monkeypatch.delitem(sys.modules, "tutelage.verbs.pretend", raising=False)
+    monkeypatch.delitem(sys.modules, "tutelage.commands.pretend", raising=False)
     import importlib
 
     importlib.invalidate_caches()
-    yield importlib.import_module("tutelage.verbs.pretend")
-    sys.modules.pop("tutelage.verbs.pretend", None)
+    yield importlib.import_module("tutelage.commands.pretend")
+    sys.modules.pop("tutelage.commands.pretend", None)
 
 
 def run(words: str) -> int:
@@ -225,7 +225,7 @@ def real_verbs() -> list[str]:
 
 
 def test_every_module_with_settings_is_in_the_table() -> None:
-    modules = Path(tutelage.verbs.__file__).parent.glob("*.py")
+    modules = Path(tutelage.commands.__file__).parent.glob("*.py")
     verbs = {path.stem for path in modules if "\nclass Settings:" in path.read_text(encoding="utf-8")}
     assert verbs <= set(real_verbs())
 
@@ -254,7 +254,7 @@ def test_a_verb_answers_for_help_without_torch(name: str) -> None:
 def test_the_settings_of_a_verb_are_frozen_and_documented(name: str) -> None:
     import importlib
 
-    module = importlib.import_module(f"tutelage.verbs.{name}")
+    module = importlib.import_module(f"tutelage.commands.{name}")
     assert undocumented(module.Settings) == []
 
 

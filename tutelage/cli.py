@@ -19,7 +19,7 @@ from tutelage.errors import TutelageError
 
 
 class Verb(NamedTuple):
-    """One word of the command line; its module is `tutelage.verbs.<name>`."""
+    """One word of the command line; its module is `tutelage.commands.<name>`."""
 
     name: str
     group: str
@@ -27,8 +27,8 @@ class Verb(NamedTuple):
 
 
 class VerbModule(Protocol):
-    """What a module in `tutelage.verbs` provides. One whose work falls into commands also has `COMMANDS`: their names,
-    each with settings of its own, all of which `main` takes."""
+    """What a module in `tutelage.commands` provides. One whose work falls into subcommands also has `COMMANDS`: their
+    names, each with settings of its own, all of which `main` takes."""
 
     Settings: type[Any]
 
@@ -116,7 +116,7 @@ def _dispatch(words: list[str]) -> int:
     names = [verb.name for verb in VERBS]
     if words[0] not in names:
         raise TutelageError(_unknown_verb(words[0], names))
-    module: VerbModule = importlib.import_module(f"tutelage.verbs.{words[0]}")
+    module: VerbModule = importlib.import_module(f"tutelage.commands.{words[0]}")
     commands: Mapping[str, type[Any]] | None = getattr(module, "COMMANDS", None)
     if commands is None:
         return module.main(parse(module.Settings, words[1:], prog=f"tutelage {words[0]}"))

@@ -34,8 +34,8 @@ def prepare(place: Place) -> None:
 def ours(place: Place) -> Measured:
     """`tutelage dpo`."""
     from bench.ours import common, durations, run_verb
-    from tutelage.train import preference_training
-    from tutelage.verbs import dpo
+    from tutelage.commands import dpo
+    from tutelage.train.supervised import preference_training
 
     settings = dpo.Settings(
         **common(place),

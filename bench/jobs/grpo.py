@@ -35,7 +35,7 @@ def ours(place: Place, size: Size) -> Measured:
     """`tutelage improve --recipe grpo`."""
     from bench.ours import common, improved
     from tutelage import config
-    from tutelage.verbs import improve
+    from tutelage.commands import improve
 
     settings = improve.Settings(
         **common(place),

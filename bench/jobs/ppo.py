@@ -44,7 +44,7 @@ def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:
     """Of `tutelage improve`."""
     from bench.ours import common
     from tutelage import config
-    from tutelage.verbs import improve
+    from tutelage.commands import improve
 
     return improve.Settings(
         **common(place),

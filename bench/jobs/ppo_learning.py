@@ -42,7 +42,7 @@ def _teach(place: Place, folder: Path) -> None:
     from bench.ours import common, run_verb
     from bench.worlds import pairs, write
     from tutelage import config
-    from tutelage.verbs import sft
+    from tutelage.commands import sft
 
     rows = (
         {"prompt": turns[-1:], "completion": [{"role": "assistant", "content": chosen}]}

@@ -8,7 +8,7 @@ from bench.jobs.dpo import BATCH, LONGEST, prepare
 def ours(place: Place) -> Measured:
     """`tutelage reward`."""
     from bench.ours import common, durations, run_verb
-    from tutelage.verbs import reward
+    from tutelage.commands import reward
 
     settings = reward.Settings(
         **common(place),

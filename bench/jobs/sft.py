@@ -29,7 +29,7 @@ def prepare(place: Place) -> None:
 def ours(place: Place) -> Measured:
     """`tutelage sft`."""
     from bench.ours import common, durations, run_verb
-    from tutelage.verbs import sft
+    from tutelage.commands import sft
 
     settings = sft.Settings(
         **common(place),

@@ -10,6 +10,7 @@ from tutelage.algorithms import RECIPES, about, override, pieces, plain, recipe_
 from tutelage.algorithms.checks import remarks
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.recipe import Critic, GradientSteps, Linear, NaturalStep, Penalty, Recipe
+from tutelage.commands import recipes as verb
 from tutelage.core.advantages import Gae, LengthAdaptive, RewardToGo
 from tutelage.core.baselines import MovingAverage
 from tutelage.core.groups import Group
@@ -17,7 +18,6 @@ from tutelage.core.kl import Adaptive
 from tutelage.core.shaping import Overlong, ScoreShaping
 from tutelage.core.surrogates import Clipped, ImportanceWeighted, ScoreFunction
 from tutelage.errors import TutelageError
-from tutelage.verbs import recipes as verb
 
 PPO = RECIPES["ppo"]
 OWN = replace(PPO, name="own")
@@ -232,7 +232,7 @@ def test_the_verb_prints_a_table_a_page_and_json(capsys: pytest.CaptureFixture[s
 
 
 def test_narrow_terminals_lose_columns_from_the_right_and_are_told() -> None:
-    module = importlib.import_module("tutelage.verbs.recipes")
+    module = importlib.import_module("tutelage.commands.recipes")
     kept, left_out = module._fitting(table(), 100)
     assert kept[:4] == ["name", "samples", "advantage", "surrogate"]
     assert kept + left_out == list(table()[0])

@@ -12,6 +12,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tutelage.commands.collecting.serving import listen, server
 from tutelage.data.records import Completion, Prompt, user
 from tutelage.people import (
     Item,
@@ -29,7 +30,6 @@ from tutelage.people import (
 from tutelage.people.export import export_study
 from tutelage.people.web import create_app
 from tutelage.people.web.site import cookie_name
-from tutelage.verbs.collecting.serving import listen, server
 
 QUIET = Plan(overlap=1, gold_rate=0, repeat_rate=0)
 SECRETS = ("SECRET-", '"gold"', '"pool"', '"sampler"')

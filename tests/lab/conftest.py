@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tutelage import config
+from tutelage.commands import sample
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.lab.start import NEEDED, Start, find
 from tutelage.models.backbone import load_backbone, save_model
 from tutelage.models.fresh import save_fresh
 from tutelage.models.heads import new_reward_model
 from tutelage.simulate import World
-from tutelage.verbs import sample
 
 
 def write_demo(folder: Path) -> Path:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tutelage.commands.lab import COMMANDS
 from tutelage.errors import TutelageError
 from tutelage.lab.climbing import Climb
 from tutelage.lab.start import Start, find
-from tutelage.verbs.lab import COMMANDS
 
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
 CHANGES: dict[str, dict[str, Any]] = {

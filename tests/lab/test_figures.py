@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tutelage.evaluate.report.charts import Axis, Chart, Series
 from tutelage.lab.figures import LINE, averaged, draw_named, standalone
+from tutelage.report.charts import Axis, Chart, Series
 
 
 def chart(ends: list[float], height: float = 300.0) -> Chart:

@@ -21,11 +21,11 @@ from torch.nn.functional import logsigmoid
 from tutelage import config
 from tutelage.models.heads import new_reward_model
 from tutelage.models.rows import Encoded, collate
-from tutelage.train.batches import Order, collate_pairs, windows
-from tutelage.train.fit import fit
 from tutelage.train.learner import Learner, NotFinite
-from tutelage.train.objectives import WeightedPairs, WeightedRows, imitate
-from tutelage.train.reward_model import held_out_preferences, prefer
+from tutelage.train.supervised.batches import Order, collate_pairs, windows
+from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.objectives import WeightedPairs, WeightedRows, imitate
+from tutelage.train.supervised.reward_model import held_out_preferences, prefer
 
 
 def fine_tune(policy, rows, steps, budget, batch=6, **settings):

@@ -28,11 +28,11 @@ from tutelage.models.budget import Budget
 from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import collate
 from tutelage.models.shared_prompts import SharedPrompts
-from tutelage.train.actor import Actor
-from tutelage.train.language import mean_loss
 from tutelage.train.learner import NotFinite
-from tutelage.train.mixing import PretrainingMix
-from tutelage.train.objectives import WeightedRows, imitate
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.supervised.language import mean_loss
+from tutelage.train.supervised.objectives import WeightedRows, imitate
 
 ONE_STEP = ("update.epochs=1", "update.minibatches=1")
 
@@ -177,7 +177,7 @@ def test_no_budget_changes_what_the_policy_and_the_critic_learn(tiny_model, plac
 
 
 def test_every_answer_is_used_once_an_epoch(tiny_model, monkeypatch):
-    from tutelage.train import updates
+    from tutelage.train.rl import updates
 
     seen = []
     original = updates._one_step
@@ -448,7 +448,7 @@ def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
 
 @pytest.mark.parametrize("term", ["value/loss", "policy/objective", "ptx/loss"])
 def test_the_term_that_is_no_number_is_named_and_nothing_moves(tiny_model, monkeypatch, term):
-    from tutelage.train import mixing, updates
+    from tutelage.train.rl import mixing, updates
 
     policy = policy_of(tiny_model("llama"))
     text = some_rows(4)

@@ -18,11 +18,11 @@ from tutelage import config
 from tutelage.core.preferences import PREFERENCE_LOSSES
 from tutelage.models.heads import new_reward_model
 from tutelage.models.rows import Encoded, collate
-from tutelage.train.batches import EncodedPair, collate_pairs
-from tutelage.train.fit import fit
-from tutelage.train.objectives import WeightedPairs, WeightedRows, imitate
-from tutelage.train.preference_training import paired_job, refer
-from tutelage.train.reward_model import prefer
+from tutelage.train.supervised.batches import EncodedPair, collate_pairs
+from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.objectives import WeightedPairs, WeightedRows, imitate
+from tutelage.train.supervised.preference_training import paired_job, refer
+from tutelage.train.supervised.reward_model import prefer
 
 ONE_BATCH = (
     "update.minibatches=1",

@@ -12,7 +12,7 @@ from tutelage.algorithms.recipe import initial_state, objective, prepare
 from tutelage.core.batch import Scored
 from tutelage.core.reduce import token_weights
 from tutelage.errors import TutelageError
-from tutelage.train.mismatch import apart, share_truncated, truncated_importance
+from tutelage.train.rl.mismatch import apart, share_truncated, truncated_importance
 
 INF = float("inf")
 # One state, four words, one token each: everything can be counted.
@@ -163,7 +163,7 @@ def test_float32_asks_nothing_and_tells_nothing(name, tiny_model):
 @pytest.fixture
 def shifted(monkeypatch):
     """A sampler that reports other log-probabilities than the trainer's: half a nat more, or less, in turn."""
-    from tutelage.train import rollouts
+    from tutelage.train.rl import rollouts
 
     original = rollouts.sample
 

@@ -26,7 +26,7 @@ from tutelage.models.budget import Budget
 from tutelage.models.policy import positions
 from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import collate
-from tutelage.train.fisher import Fisher, flat, micro_batches, put
+from tutelage.train.rl.fisher import Fisher, flat, micro_batches, put
 
 FREE = "shaping.missing_end=none"
 
@@ -114,7 +114,7 @@ def test_no_budget_changes_the_product(tiny_model):
 
 
 def test_a_large_vocabulary_makes_small_micro_batches(monkeypatch):
-    from tutelage.train import fisher
+    from tutelage.train.rl import fisher
 
     rows = collate(some_rows(8), PAD, CPU)
     monkeypatch.setattr(fisher, "LOGITS_AT_ONCE", 300 * 25)
@@ -205,7 +205,7 @@ def test_where_nothing_rises_the_policy_stays_bit_for_bit(tiny_model):
 
 
 def test_a_search_that_refuses_every_share_puts_the_policy_back(tiny_model, monkeypatch):
-    from tutelage.train import natural_step
+    from tutelage.train.rl import natural_step
 
     monkeypatch.setattr(natural_step, "mean_kl", lambda *given, **more: 1.0)
     policy = policy_of(tiny_model("llama"))
@@ -215,7 +215,7 @@ def test_a_search_that_refuses_every_share_puts_the_policy_back(tiny_model, monk
 
 
 def test_an_objective_that_is_no_number_is_refused_and_the_policy_put_back(tiny_model, monkeypatch):
-    from tutelage.train import natural_step
+    from tutelage.train.rl import natural_step
 
     monkeypatch.setattr(natural_step, "mean_kl", lambda *given, **more: float("nan"))
     policy = policy_of(tiny_model("llama"))
@@ -289,8 +289,8 @@ def test_it_learns(tiny_model, name, rank, rise):
 
 
 def test_text_mixed_in_is_part_of_what_is_climbed(tiny_model):
-    from tutelage.train.language import mean_loss
-    from tutelage.train.mixing import PretrainingMix
+    from tutelage.train.rl.mixing import PretrainingMix
+    from tutelage.train.supervised.language import mean_loss
 
     policy = policy_of(tiny_model("llama"))
     text = some_rows(6, seed=4)

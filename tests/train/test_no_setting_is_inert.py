@@ -12,7 +12,7 @@ from tutelage.algorithms import RECIPES, override
 from tutelage.algorithms.checks import remarks
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep
 from tutelage.errors import TutelageError
-from tutelage.train.mixing import PretrainingMix
+from tutelage.train.rl.mixing import PretrainingMix
 
 
 def owner(recipe, path):

@@ -26,14 +26,14 @@ from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import ModelReward
 from tutelage.models.rows import collate
-from tutelage.train.actor import Actor
-from tutelage.train.batches import Order
-from tutelage.train.fit import fit
-from tutelage.train.language import mean_loss
-from tutelage.train.mixing import PretrainingMix
-from tutelage.train.objectives import WeightedRows, imitate
-from tutelage.train.preference_training import answer_logps
-from tutelage.train.reward_model import row_scores
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.supervised.batches import Order
+from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.language import mean_loss
+from tutelage.train.supervised.objectives import WeightedRows, imitate
+from tutelage.train.supervised.preference_training import answer_logps
+from tutelage.train.supervised.reward_model import row_scores
 
 
 class Shortage:

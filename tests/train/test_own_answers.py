@@ -13,10 +13,10 @@ from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt, user
 from tutelage.errors import TutelageError
 from tutelage.models.rows import Encoded, collate
-from tutelage.train.batches import Order
-from tutelage.train.fit import fit
-from tutelage.train.objectives import WeightedRows, imitate
-from tutelage.train.own_answers import (
+from tutelage.train.supervised.batches import Order
+from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.objectives import WeightedRows, imitate
+from tutelage.train.supervised.own_answers import (
     InRounds,
     OwnAnswer,
     OwnAnswers,
@@ -24,7 +24,7 @@ from tutelage.train.own_answers import (
     described,
     keep_best,
 )
-from tutelage.train.preference_training import paired_job, refer
+from tutelage.train.supervised.preference_training import paired_job, refer
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=LIMIT)
 

@@ -19,8 +19,8 @@ from tutelage.data.records import Preference, user
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.models.rows import Encoded
-from tutelage.train.batches import EncodedPair, Order
-from tutelage.train.desirability import (
+from tutelage.train.supervised.batches import EncodedPair, Order
+from tutelage.train.supervised.desirability import (
     Labelled,
     encode_unpaired,
     judge_alone,
@@ -28,9 +28,9 @@ from tutelage.train.desirability import (
     labelled_batch,
     unpaired_job,
 )
-from tutelage.train.fit import fit
-from tutelage.train.preference_losses import preference_loss
-from tutelage.train.preference_training import (
+from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.preference_losses import preference_loss
+from tutelage.train.supervised.preference_training import (
     answer_logps,
     compare,
     mean_drift,

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from tutelage.train.profiling import STEPS, TABLE, TRACE, profiled
+from tutelage.train.run.profiling import STEPS, TABLE, TRACE, profiled
 
 
 def run(folder, steps):

@@ -8,8 +8,8 @@ import textwrap
 
 import pytest
 
-from tutelage.train import progress as module
-from tutelage.train.progress import progress
+from tutelage.train.run import progress as module
+from tutelage.train.run.progress import progress
 
 
 class Clock:
@@ -75,7 +75,7 @@ def test_quiet_is_silent() -> None:
 
 def test_on_a_terminal_there_is_a_bar() -> None:
     code = """
-        from tutelage.train.progress import progress
+        from tutelage.train.run.progress import progress
         with progress("SFT", 4, show=("loss",)) as advance:
             for step in range(1, 5):
                 advance(step, {"loss": 0.25})

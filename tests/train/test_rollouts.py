@@ -6,8 +6,8 @@ from simple_goal import low_tokens
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
 from tutelage.algorithms.recipe import initial_state
-from tutelage.train import updates
-from tutelage.train.rollouts import collect, greedy_answers, judged
+from tutelage.train.rl import updates
+from tutelage.train.rl.rollouts import collect, greedy_answers, judged
 
 FREE = "shaping.missing_end=none"
 

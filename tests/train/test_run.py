@@ -18,10 +18,10 @@ import pytest
 
 from tutelage.config import Checkpoints, Lora
 from tutelage.errors import TutelageError
-from tutelage.train.checkpoints import metric_of, step_of
-from tutelage.train.interrupt import interrupted
-from tutelage.train.lines import Lines, keep_until, read_lines
-from tutelage.train.run import Run
+from tutelage.train.run.checkpoints import metric_of, step_of
+from tutelage.train.run.folder import Run
+from tutelage.train.run.interrupt import interrupted
+from tutelage.train.run.lines import Lines, keep_until, read_lines
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def test_a_full_disk_does_not_stop_the_log_or_leave_half_a_line(tmp_path: Path) 
     code = """
         import resource, sys
         from pathlib import Path
-        from tutelage.train.lines import Lines
+        from tutelage.train.run.lines import Lines
         lines = Lines(Path(sys.argv[1]))
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
         for step in range(1, 50):
@@ -150,7 +150,7 @@ def test_the_lock_of_another_process_holds_until_it_is_killed(tmp_path: Path) ->
     code = """
         import sys, time
         from dataclasses import dataclass
-        from tutelage.train.run import Run
+        from tutelage.train.run.folder import Run
         @dataclass(frozen=True)
         class Settings: pass
         run = Run.open(sys.argv[1], Settings())
@@ -421,7 +421,7 @@ def test_a_limit_of_the_system_is_told_whichever_library_writes(tmp_path: Path, 
         import resource, sys
         from dataclasses import dataclass
         from tutelage.errors import TutelageError
-        from tutelage.train.run import Run
+        from tutelage.train.run.folder import Run
         @dataclass(frozen=True)
         class Settings: pass
         size = 1000
@@ -453,7 +453,7 @@ def test_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_whole(tmp_path: Pa
     code = """
         import sys
         from dataclasses import dataclass
-        from tutelage.train.run import Run
+        from tutelage.train.run.folder import Run
         @dataclass(frozen=True)
         class Settings: pass
         run = Run.open(sys.argv[1], Settings(), keep=1)
@@ -556,8 +556,8 @@ def test_ctrl_c_finishes_the_step_saves_and_leaves_a_run_that_goes_on(tmp_path: 
     code = """
         import sys, time
         from dataclasses import dataclass
-        from tutelage.train.interrupt import interrupted
-        from tutelage.train.run import Run
+        from tutelage.train.run.interrupt import interrupted
+        from tutelage.train.run.folder import Run
         @dataclass(frozen=True)
         class Settings: pass
         with Run.open(sys.argv[1], Settings()) as run, interrupted() as stop:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.train.trackers import trackers
+from tutelage.train.run.trackers import trackers
 
 
 def test_an_unknown_tracker_is_refused_with_the_known_ones(tmp_path: Path) -> None:

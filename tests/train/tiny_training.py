@@ -12,10 +12,10 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import Encoded
-from tutelage.train.actor import Actor
-from tutelage.train.batches import EncodedPair, Order
-from tutelage.train.improve import Progress, Question, Rules, improve
 from tutelage.train.learner import Learner
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.improve import Progress, Question, Rules, improve
+from tutelage.train.supervised.batches import EncodedPair, Order
 
 CPU = torch.device("cpu")
 PAD = 1

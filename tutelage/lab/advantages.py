@@ -44,12 +44,12 @@ from tutelage.lab.start import Start
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
-from tutelage.train.actor import Actor
-from tutelage.train.batches import Order
-from tutelage.train.improve import Question, Rules
 from tutelage.train.learner import Learner
-from tutelage.train.progress import progress
-from tutelage.train.rollouts import ask, judged
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.improve import Question, Rules
+from tutelage.train.rl.rollouts import ask, judged
+from tutelage.train.run.progress import progress
+from tutelage.train.supervised.batches import Order
 
 BETA = 0.1
 GROUP = 4

@@ -4,10 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from tutelage.evaluate.report.bars import Bar, Bars
-from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
-from tutelage.evaluate.report.scales import number
-from tutelage.evaluate.report.words import percent
 from tutelage.lab.cells import Done
 from tutelage.lab.gradients import (
     Estimate,
@@ -22,6 +18,10 @@ from tutelage.lab.gradients import (
 )
 from tutelage.lab.measuring import Z95
 from tutelage.lab.page import Figure, Page, Table
+from tutelage.report.bars import Bar, Bars
+from tutelage.report.charts import Axis, Chart, Rule, Series
+from tutelage.report.scales import number
+from tutelage.report.words import percent
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
 

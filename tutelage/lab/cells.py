@@ -10,8 +10,8 @@ from typing import Any
 from tutelage.config import to_mapping
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
-from tutelage.train.drive import Interrupted
-from tutelage.train.lines import json_text, read_lines
+from tutelage.train.run.drive import Interrupted
+from tutelage.train.run.lines import json_text, read_lines
 
 CELL, SUMMARY = ".cell.json", "summary.json"
 

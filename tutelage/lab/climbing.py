@@ -17,13 +17,13 @@ from tutelage.lab.measuring import BUDGET, averages, measure
 from tutelage.lab.start import Start
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
-from tutelage.train.actor import Actor
-from tutelage.train.batches import Order
-from tutelage.train.drive import Watch, drive, load_state
-from tutelage.train.improve import Progress, Question, Rules, improve
 from tutelage.train.learner import Learner, Step
-from tutelage.train.rollouts import ask
-from tutelage.train.run import Run
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.improve import Progress, Question, Rules, improve
+from tutelage.train.rl.rollouts import ask
+from tutelage.train.run.drive import Watch, drive, load_state
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import Order
 
 FOLLOWED = 2
 """Held-out prompts whose answers are followed through training."""

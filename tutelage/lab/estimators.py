@@ -31,11 +31,11 @@ from tutelage.lab.policies import between
 from tutelage.lab.start import gold_reward
 from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
-from tutelage.train.actor import Actor
-from tutelage.train.batches import Order
-from tutelage.train.improve import Question, Rules
-from tutelage.train.progress import progress
-from tutelage.train.rollouts import ask, judged
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.improve import Question, Rules
+from tutelage.train.rl.rollouts import ask, judged
+from tutelage.train.run.progress import progress
+from tutelage.train.supervised.batches import Order
 
 KINDS = ("k1", "k2", "k3", "abs")
 EXACT = "exact"

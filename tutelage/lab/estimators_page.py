@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import stdev
 
-from tutelage.evaluate.report.bars import Bar, Bars
-from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
-from tutelage.evaluate.report.scales import number
-from tutelage.evaluate.report.words import percent
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
 from tutelage.lab.figures import averaged
@@ -24,6 +20,10 @@ from tutelage.lab.gradients import (
 )
 from tutelage.lab.measuring import Z95, Mean, mean
 from tutelage.lab.page import Figure, Page, Table
+from tutelage.report.bars import Bar, Bars
+from tutelage.report.charts import Axis, Chart, Rule, Series
+from tutelage.report.scales import number
+from tutelage.report.words import percent
 
 COLOURS = {"k1": 0, "k2": 1, "k3": 2, "abs": 3, "exact": 4, "none": 5}
 KINDS = ("k1", "k2", "k3", "abs")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-from tutelage.evaluate.report import marks, svg
-from tutelage.evaluate.report.charts import Chart, Frame, Series, frame
-from tutelage.evaluate.report.drawing import axes, rule_line
-from tutelage.evaluate.report.plots import smoothed
 from tutelage.lab.measuring import Z95
+from tutelage.report import marks, svg
+from tutelage.report.charts import Chart, Frame, Series, frame
+from tutelage.report.drawing import axes, rule_line
+from tutelage.report.plots import smoothed
 
 LETTER, LINE = 6.2, 13.0
 """Width of a letter and height of a line of a name, in pixels."""
@@ -153,7 +153,7 @@ def averaged(
 @cache
 def style() -> str:
     """The colours and strokes of drawings, for light and dark."""
-    report = files("tutelage.evaluate.report").joinpath("templates")
+    report = files("tutelage.report").joinpath("templates")
     own = files("tutelage.lab").joinpath("templates", "figures.css")
     return "".join(
         [

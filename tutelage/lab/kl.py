@@ -14,9 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
-from tutelage.evaluate.report.scales import number
-from tutelage.evaluate.report.watch import fall, smooth
 from tutelage.lab.cells import Cell, Done
 from tutelage.lab.climbing import Climb, Goal, climb
 from tutelage.lab.experiment import Experiment, Setting
@@ -24,6 +21,9 @@ from tutelage.lab.figures import averaged
 from tutelage.lab.measuring import Mean, averages, measure
 from tutelage.lab.page import Figure, Page, Table, followed
 from tutelage.lab.start import gold_reward
+from tutelage.report.charts import Axis, Chart, Rule, Series
+from tutelage.report.scales import number
+from tutelage.report.watch import fall, smooth
 
 SFT, FREE, ALONE = "sft", "beta-0", "no-reference"
 COLOURS = (1, 4, 2, 0, 3, 5)

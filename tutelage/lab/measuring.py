@@ -10,9 +10,9 @@ import torch
 from tutelage import config
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
-from tutelage.train.actor import Actor
-from tutelage.train.improve import Question
-from tutelage.train.rollouts import Answered, ask
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.improve import Question
+from tutelage.train.rl.rollouts import Answered, ask
 
 Z95 = 1.96
 BUDGET = 8192

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tutelage import config
+from tutelage.commands import reward
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
 from tutelage.data.records import Completion, Preference, Prompt, Split
@@ -37,9 +38,8 @@ from tutelage.models.policy import Policy
 from tutelage.models.rewards import ModelReward, Reward, same_vocabulary
 from tutelage.rounds.tutoring import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
-from tutelage.train.lines import json_text
-from tutelage.train.progress import progress
-from tutelage.verbs import reward
+from tutelage.train.run.lines import json_text
+from tutelage.train.run.progress import progress
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")

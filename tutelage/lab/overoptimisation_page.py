@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tutelage.evaluate.overoptimisation import Fit, Form, fit
-from tutelage.evaluate.report.charts import Axis, Chart, Rule, Series
-from tutelage.evaluate.report.scales import number
-from tutelage.evaluate.report.watch import smooth
-from tutelage.evaluate.report.words import percent
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Mean
 from tutelage.lab.page import Figure, Page, Table, followed
+from tutelage.report.charts import Axis, Chart, Rule, Series
+from tutelage.report.scales import number
+from tutelage.report.watch import smooth
+from tutelage.report.words import percent
 
 COLOURS = (4, 1, 2, 0, 3, 5)
 FITTED = 0.5

@@ -10,15 +10,15 @@ from markupsafe import Markup
 from tutelage import __version__
 from tutelage.config.files import write_atomically
 from tutelage.data.rows import write_jsonl
-from tutelage.evaluate.report.answers import Answer, Strand
-from tutelage.evaluate.report.bars import Bars, draw_bars
-from tutelage.evaluate.report.charts import Chart
-from tutelage.evaluate.report.json_values import number, string
-from tutelage.evaluate.report.page import environment
-from tutelage.evaluate.report.words import fixed
 from tutelage.lab.cells import Done
 from tutelage.lab.figures import draw_named, standalone, style
-from tutelage.train.lines import json_text
+from tutelage.report.answers import Answer, Strand
+from tutelage.report.bars import Bars, draw_bars
+from tutelage.report.charts import Chart
+from tutelage.report.json_values import number, string
+from tutelage.report.page import environment
+from tutelage.report.words import fixed
+from tutelage.train.run.lines import json_text
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def write_page(folder: Path, page: Page) -> Path:
 
 def render(page: Page) -> str:
     """The page as text; it needs nothing but itself."""
-    loader = ChoiceLoader([PackageLoader("tutelage.lab"), PackageLoader("tutelage.evaluate.report")])
+    loader = ChoiceLoader([PackageLoader("tutelage.lab"), PackageLoader("tutelage.report")])
     template = environment().overlay(loader=loader).get_template("lab.html")
     return template.render(page=page, style=Markup(style()), version=__version__)
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
 
-from tutelage.evaluate.report.bars import Bar, Bars
-from tutelage.evaluate.report.charts import Axis, Chart, Series
-from tutelage.evaluate.report.scales import number
-from tutelage.evaluate.report.words import duration
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Z95, Mean
 from tutelage.lab.page import Figure, Page, Table
+from tutelage.report.bars import Bar, Bars
+from tutelage.report.charts import Axis, Chart, Series
+from tutelage.report.scales import number
+from tutelage.report.words import duration
 
 COLOURS = {"neither": 5, "critic": 0, "group": 1, "natural gradient": 2}
 WORDS = "grey: neither critic nor groups; blue: a critic; orange: groups of answers; green: natural gradient"

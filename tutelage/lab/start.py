@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tutelage import config
+from tutelage.commands import sample
 from tutelage.data.chat import encode
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
@@ -17,8 +18,7 @@ from tutelage.models.rewards import FunctionReward, Reward, make_reward
 from tutelage.rounds.stages import ROUND, Story, run_stages
 from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring
 from tutelage.simulate import gold
-from tutelage.train.improve import Question
-from tutelage.verbs import sample
+from tutelage.train.rl.improve import Question
 
 NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
 """The stages of a demonstration that the experiments stand on."""

@@ -38,7 +38,7 @@ from tutelage.people.aggregate import Labels, aggregate
 from tutelage.simulate import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
 from tutelage.stats.votes import Votes
-from tutelage.train.progress import progress
+from tutelage.train.run.progress import progress
 
 SIDES = ("a", "b")
 STUDY = "demo"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tutelage import config
+from tutelage.commands import evaluate, improve, pretrain, reward, sample, sft
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.rounds.judging import Judging, Questions, hold_study
 from tutelage.rounds.stages import Stage
 from tutelage.simulate import World, calibrated_tau, gold, panel
-from tutelage.verbs import evaluate, improve, pretrain, reward, sample, sft
 
 GOLD = "tutelage.simulate:gold"
 AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77

@@ -17,6 +17,8 @@ import httpx
 import pytest
 
 from tutelage.cli import main
+from tutelage.commands import collect
+from tutelage.commands.collecting.serving import listen
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -34,8 +36,6 @@ from tutelage.people import (
 )
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
-from tutelage.verbs import collect
-from tutelage.verbs.collecting.serving import listen
 
 Captured = pytest.CaptureFixture[str]
 PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(12)]
@@ -80,7 +80,7 @@ def _until(process: subprocess.Popen[str], word: str) -> Iterator[str]:
 
 def test_it_imports_no_torch_and_little_else() -> None:
     code = (
-        "import sys, resource; import tutelage.people.web; from tutelage.verbs.collecting import serving;"
+        "import sys, resource; import tutelage.people.web; from tutelage.commands.collecting import serving;"
         "heavy = {'torch', 'transformers', 'peft', 'datasets', 'pyarrow', 'scipy', 'pandas'} & set(sys.modules);"
         "used = resource.getrusage(resource.RUSAGE_SELF);"
         "print(sorted(heavy), used.ru_utime + used.ru_stime)"

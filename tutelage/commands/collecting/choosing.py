@@ -1,0 +1,104 @@
+"""Which questions are asked next, and how much each is worth asking."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from math import exp
+from statistics import pstdev
+from typing import TYPE_CHECKING
+
+from tutelage.commands.collect import Next
+from tutelage.commands.collecting.place import open_existing
+from tutelage.errors import TutelageError
+
+if TYPE_CHECKING:
+    from tutelage.people import Question, Store, Study
+    from tutelage.people.store.studies import Policy
+
+
+def choose(settings: Next) -> int:
+    """Set the study's policy, and the priorities it goes by."""
+    from tutelage.people import replan, set_priorities
+
+    store, study = open_existing(settings)
+    with closing(store):
+        if settings.by in ("finish-first", "random"):
+            policy: Policy = "finish_first" if settings.by == "finish-first" else "random"
+            replan(store, study.id, replace(study.plan, policy=policy))
+            print(f"{study.name}: questions are asked {settings.by}.")
+            return 0
+        fresh = fresh_questions(store, study)
+        priorities, why = (
+            _by_uncertainty(fresh, settings.reward)
+            if settings.by == "uncertainty"
+            else _by_models(store, study, fresh, settings)
+        )
+        set_priorities(store, study.id, priorities, why=why)
+        replan(store, study.id, replace(study.plan, policy="priority"))
+    print(f"{study.name}: {len(priorities):,} new questions are asked {why}, 30 % of them at random.")
+    return 0
+
+
+def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
+    """The pairs that nobody was asked yet. Raises TutelageError where there is none."""
+    from tutelage.people import list_questions
+
+    if study.kind != "pair":
+        raise TutelageError(f"'{study.name}' ranks responses; priorities are for pairs.")
+    found = [
+        q
+        for q in list_questions(store, study.id)
+        if q.item.pool == "production" and not (q.answered or q.leased or q.skipped or q.excluded)
+    ]
+    if not found:
+        raise TutelageError(
+            f"'{study.name}' has no new question left; add some with `tutelage collect init`."
+        )
+    return found
+
+
+def _by_uncertainty(fresh: "Sequence[Question]", rewards: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Of one model: 4 p (1 − p) with p = σ(score a − score b). Of several: the standard deviation of their p
+    (Christiano et al. 2017 choose by the variance of an ensemble)."""
+    from tutelage.commands.collecting.judging import scoring
+
+    asked = [q.messages for q in fresh]
+    chances = []
+    for name in rewards:
+        score = scoring(name)
+        first, second = (score(asked, [q.texts[side] for q in fresh]) for side in (0, 1))
+        chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
+    worth = [
+        4 * each[0] * (1 - each[0]) if len(each) == 1 else pstdev(each) for each in zip(*chances, strict=True)
+    ]
+    return dict(zip((q.key for q in fresh), worth, strict=True)), (
+        f"by the uncertainty of {', '.join(rewards)}"
+    )
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + exp(-x)) if x >= 0 else 1 - 1 / (1 + exp(x))
+
+
+def _by_models(
+    store: "Store", study: "Study", fresh: "Sequence[Question]", settings: Next
+) -> tuple[dict[str, float], str]:
+    from tutelage.people import survey
+
+    rounds = survey(store, study.id).rounds
+    new = settings.new or (rounds[-1].policy if rounds else "")
+    if not new:
+        raise TutelageError(f"'{study.name}' does not say which model is new; name it with --new.")
+    between = {}
+    for question in fresh:
+        models = {completion.sampler for completion in question.completions}
+        rivals = models - {new}
+        wanted = len(models) == 2 and len(rivals) == 1 and (not settings.old or rivals == {settings.old})
+        between[question.key] = float(wanted)
+    if not any(between.values()):
+        known = sorted({c.sampler for q in fresh for c in q.completions})
+        raise TutelageError(
+            f"No new question is between {new} and {settings.old or 'another model'}; the models of the new questions "
+            f"are {', '.join(known)}."
+        )
+    return between, f"first between {new} and {settings.old or 'older models'}"

@@ -1,0 +1,91 @@
+"""Models beside the people: a judge behind an endpoint, or a reward model, as a rater of its own."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tutelage.commands.collect import Judge
+from tutelage.commands.collecting.lineage import fingerprint
+from tutelage.commands.collecting.place import open_existing
+from tutelage.data.records import Messages
+from tutelage.errors import TutelageError
+
+if TYPE_CHECKING:
+    from tutelage.people import Study
+    from tutelage.people.judging import Compare
+
+KEY = "TUTELAGE_ENDPOINT_KEY"
+"""Environment variable that holds the key of an endpoint."""
+Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
+
+
+def judge(settings: Judge) -> int:
+    """Let it answer, and print how many questions that were."""
+    from tutelage.people import list_votes
+    from tutelage.people.judging import judge_study
+    from tutelage.people.store.raters import LONGEST_NAME
+
+    store, study = open_existing(settings)
+    name = settings.rater or (settings.model or settings.reward)[-LONGEST_NAME:]
+    compare, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings)
+    with closing(store):
+        count = judge_study(store, study.id, name, compare, detail=detail, most=settings.limit)
+        said = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
+    ties = said.count("tie")
+    print(
+        f"{name}: {count:,} questions answered, {len(said):,} in all, {ties:,} of them equal or inconsistent. "
+        "It counts apart from people; `tutelage reward` and `collect export` take it with --kinds."
+    )
+    return 0
+
+
+def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, object]]":
+    from tutelage.people.judging import TEMPLATE, EndpointJudge
+
+    template = TEMPLATE
+    if settings.template is not None:
+        try:
+            template = settings.template.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
+        missing = [name for name in ("{conversation}", "{first}", "{second}") if name not in template]
+        if missing:
+            raise TutelageError(f"The prompt {settings.template} lacks {', '.join(missing)}.")
+    asked = study.presentation
+    found = EndpointJudge(
+        settings.endpoint,
+        settings.model,
+        asked.question,
+        asked.guidelines,
+        template,
+        settings.temperature,
+        key=os.environ.get(KEY, ""),
+    )
+    return found, found.detail
+
+
+def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
+    from tutelage.people.judging import ScoreJudge
+
+    detail: dict[str, object] = {"reward": settings.reward, "tie": settings.tie, "step": settings.step}
+    if Path(settings.reward).is_dir():
+        detail["fingerprint"] = fingerprint(Path(settings.reward))
+    return ScoreJudge(scoring(settings.reward), settings.tie, settings.step), detail
+
+
+def scoring(name: str) -> Score:
+    """The scores that a reward model or function gives to responses in their conversations."""
+    from tutelage import config
+    from tutelage.data.identity import prompt_id
+    from tutelage.data.records import Prompt
+    from tutelage.models.rewards import make_reward, score_texts
+
+    reward = make_reward([name], None, config.Model(path=name))
+
+    def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
+        asked = [Prompt(prompt_id(messages), messages) for messages in conversations]
+        return score_texts(reward, asked, responses)
+
+    return score

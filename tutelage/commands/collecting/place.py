@@ -1,0 +1,39 @@
+"""Where a study is: the database that is meant, and the study in it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tutelage.commands.collect import Settings
+
+if TYPE_CHECKING:
+    from tutelage.people import Store, Study
+
+FILE = "study.sqlite"
+ENDINGS = (".sqlite", ".sqlite3", ".db")
+
+
+def database(settings: Settings) -> str:
+    """The path or URL of the database."""
+    if settings.db:
+        return settings.db
+    path = Path(settings.study).expanduser()
+    return str(path if path.is_file() or path.suffix in ENDINGS else path / FILE)
+
+
+def study_name(settings: Settings) -> str:
+    """The name that is asked for; empty where the only study of the file is meant."""
+    return settings.study if settings.db else settings.name
+
+
+def new_name(settings: Settings) -> str:
+    """The name for a new study: the one that is asked for, else that of its file or folder."""
+    path = Path(settings.study).expanduser().absolute()
+    return study_name(settings) or (path.parent.name if path.name == FILE else path.stem)
+
+
+def open_existing(settings: Settings) -> "tuple[Store, Study]":
+    """The open database and the study. Raises TutelageError where there is none."""
+    from tutelage.people import open_store, open_study
+
+    store = open_store(database(settings), create=False)
+    return store, open_study(store, study_name(settings) or None)

@@ -1,0 +1,156 @@
+"""Simulated raters over HTTP: the demonstration, the load test, and votes whose truth is known."""
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from tutelage.commands.collect import Simulate
+from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.serving import listen, server
+from tutelage.errors import TutelageError
+from tutelage.people.answers import Answer
+from tutelage.simulate.raters import NAMES, SimulatedRater, panel
+
+if TYPE_CHECKING:
+    from tutelage.people import Store, Study
+    from tutelage.people.web.client import Asked, RaterClient
+
+Utility = Callable[[list[str], list[str]], list[float]]
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one rater did: the answers given, and how many seconds each took to be acknowledged."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+
+def simulate(settings: Simulate) -> int:
+    """Let the raters answer, all at once, and print how long the server took."""
+    store, study = open_existing(settings)
+    raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
+    with closing(store), _site(store, settings.url) as url, ThreadPoolExecutor(settings.raters) as pool:
+        work = [pool.submit(_work, store, study, url, rater, utility, settings) for rater in raters]
+        done = [each.result() for each in work]
+    for each in done:
+        print(f"{each.name:<12} {len(each.seconds):>7,} answers")
+    times = sorted(second for each in done for second in each.seconds)
+    if times:
+        print(
+            f"{len(times):,} answers; half were acknowledged within {1000 * times[len(times) // 2]:.0f} ms, "
+            f"95 % within {1000 * times[int(0.95 * (len(times) - 1))]:.0f} ms"
+        )
+    return 0
+
+
+def crowd(seed: int, count: int) -> list[SimulatedRater]:
+    """So many raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The names of later
+    panels carry a number."""
+    panels = max(1, -(-count // len(NAMES)))
+    sizes = [count // panels + (number < count % panels) for number in range(panels)]
+    return [
+        replace(rater, name=f"{rater.name} {number + 1}" if number else rater.name)
+        for number, size in enumerate(sizes)
+        for rater in panel(seed + number, size)
+    ]
+
+
+def find_utility(name: str) -> Utility:
+    """The function `module:function`. Raises TutelageError where there is none."""
+    module, colon, function = name.partition(":")
+    try:
+        found: Utility = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TutelageError(
+            f"--gold '{name}' names no function ({error}); write it as module:function."
+        ) from error
+    if not colon or not callable(found):
+        raise TutelageError(f"--gold '{name}' names no function; write it as module:function.")
+    return found
+
+
+def _work(
+    store: "Store",
+    study: "Study",
+    url: str,
+    rater: SimulatedRater,
+    utility: Utility,
+    settings: Simulate,
+) -> Done:
+    times: list[float] = []
+    with closing(sign_in(store, study, url, rater.name)) as client:
+        while settings.answers is None or len(times) < settings.answers:
+            question, _ = client.next()
+            if question is None:
+                break
+            chance = Random(f"{settings.seed}/{rater.name}/{question.id}")
+            vote = choose(question, rater, utility, chance, len(times))
+            if settings.think:
+                time.sleep(chance.expovariate(1 / settings.think))
+            began = time.perf_counter()
+            client.answer(question.id, vote)
+            times.append(time.perf_counter() - began)
+    return Done(rater.name, tuple(times))
+
+
+def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
+    """A simulated rater of that name, known or new, with a session of its own."""
+    from tutelage.people import add_rater, find_rater, start_session
+    from tutelage.people.web.client import RaterClient
+    from tutelage.people.web.site import cookie_name
+
+    rater = find_rater(store, study.id, name) or add_rater(store, study.id, name, kind="simulated")
+    if rater.kind != "simulated":
+        raise TutelageError(
+            f"'{study.name}' has a rater '{name}' who is {rater.kind}; nobody else answers as them."
+        )
+    cookie = cookie_name(store, secure=url.startswith("https://"))
+    return RaterClient(url, start_session(store, rater.id, days=1), cookie)
+
+
+def choose(question: "Asked", rater: SimulatedRater, utility: Utility, rng: Random, answered: int) -> Answer:
+    """What this rater says to a question. Of a ranking, the order of noisy values."""
+    values = utility([question.prompt] * len(question.texts), list(question.texts))
+    if len(values) > 2:
+        return Answer("ranked", ranking=_ranks(values, rater.tau, rng), client="simulated")
+    words = [len(text.split()) for text in question.texts]
+    vote = rater.judge(values[0], values[1], words[0], words[1], rng, answered)
+    milliseconds = round(vote.seconds * 1000)
+    return Answer(
+        vote.verdict, vote.strength, active_ms=milliseconds, wall_ms=milliseconds, client="simulated"
+    )
+
+
+def _ranks(values: Sequence[float], tau: float, rng: Random) -> tuple[int, ...]:
+    noisy = [value + rng.gauss(0, tau) for value in values]
+    return tuple(1 + sum(other > own for other in noisy) for own in noisy)
+
+
+@contextmanager
+def _site(store: "Store", url: str) -> Iterator[str]:
+    """The address of a server: the one that is named, or one for the time."""
+    if url:
+        yield url.rstrip("/")
+        return
+    from tutelage.people.web import create_app
+
+    with closing(listen("127.0.0.1", 0)) as listening:
+        running = server(create_app(store))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        limit = time.monotonic() + PATIENCE
+        while not running.started and time.monotonic() < limit:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            running.should_exit = True
+            thread.join(PATIENCE)

@@ -1,0 +1,88 @@
+"""The state of a study on the terminal."""
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from tutelage.commands.collect import Status
+from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.serving import describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tutelage.people import Rater, Round
+    from tutelage.people.web.figures.keeping import Whole
+    from tutelage.stats.agreement import Agreement
+
+
+def tell(settings: Status) -> int:
+    """Print the figures that the owner's page shows."""
+    from rich.console import Console
+
+    from tutelage.people import list_raters
+    from tutelage.people.web.figures.keeping import Keeper
+
+    store, study = open_existing(settings)
+    with closing(store):
+        whole = Keeper(store).compute(study)
+        counts, figures = whole.survey.counts, whole.figures
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(f"{study.name} ({study.state}): {describe(store, study)}", markup=False)
+        console.print(f"database      {store.address}", markup=False)
+        console.print(
+            f"items         {counts.complete:,} of {counts.items:,} have all their answers "
+            f"({counts.answered:,} of {counts.wanted:,}); {figures.effective:,} labels are surer than 90 %"
+        )
+        console.print(f"agreement     {_agreement(figures.agreement)}")
+        console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
+        _print_rounds(console, whole.survey.rounds)
+        _print_raters(console, [r for r in list_raters(store, study.id) if r.role == "rater"], whole)
+    return 0
+
+
+def _agreement(found: "Agreement") -> str:
+    if found.value is None or found.low is None or found.high is None:
+        return f"unknown: {found.note}"
+    return f"{found.value:.1%} ({found.low:.1%} to {found.high:.1%}) on {found.items:,} items with two raters or more"
+
+
+def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
+    """How the study moved, once there is something to compare."""
+    if len(rounds) < 2 and not any(each.lineage for each in rounds):
+        return
+    for each in rounds:
+        shares = (("agreement", each.agreement), ("ties", each.tie_share), ("wins", each.win_rate))
+        said = ", ".join(f"{name} {share:.0%}" for name, share in shares if share is not None)
+        about = f"{each.policy or ', '.join(filter(None, each.samplers))}"
+        console.print(
+            f"round {each.number:<8}{each.complete:,} of {each.items:,} items{', ' if said else ''}{said}"
+            f"{f'; {about}' if about else ''}",
+            markup=False,
+        )
+
+
+def _print_raters(console: "Console", raters: "list[Rater]", whole: "Whole") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not raters:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("rater", "answers", "reliability", "interval", "golds", "repeats", "remarks"):
+        table.add_column(name, justify="left" if name in ("rater", "remarks") else "right")
+    for rater in raters:
+        found = whole.figures.raters[rater.id]
+        known = found.reliability is not None and found.low is not None and found.high is not None
+        tallies = rater.tallies
+        excluded = (f"excluded: {rater.excluded}",) if rater.excluded else ()
+        table.add_row(
+            Text(rater.name),
+            f"{tallies.answered:,}",
+            f"{found.reliability:.2f}" if known else "–",
+            f"{found.low:.2f} – {found.high:.2f}" if known else "–",
+            f"{tallies.gold_right}/{tallies.gold_seen}",
+            f"{tallies.repeat_same}/{tallies.repeat_seen}",
+            Text("; ".join((*excluded, *found.flags))),
+        )
+    console.print()
+    console.print(table)

@@ -1,0 +1,25 @@
+"""`tutelage report`: one self-contained HTML page about a run or a whole round."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Write report.html into the folder of a run, or of a round of several runs, finished or not."""
+
+    folder: tyro.conf.Positional[Path]
+    """The folder that a verb wrote with --out."""
+
+
+def main(settings: Settings) -> int:
+    """Write the page and say where it is."""
+    from tutelage.report import write_report
+
+    path = write_report(settings.folder)
+    print(path)
+    print(f"{path.stat().st_size / 1000:,.0f} kB; needs no network, opens in any browser", file=sys.stderr)
+    return 0

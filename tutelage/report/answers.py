@@ -1,0 +1,182 @@
+"""Which answers the page shows: chosen by a rule that is told to the reader, never by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tutelage.report.folders import Run
+from tutelage.report.json_values import Object, number, string, truth
+from tutelage.report.words import counted, fixed, percent, shortened
+
+EACH = 3  # answers per group
+CHANGES, MOMENTS = 2, 3  # prompts whose answers are followed through training, and how often each is shown
+SAMPLED, PER_PROMPT = 3, 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer with what is known of it, written out."""
+
+    text: str
+    marks: tuple[str, ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is written with its
+    sign, and told apart by `sign`."""
+
+    prompt: str
+    before: Answer | None
+    after: Answer
+    gain: str = ""
+    sign: int = 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pairs that were picked by the same rule."""
+
+    title: str
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
+class Strand:
+    """Several answers to one prompt, each under a heading."""
+
+    prompt: str
+    answers: tuple[tuple[str, Answer], ...]
+
+
+def measure(rows: Sequence[Object]) -> str:
+    """What the answers are compared by: gold where it is known, else the score, else nothing."""
+    for name in ("gold", "score"):
+        if any(gain(row, name) is not None for row in rows):
+            return name
+    return ""
+
+
+def gain(row: Object, name: str) -> float | None:
+    """How much better the second answer is."""
+    before, after = number(row, f"{name}_before"), number(row, f"{name}_after")
+    return None if before is None or after is None else after - before
+
+
+def groups(rows: Sequence[Object]) -> tuple[Group, ...]:
+    """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first.
+
+    No pair is in two groups, and a group of losses holds losses only.
+    """
+    name = measure(rows)
+    changes = (
+        {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None} if name else {}
+    )
+    if not changes:
+        return (Group("The first ones", tuple(pair(row, "") for row in rows[: 2 * EACH])),) if rows else ()
+    middle = median(changes.values())
+    typical = sorted(changes, key=lambda i: abs(changes[i] - middle))[:EACH]
+    rest = sorted((i for i in changes if i not in typical), key=lambda i: changes[i])
+    worst = [i for i in rest[:EACH] if changes[i] < 0]
+    best = [i for i in rest[::-1][:EACH] if changes[i] > 0]
+    picked = (
+        ("Typical: nearest to the median change", typical),
+        ("Largest gains", best),
+        ("Largest losses", worst),
+    )
+    return tuple(
+        Group(title, tuple(pair(rows[i], name) for i in chosen)) for title, chosen in picked if chosen
+    )
+
+
+def pair(row: Object, name: str) -> Pair:
+    """A row of `answers.jsonl` as it is shown."""
+    change = gain(row, name) if name else None
+    return Pair(
+        prompt=shortened(string(row, "prompt")),
+        before=answer(row, "before") if "before" in row else None,
+        after=answer(row, "after"),
+        gain="" if change is None else f"{'+' if change > 0 else ''}{fixed(change)} {name}",
+        sign=0 if change is None else (change > 0) - (change < 0),
+    )
+
+
+def answer(row: Object, when: str) -> Answer:
+    """The answer before or after, with its gold and score."""
+    marks = ((name, number(row, f"{name}_{when}")) for name in ("gold", "score"))
+    return Answer(
+        text=shortened(string(row, when)),
+        marks=tuple(f"{name} {fixed(value)}" for name, value in marks if value is not None),
+        cut=truth(row, f"ended_{when}") is False,
+    )
+
+
+def balance(rows: Sequence[Object]) -> str:
+    """How many answers became better, worse, and neither, in a sentence."""
+    name = measure(rows)
+    changes = [change for row in rows if (change := gain(row, name)) is not None] if name else []
+    if not changes:
+        return ""
+    better, worse = sum(c > 0 for c in changes) / len(changes), sum(c < 0 for c in changes) / len(changes)
+    same = 1 - better - worse
+    tail = f", {percent(same)} are neither" if round(same, 3) else ""
+    return (
+        f"By {name}, {percent(better)} of {counted(len(changes), 'answer')} became better"
+        f" and {percent(worse)} worse{tail}."
+    )
+
+
+def changes(run: Run) -> tuple[Strand, ...]:
+    """Prompts that were answered at several steps, with the first, a middle and the last answer. Where no prompt came
+    back, one answer each of the first, a middle and the last step."""
+    prompts: dict[str, dict[float, Object]] = {}
+    steps: dict[float, Object] = {}
+    for row in run.samples:
+        step = number(row, "step")
+        if step is not None and "completion" in row:
+            prompts.setdefault(string(row, "prompt"), {}).setdefault(step, row)
+            steps.setdefault(step, row)
+    often = sorted((rows for rows in prompts.values() if len(rows) > 1), key=len, reverse=True)
+    if often:
+        return tuple(
+            strand([(at_step(step), rows[step]) for step in moments(rows)]) for rows in often[:CHANGES]
+        )
+    return tuple(strand([(at_step(step), steps[step])]) for step in moments(steps))
+
+
+def moments(steps: Mapping[float, Object]) -> list[float]:
+    """First, middle and last of the steps."""
+    ordered = sorted(steps)
+    return sorted(
+        {ordered[round(k * (len(ordered) - 1) / (MOMENTS - 1))] for k in range(MOMENTS)} if ordered else ()
+    )
+
+
+def at_step(step: float) -> str:
+    """A heading."""
+    return f"step {step:,.0f}"
+
+
+def side_by_side(run: Run) -> tuple[Strand, ...]:
+    """The first prompts with several samples each, as raters would see them."""
+    prompts: dict[str, list[Object]] = {}
+    for row in run.samples:
+        prompts.setdefault(string(row, "prompt"), []).append(row)
+    several = [rows[:PER_PROMPT] for rows in prompts.values() if len(rows) > 1]
+    return tuple(
+        strand([(f"sample {n}", row) for n, row in enumerate(rows, 1)]) for rows in several[:SAMPLED]
+    )
+
+
+def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
+    """Rows of one prompt, each with its heading."""
+    prompt = string(headed[0][1], "prompt")
+    return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
+
+
+def sampled(row: Object) -> Answer:
+    """A row of `samples.jsonl` as it is shown."""
+    score = number(row, "score")
+    marks = () if score is None else (f"score {fixed(score)}",)
+    return Answer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)

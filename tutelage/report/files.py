@@ -1,0 +1,76 @@
+"""Reading single files of a run as far as they can be read: each function returns what is there, and a sentence about
+what is not ("" when all is well, or when there is no such file)."""
+
+import json
+from pathlib import Path
+
+from tutelage.report.json_values import Object, number, objects, string
+
+
+def read_object(path: Path) -> tuple[Object, str]:
+    """The JSON object in a file, and what is wrong with the file. No file is nothing wrong."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"{path.name} could not be read: {error}"
+    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a JSON object")
+
+
+def read_table(path: Path) -> tuple[list[Object], str]:
+    """The JSON objects in the lines of a file, and how many lines were none (a crash may cut the last one short)."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        return [], ""
+    except OSError as error:
+        return [], f"{path.name} could not be read: {error}"
+    rows = [parsed(line) for line in lines if line.strip()]
+    whole = [row for row in rows if row is not None]
+    broken = len(rows) - len(whole)
+    return whole, f"{path.name}: {broken} of {len(rows)} lines could not be read" if broken else ""
+
+
+def parsed(line: str) -> Object | None:
+    """The object in a line of JSON."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def read_metrics(path: Path) -> tuple[list[Object], str]:
+    """One object per step, in order of steps. A step that was written twice (before and after a resumption) counts as
+    it was written last."""
+    rows, trouble = read_table(path)
+    steps: dict[float, dict[str, object]] = {}
+    for row in rows:
+        step = number(row, "step")
+        if step is None:
+            trouble = trouble or f"{path.name}: there are lines without a step"
+        else:
+            steps.setdefault(step, {}).update(row)
+    return [steps[step] for step in sorted(steps)], trouble
+
+
+def read_completions(folder: Path) -> tuple[list[Object], str]:
+    """`completions.jsonl` with the text of their prompts from `prompts.jsonl`, in the form of samples."""
+    completions, trouble = read_table(folder / "completions.jsonl")
+    prompts, other = read_table(folder / "prompts.jsonl")
+    texts = {string(row, "id"): string(row, "prompt") or last_message(row) for row in prompts}
+    told = [
+        {
+            "prompt": texts.get(string(row, "prompt_id"), ""),
+            "completion": string(row, "text"),
+            "ended": row.get("finished"),
+        }
+        for row in completions
+    ]
+    return list(told), trouble or other
+
+
+def last_message(row: Object) -> str:
+    """What the last message of a conversation says."""
+    return "".join(string(message, "content") for message in objects(row, "messages")[-1:])

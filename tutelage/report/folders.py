@@ -1,0 +1,230 @@
+"""Reading the two kinds of folder a report is made of: a run, and a round of several runs.
+
+A run directory may hold, each only if it is there: `config.json`, `metrics.jsonl`, `samples.jsonl`, `summary.json`,
+and for its kind `completions.jsonl` with `prompts.jsonl` (sample), `judgements.json` (judge) or `answers.jsonl`
+(evaluate). A run that has written neither its summary nor its completions is still running or was interrupted.
+
+A round is a folder with `round.json`, its stages in the order in which they happen:
+
+    {"title": "The tutoring round",
+     "about": "A sentence or two on what was taught, and to which model.",                        optional
+     "created": "2026-03-01 12:00",                                                               optional
+     "command": "tutelage demo --seed 0",                                                         optional
+     "reference": "SFT", "policy": "policy",               optional: what the two compared models are called
+     "stages": [{"name": "sft",                            unique
+                 "kind": "sft",                            optional: pretrain sft sample judge reward improve evaluate;
+                                                           without it, what the name or else the files say
+                 "title": "Supervised fine-tuning",        optional
+                 "folder": "sft",                          a run directory, relative to the round; default: the name
+                 "seconds": 41.5,                          optional
+                 "status": "done"}]}                       waiting | running | done | failed; default: by its summary
+
+and, once there is something to tell, `summary.json` with the decisive figures, either flat ("policy.win_rate") or
+nested ({"policy": {"win_rate": …}}); `headline` says which of them are shown.
+
+Only a folder that is neither, and a `round.json` that is not of this form, is an error. Everything else that is
+missing is absent from the report, and what cannot be read is named in it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tutelage.errors import TutelageError
+from tutelage.report.files import read_completions, read_metrics, read_object, read_table
+from tutelage.report.json_values import Object, flat, items, number, section, string
+
+KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
+TELLTALE = {"improve": "kl/reference", "reward": "margin", "sft": "loss"}
+STATUSES = ("waiting", "running", "done", "failed")
+OBJECTS = ("config", "summary", "judgements")
+TABLES = ("metrics", "samples", "answers", "completions")
+WRITTEN_LAST = ("summary.json", "completions.jsonl")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run directory holds. `metrics` has one object per step, in order; `troubles` names what is there but could
+    not be read; `finished` means that what is written last is there, whatever it says."""
+
+    config: Object = field(default_factory=dict)
+    summary: Object = field(default_factory=dict)
+    judgements: Object = field(default_factory=dict)
+    metrics: tuple[Object, ...] = ()
+    samples: tuple[Object, ...] = ()
+    answers: tuple[Object, ...] = ()
+    troubles: tuple[str, ...] = ()
+    finished: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Nothing has been written yet."""
+        return not any((self.config, self.summary, self.judgements, self.metrics, self.samples, self.answers))
+
+    @property
+    def last_step(self) -> int | None:
+        """The number of the last step in the metrics."""
+        return int(number(self.metrics[-1], "step") or 0) if self.metrics else None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a round. `status` is waiting, running (which an interrupted stage looks like too), done or failed."""
+
+    name: str
+    kind: str
+    title: str
+    status: str
+    seconds: float | None
+    run: Run
+
+
+@dataclass(frozen=True)
+class Round:
+    """All that the report tells of. A single run is a round of one stage and `alone`."""
+
+    title: str
+    stages: tuple[Stage, ...]
+    summary: Object = field(default_factory=dict)
+    about: str = ""
+    created: str = ""
+    command: str = ""
+    reference: str = "SFT"
+    policy: str = "policy"
+    alone: bool = False
+    troubles: tuple[str, ...] = ()
+
+
+def read(folder: Path) -> Round:
+    """The round or the single run in a folder. Raises TutelageError when it is neither."""
+    if not folder.is_dir():
+        raise TutelageError(f"There is no folder {folder}: give the folder of a run or of a round.")
+    if (folder / "round.json").exists():
+        return read_round(folder)
+    files = (*(f"{name}.json" for name in OBJECTS), *(f"{name}.jsonl" for name in TABLES))
+    if any((folder / name).exists() for name in files):
+        return read_alone(folder)
+    raise TutelageError(
+        f"{folder} is neither a run nor a round: it has no config.json, metrics.jsonl or summary.json, and no"
+        " round.json. Give the folder that a verb wrote with --out."
+    )
+
+
+def read_round(folder: Path) -> Round:
+    """A round by its `round.json`, whose form the module describes."""
+    index = folder / "round.json"
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TutelageError(f"{index} cannot be read as JSON: {error}.") from error
+    stages = content.get("stages") if isinstance(content, dict) else None
+    if not isinstance(stages, list) or not all(isinstance(s, dict) and string(s, "name") for s in stages):
+        raise TutelageError(
+            f'{index} must be {{"title": ..., "stages": [{{"name": ...}}, ...]}}; a stage needs a name.'
+        )
+    summary, trouble = read_object(folder / "summary.json")
+    return Round(
+        title=string(content, "title", folder.resolve().name),
+        stages=with_ceiling(tuple(read_stage(folder, stage) for stage in stages)),
+        summary=flat(summary),
+        about=string(content, "about"),
+        created=string(content, "created"),
+        command=string(content, "command"),
+        reference=string(content, "reference", "SFT"),
+        policy=string(content, "policy", "policy"),
+        troubles=(trouble,) if trouble else (),
+    )
+
+
+def with_ceiling(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The ceiling of accuracy belongs to the judgements; tell it to the stages that are measured against it."""
+    ceilings = [stage.run.summary["ceiling"] for stage in stages if "ceiling" in stage.run.summary]
+    if not ceilings:
+        return stages
+    return tuple(
+        replace(stage, run=replace(stage.run, summary={"ceiling": ceilings[0], **stage.run.summary}))
+        if stage.kind == "reward"
+        else stage
+        for stage in stages
+    )
+
+
+def read_stage(folder: Path, told: Object) -> Stage:
+    """One stage of `round.json`, with its run directory."""
+    name = string(told, "name")
+    run = read_run(folder / string(told, "folder", name))
+    status = string(told, "status")
+    return Stage(
+        name=name,
+        kind=string(told, "kind") or kind_of(run, name),
+        title=string(told, "title"),
+        status=status if status in STATUSES else status_of(run),
+        seconds=number(told, "seconds") or seconds_of(run),
+        run=run,
+    )
+
+
+def read_alone(folder: Path) -> Round:
+    """A single run as a round of one stage."""
+    run, name = read_run(folder), folder.resolve().name
+    stage = Stage(name, kind_of(run, name), "", status_of(run), seconds_of(run), run)
+    return Round(title=name, stages=(stage,), alone=True)
+
+
+def read_run(folder: Path) -> Run:
+    """What there is of a run directory."""
+    config, summary, judgements = (read_object(folder / f"{name}.json") for name in OBJECTS)
+    metrics, completions = read_metrics(folder / "metrics.jsonl"), read_completions(folder)
+    samples, answers = read_table(folder / "samples.jsonl"), read_table(folder / "answers.jsonl")
+    told = (config, summary, judgements, metrics, completions, samples, answers)
+    return Run(
+        config=config[0],
+        summary=summary[0],
+        judgements=judgements[0],
+        metrics=tuple(metrics[0]),
+        samples=(*samples[0], *completions[0]),
+        answers=tuple(answers[0]),
+        troubles=tuple(trouble for _, trouble in told if trouble),
+        finished=any((folder / name).exists() for name in WRITTEN_LAST),
+    )
+
+
+def kind_of(run: Run, name: str) -> str:
+    """What a run did: its folder's name or the verb in its command where one of them says so, or else what its files
+    and metrics give away."""
+    command = [word for word in items(run.config, "command") if isinstance(word, str)]
+    told = next((word for word in (name, *command[1:2]) if word in KINDS), "")
+    if told:
+        return told
+    if run.judgements or run.answers:
+        return "judge" if run.judgements else "evaluate"
+    names = {name for row in run.metrics for name in row}
+    return next(
+        (kind for kind, name in TELLTALE.items() if name in names), "sample" if run.samples else "run"
+    )
+
+
+def status_of(run: Run) -> str:
+    """By what is there; a run that has written nothing has not begun."""
+    if run.finished:
+        return "done"
+    return "waiting" if run.empty else "running"
+
+
+def seconds_of(run: Run) -> float | None:
+    """How long a run took, by its summary or its last step."""
+    last = run.metrics[-1] if run.metrics else {}
+    return number(run.summary, "seconds") or number(last, "seconds")
+
+
+def settings_of(run: Run) -> Mapping[str, object]:
+    """The resolved settings in a run's configuration, flat; what `config.json` says beside them is `origin_of`."""
+    return flat(section(run.config, "settings") or run.config)
+
+
+def origin_of(run: Run) -> Mapping[str, object]:
+    """Versions, revision and the like, flat."""
+    if not section(run.config, "settings"):
+        return {}
+    return flat({key: value for key, value in run.config.items() if key != "settings"})

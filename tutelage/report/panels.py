@@ -1,0 +1,201 @@
+"""Which curves each kind of stage shows, and how to read them: a table of words, one `Panel` per chart."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from tutelage.report import watch
+from tutelage.report.charts import LINEAR, Axis, Rule
+from tutelage.report.folders import Run
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric over the steps. A *noisy* one is drawn pale, with its running average over it; `spread` names the
+    metric that is one standard deviation around it."""
+
+    metric: str
+    label: str
+    colour: int = 0
+    noisy: bool = True
+    style: Literal["plain", "dashed"] = "plain"
+    spread: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart and one sentence each on what a healthy one looks like and what would be alarming. `watch` looks at
+    the run itself."""
+
+    title: str
+    unit: str
+    curves: tuple[Curve, ...]
+    see: str
+    alarm: str
+    y: Axis = LINEAR
+    rules: tuple[Rule, ...] = ()
+    watch: Callable[[Run], str] = lambda run: ""
+
+
+def held_out(metric: str) -> Curve:
+    """The same quantity on examples that are never trained on; measured seldom, so not smoothed."""
+    return Curve(f"held_out/{metric}", "held out", colour=1, noisy=False)
+
+
+PERPLEXITY = Panel(
+    "Perplexity, held out",
+    "equally likely tokens to choose from",
+    (Curve("held_out/perplexity", "held out", colour=1, noisy=False),),
+    see="It falls quickly and then ever more slowly.",
+    alarm="It stays near the size of the vocabulary (nothing is learnt), or turns upwards (over-fitting).",
+    y=Axis(log=True),
+)
+
+LANGUAGE = (
+    Panel(
+        "Loss",
+        "nats per token",
+        (Curve("loss", "training"), held_out("loss")),
+        see="Both lines fall steeply, then level off close together.",
+        alarm="The held-out line turns up while training goes on falling: examples are learnt by heart (over-fitting).",
+        watch=watch.overfitting,
+    ),
+    PERPLEXITY,
+)
+
+REWARD = (
+    Panel(
+        "Loss",
+        "nats per comparison",
+        (Curve("loss", "training"), held_out("loss")),
+        see="It falls below 0.69, the loss of pure guessing, and flattens.",
+        alarm="The held-out line turns up while training goes on falling: over-fitting, early with few judgements.",
+        rules=(Rule(0.6931, "guessing"),),
+        watch=watch.overfitting,
+    ),
+    Panel(
+        "Accuracy",
+        "share of comparisons ordered as the raters did",
+        (Curve("accuracy", "training"), held_out("accuracy")),
+        see="The held-out line climbs from a half towards the ceiling that the raters' own disagreement sets.",
+        alarm="Training far above held out (over-fitting); held out above the ceiling (a leak).",
+        y=Axis(percent=True),
+        rules=(Rule(0.5, "guessing"),),
+        watch=watch.doubtful_accuracy,
+    ),
+    Panel(
+        "Margin",
+        "score of the preferred answer minus the other's",
+        (Curve("margin", "margin"),),
+        see="It grows and settles: the model becomes as sure as the judgements allow.",
+        alarm="It grows without end while held-out accuracy stands still: more certainty without more knowledge.",
+    ),
+)
+
+IMPROVE = (
+    Panel(
+        "Score",
+        "by the reward model, which the policy is trained on",
+        (
+            Curve("score/mean", "score", spread="score/std"),
+            Curve("score/shaped", "as paid", 4, style="dashed"),
+        ),
+        see="A quick rise that flattens; the band is the spread over answers.",
+        alarm="A sudden leap: the policy has found a trick. “As paid” far below: answers are cut off and pay for it.",
+    ),
+    Panel(
+        "Gold",
+        "what the answers are really worth, hidden from training",
+        (Curve("gold/mean", "gold", colour=2),),
+        see="It rises together with the score.",
+        alarm="It falls while the score goes on rising: reward hacking, pleasing the judge instead of doing well.",
+        watch=watch.hacking,
+    ),
+    Panel(
+        "Distance from the reference (KL)",
+        "nats per answer",
+        (Curve("kl/reference", "KL", colour=3),),
+        see="It begins at 0, grows, and levels off where penalty and score are in balance.",
+        alarm="A leap, or growth without end: the policy is leaving the language it started from.",
+        watch=watch.leaping,
+    ),
+    Panel(
+        "Entropy",
+        "nats per token",
+        (Curve("entropy", "entropy", colour=3),),
+        see="A gentle fall: the policy becomes surer of its words.",
+        alarm="A fall towards 0: one and the same answer to everything (collapse).",
+        y=Axis(low=0.0),
+        watch=watch.collapse,
+    ),
+    Panel(
+        "Length",
+        "tokens per answer",
+        (Curve("length/mean", "length"),),
+        see="It moves somewhat and settles.",
+        alarm="It keeps growing: perhaps the reward model simply likes long answers.",
+        watch=watch.drifting_length,
+    ),
+    Panel(
+        "Answers that end by themselves",
+        "share of answers",
+        (Curve("ended", "ended", colour=2),),
+        see="It stays near 100%.",
+        alarm="It falls: answers run into the length limit and are cut off.",
+        y=Axis(percent=True, high=1.0),
+        watch=watch.unfinished,
+    ),
+    Panel(
+        "Clip fraction",
+        "share of tokens held back by the clipped objective",
+        (Curve("clip_fraction", "clipped"),),
+        see="Some per cent, up to a quarter or so: the steps are of a sensible size.",
+        alarm="Above 40% the updates are too large; exactly 0 throughout, and clipping plays no part.",
+        y=Axis(percent=True, low=0.0),
+        watch=watch.clipping,
+    ),
+    Panel(
+        "Explained variance of the critic",
+        "1 = foresees every return, 0 = no better than their mean",
+        (Curve("value/explained_variance", "explained"),),
+        see="It climbs from about 0 towards 1.",
+        alarm="Below 0 for long: the critic misleads, and learning is noisier than without one.",
+        rules=(Rule(0.0),),
+        watch=watch.blind_critic,
+    ),
+)
+
+NOT_CURVES = ("step", "seconds", "tokens_at_once")
+MORE: Mapping[str, str] = MappingProxyType(
+    {
+        "lr": "The learning rate, as it was scheduled.",
+        "grad_norm": "The size of the gradient before clipping; leaps announce trouble, 0 means nothing is learnt.",
+        "tokens_per_second": "Speed; a dip is the machine's, not the model's.",
+        "kl/reference_k3": "Another estimate of the same distance, never negative; far from it: too few samples.",
+        "kl/old": "How far one update moves the policy; it should stay small and even.",
+        "penalty/coef": "The weight of the KL penalty; it moves only under an adaptive controller.",
+        "ratio/max": "The largest change of a token's probability within an update.",
+        "advantage/std": "The spread of the advantages; at 0 there is nothing to tell good answers from bad.",
+        "value/loss": "The critic's squared error.",
+        "policy/objective": "What the update maximises; its level means little, leaps do.",
+        "sampler/mismatch": "How far sampler and trainer disagree on a token (nats): a trace in float32, .05 in bf16.",
+        "sampler/kl": "The same as KL(sampler‖trainer) per token; it should neither grow nor leap.",
+        "sampler/ratio_max": "The token on which they disagree most, as trainer over sampler.",
+        "sampler/truncated": "The share of tokens whose weight is held at --mismatch-cap; many mean a biased gradient.",
+        "ptx/loss": "The loss on pretraining text that is mixed in; it should not rise.",
+        "updates": "Optimiser steps taken on each batch; fewer than planned when one stopped early on its KL.",
+        "score/std": "The spread of the scores within a step; at 0 all answers look alike to the reward model.",
+    }
+)
+
+
+def further(run: Run, panels: Sequence[Panel]) -> tuple[Panel, ...]:
+    """A plain panel for every metric of a run that no panel shows yet: what was logged can be seen."""
+    shown = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
+    names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
+    return tuple(
+        Panel(name, "", (Curve(name, name, colour=5),), see=MORE.get(name, ""), alarm="")
+        for name in names
+        if name not in shown
+    )

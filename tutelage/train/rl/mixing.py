@@ -1,0 +1,36 @@
+"""The pretraining stream beside the objective (PPO-ptx, Ouyang et al. 2022): what keeps a policy good at language."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tutelage.data.chat import pad_token_id
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.models.rows import Encoded, by_tokens, collate
+from tutelage.train.learner import refuse_not_finite
+from tutelage.train.supervised.batches import Order
+from tutelage.train.supervised.objectives import WeightedRows, imitate
+
+
+class PretrainingMix:
+    """Adds `coef` · (negative log-likelihood of some text) to the loss of every optimiser step."""
+
+    def __init__(self, policy: Policy, rows: Sequence[Encoded], batch: int, coef: float, seed: int) -> None:
+        self.policy, self.coef = policy, coef
+        self.order = Order(rows, batch, seed)
+
+    def __call__(self, step: int, budget: Budget) -> Tensor:
+        """The mean loss per token of one batch of text; its gradient is accumulated where gradients are recorded."""
+        rows = collate(self.order(step), pad_token_id(self.policy.tokenizer), self.policy.device)
+        batch = WeightedRows.of(rows)
+        total = torch.zeros((), device=self.policy.device)
+        for index in budget.parts(partial(by_tokens, batch.lengths())):
+            loss, _ = imitate(self.policy, batch.rows(index))
+            refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
+            if torch.is_grad_enabled():
+                (self.coef * loss).backward()
+            total = total + loss.detach()
+        return total

@@ -1,0 +1,254 @@
+"""The run directory: what a training verb writes, and what it goes on from.
+
+    config.json      settings, versions, git revision, seed, command
+    metrics.jsonl    one object per step: {"step", "seconds", ...}
+    samples.jsonl    {"step", "prompt", "completion", ...}
+    checkpoints/     step-N, complete or not there
+    summary.json     the figures at the end; its presence says that the run is finished
+
+`kill -9` at any moment loses at most the steps since the last checkpoint. With several processes, only the
+first one opens the run.
+"""
+
+import fcntl
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import tutelage
+from tutelage.config import difference, to_mapping
+from tutelage.config.files import read_mapping, write_atomically
+from tutelage.errors import TutelageError
+from tutelage.train.run.checkpoints import CheckpointFolder, step_of
+from tutelage.train.run.lines import Lines, json_text, keep_until
+from tutelage.train.run.trackers import Tracker
+
+INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints", "profile")
+"""Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
+
+
+class Run:
+    """An open run directory, locked against other processes until it is closed. Made by `Run.open`."""
+
+    def __init__(
+        self, path: Path, lock: IO[str], checkpoints: CheckpointFolder, trackers: tuple[Tracker, ...]
+    ) -> None:
+        self.path = path
+        self._lock = lock
+        self._checkpoints = checkpoints
+        self._trackers = trackers
+        latest = checkpoints.latest()
+        self.start = step_of(latest) if latest else 0
+        """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
+        last = math.inf if self.finished else step_of(latest) if latest else -1
+        kept = keep_until(path / "metrics.jsonl", last)
+        keep_until(path / "samples.jsonl", last)
+        self._metrics = Lines(path / "metrics.jsonl")
+        self._samples = Lines(path / "samples.jsonl")
+        self.last = kept[-1] if kept else {}
+        """The metrics of the step to go on after, empty for a new run."""
+        seconds = self.last.get("seconds", 0.0)
+        self._began = time.monotonic() - (seconds if isinstance(seconds, int | float) else 0.0)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        settings: object,
+        *,
+        resume: bool = False,
+        keep: int = 2,
+        higher_is_better: bool = False,
+        trackers: Iterable[Tracker] = (),
+    ) -> "Run":
+        """Begin a run in a new or empty folder, or open the one that is there.
+
+        A finished run opens as it is (see `finished`). An unfinished one needs `resume`, and goes on behind
+        its latest checkpoint: what metrics.jsonl and samples.jsonl hold after that step is dropped. `keep`
+        and `higher_is_better` say which checkpoints stay.
+
+        Raises TutelageError for a folder in use, a folder that is no run, one that belongs to other settings
+        (naming the keys that differ), and an unfinished run without `resume`.
+        """
+        path = Path(path)
+        lock = _lock(path)
+        try:
+            _check_or_begin(path, settings, resume)
+            folder = CheckpointFolder(path / "checkpoints", keep=keep, higher_is_better=higher_is_better)
+            return cls(path, lock, folder, tuple(trackers))
+        except BaseException:
+            lock.close()
+            raise
+
+    @property
+    def finished(self) -> bool:
+        """Whether `finish` was reached."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def resume_command(self) -> str:
+        """What to type so that this run goes on."""
+        words = _command()
+        return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one line to metrics.jsonl, and tell the trackers."""
+        self._check_open()
+        seconds = round(time.monotonic() - self._began, 3)
+        numbers = {name: value if isinstance(value, int) else float(value) for name, value in metrics.items()}
+        self._metrics.append({"step": step, "seconds": seconds, **numbers})
+        for tracker in self._trackers:
+            tracker(step, numbers)
+
+    def samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
+        """Add rows such as {"prompt", "completion", "score"} to samples.jsonl."""
+        self._check_open()
+        for row in rows:
+            self._samples.append({"step": step, **row})
+
+    def checkpoint(self, step: int, save: Callable[[Path], object], metric: float | None = None) -> Path:
+        """Keep the state after `step`, which `save` writes into the folder it is given.
+
+        The best checkpoint by `metric` stays beside the newest. Raises TutelageError when it cannot be
+        written; the previous checkpoints stay.
+        """
+        self._check_open()
+        return self._checkpoints.write(step, save, metric)
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint; `step_of` tells its step."""
+        return self._checkpoints.latest()
+
+    def best(self) -> Path | None:
+        """The checkpoint with the best metric, among those that have one."""
+        return self._checkpoints.best()
+
+    def finish(self, summary: Mapping[str, object]) -> None:
+        """Write summary.json, which marks the run as finished."""
+        self._check_open()
+        write_atomically(self.path / "summary.json", json_text(summary))
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._metrics.close()
+        self._samples.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self.finished:
+            raise RuntimeError(f"the run in {self.path} is finished; nothing may be added to it")
+
+
+def _lock(path: Path) -> IO[str]:
+    """The lock on a folder (made if need be), held until closed.
+
+    The kernel drops it with the process, so none is ever stale, and no reused pid is ever mistaken for it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise TutelageError(
+            f"Cannot write to the output folder {path}: {error.strerror}. Choose another --out."
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise TutelageError(
+            f"The folder {path} is in use by another process (pid {holder}): wait for it, "
+            "or choose another --out."
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
+    config = path / "config.json"
+    if not config.exists():
+        others = sorted(file.name for file in path.iterdir() if not file.name.startswith("."))
+        if others:
+            raise TutelageError(
+                f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
+                "choose another --out."
+            )
+        write_atomically(config, json_text(_description(settings)))
+        return
+    stored = read_mapping(config)
+    differing = [one for one in difference(stored, settings) if one.key.split(".")[0] not in INCIDENTAL]
+    if differing:
+        raise TutelageError(
+            f"The folder {path} belongs to a run with other settings (stored against given): "
+            f"{', '.join(map(str, differing))}. Choose another --out, or give the stored settings with "
+            f"--config {config}."
+        )
+    if not resume and not (path / "summary.json").exists():
+        raise TutelageError(
+            f"The folder {path} holds an unfinished run: add --resume to go on with it, "
+            "or choose another --out."
+        )
+
+
+def _description(settings: object) -> dict[str, object]:
+    return {
+        "settings": to_mapping(settings),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "revision": _revision(),
+        "seed": getattr(settings, "seed", None),
+        "command": _command(),
+    }
+
+
+def _command() -> list[str]:
+    """What was typed; `python -m tutelage` leaves its own file name there."""
+    name = Path(sys.argv[0]).name
+    return ["tutelage" if name == "__main__.py" else name, *sys.argv[1:]]
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tutelage": tutelage.__version__}
+    for package in ("torch", "transformers", "peft", "numpy"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _revision() -> str | None:
+    """The git revision of the code that runs, when it is a checkout; "+" marks uncommitted changes."""
+    root = Path(tutelage.__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + ("+" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
+    ).stdout.strip()

@@ -1,0 +1,60 @@
+"""Where the time of a run goes: a table and a trace of a few of its steps."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from tutelage.train.run.trackers import Tracker
+
+TABLE, TRACE = "profile.txt", "trace.json"
+STEPS = 3
+"""Steps that are recorded, after the first, which pays for what is only done once."""
+
+
+@contextmanager
+def profiled(folder: Path) -> Iterator[Tracker]:
+    """A tracker by which the steps after the first are recorded; profile.txt and trace.json are in `folder` at the end.
+
+    profile.txt lists the operations by the time that each takes itself, first by name and then by the shapes of what
+    they work on; trace.json opens in Perfetto. A run that had no step after its first is told so on standard error.
+    """
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    recorder = profile(activities=activities, record_shapes=True)
+    ended: list[int] = []
+
+    def track(step: int, metrics: Mapping[str, float]) -> None:
+        if step < 1 or step in ended:  # step 0 is a look before the first one
+            return
+        ended.append(step)
+        if len(ended) == 1:
+            recorder.start()
+        elif len(ended) == 1 + STEPS:
+            _write(recorder, folder, STEPS)
+
+    try:
+        yield track
+    finally:
+        if 1 < len(ended) <= STEPS:
+            _write(recorder, folder, len(ended) - 1)
+        elif len(ended) == 1:
+            recorder.stop()
+            print("--profile recorded nothing: the run had no step after its first.", file=sys.stderr)
+
+
+def _write(recorder: profile, folder: Path, steps: int) -> None:
+    recorder.stop()
+    where = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    tables = (
+        recorder.key_averages(group_by_input_shape=by_shape).table(
+            sort_by=where, row_limit=40, max_name_column_width=60, max_shapes_column_width=80
+        )
+        for by_shape in (False, True)
+    )
+    (folder / TABLE).write_text("\n".join((f"{steps} steps", *tables)), encoding="utf-8")
+    recorder.export_chrome_trace(str(folder / TRACE))

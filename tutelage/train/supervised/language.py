@@ -1,0 +1,107 @@
+"""Training a language model on given responses: what pretraining, fine-tuning and distillation share."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from tutelage import config
+from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.data.chat import pad_token_id
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.models.rows import Encoded, by_tokens, collate
+from tutelage.train.learner import Learner, Step
+from tutelage.train.run.drive import Watch, drive, load_state
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import Order
+from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.objectives import WeightedRows, imitate
+
+
+@dataclass(frozen=True)
+class LanguageJob:
+    """The rows to learn and those to judge by; `epochs` passes, a look at the latter every `look_every` steps."""
+
+    train: Sequence[Encoded]
+    held_out: Sequence[Encoded]
+    epochs: float
+    look_every: int
+    label: str
+    at_end: Callable[[int], None] = lambda step: None
+    """Called after the last step, before its checkpoint: what it logs is there exactly once, whatever happens."""
+
+
+def train_language(
+    run: Run,
+    policy: Policy,
+    job: LanguageJob,
+    settings: RunSettings,
+    batches: BatchSettings,
+    optimiser: config.Optimiser,
+    budget: Budget,
+) -> None:
+    """Minimise the token-mean negative log-likelihood of the responses. Logs held_out/loss and held_out/perplexity."""
+    pad = pad_token_id(policy.tokenizer)
+    order = Order(job.train, batches.batch_size, settings.seed)
+    total = max(1, round(job.epochs * order.steps_per_epoch))
+    learner = Learner({"policy": policy.parameters()}, optimiser, total)
+    load_state(run, learner)
+
+    def batch(step: int) -> WeightedRows:
+        return WeightedRows.of(collate(order(step), pad, policy.device))
+
+    def objective(part: WeightedRows) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return imitate(policy, part)
+
+    def look(step: Step) -> Mapping[str, float]:
+        if step.index == total:
+            job.at_end(step.index)
+        if not job.held_out or (step.index % max(1, job.look_every) and step.index != total):
+            return {}
+        return held_out_metrics(policy, job.held_out, budget)
+
+    drive(
+        run,
+        learner,
+        fit(learner, policy.model, batch, objective, budget=budget, seed=settings.seed),
+        label=job.label,
+        save=policy.save,
+        checkpoints=settings.checkpoints,
+        show=("loss", "held_out/loss", "tokens_per_second"),
+        quiet=settings.quiet,
+        watch=Watch(look, metric="held_out/loss"),
+    )
+
+
+@torch.no_grad()
+def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> float:
+    """Negative log-likelihood per response token over all rows, in nats."""
+    budget = Budget.of(budget)
+    return budget.spend(partial(_mean_loss, policy, rows, budget))
+
+
+def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:
+    total, tokens = 0.0, 0
+    pad = pad_token_id(policy.tokenizer)
+    lengths = torch.tensor([len(row) for row in rows])
+    for index in budget.parts(partial(by_tokens, lengths)):
+        batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
+        total -= float(policy.scores(batch).logp.double().sum())
+        tokens += int(batch.mask.sum())
+    return total / max(1, tokens)
+
+
+def held_out_metrics(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> dict[str, float]:
+    """held_out/loss, nats per response token, and held_out/perplexity, its exponential."""
+    loss = mean_loss(policy, rows, budget)
+    return {"held_out/loss": loss, "held_out/perplexity": math.exp(min(loss, 700.0))}
+
+
+def divide(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+    """Indices of the rows to train on and of those to hold out: a random `share` of them, by seed."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    held = round(share * count) if count > 1 else 0
+    return sorted(order[held:]), sorted(order[:held])

@@ -1,0 +1,188 @@
+"""Learning from one's own scored answers, round by round: rejection sampling and iterated preference losses.
+
+    a round:  n answers to each of some prompts, by the policy as it is → scores → a fixed number of steps on them
+
+The answers of a round are drawn when its first step comes, and kept on disk: a run that goes on within a round learns
+from the same answers.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tutelage import config
+from tutelage.config.files import write_atomically
+from tutelage.data.ranking import ranking
+from tutelage.data.records import Preference, Prompt
+from tutelage.errors import TutelageError
+from tutelage.models.policy import Policy
+from tutelage.models.rewards import Reward
+from tutelage.models.rows import Encoded
+from tutelage.train.rl.rollouts import Question, ask
+from tutelage.train.run.lines import read_lines
+from tutelage.train.supervised.batches import EncodedPair, Order
+
+T = TypeVar("T")
+
+STREAMS_APART = 1 << 32
+"""Between the seeds of two rounds: a prompt that comes again gets other answers."""
+
+
+@dataclass(frozen=True)
+class OwnAnswer:
+    """An answer as it was sampled. Learning uses these tokens, never the text tokenised again."""
+
+    prompt: Prompt
+    row: Encoded
+    text: str
+    score: float
+    finished: bool
+
+
+Group = list[OwnAnswer]
+"""The answers to one prompt, best first; those that were cut at the length limit come last."""
+
+
+@dataclass(frozen=True)
+class OwnAnswers:
+    """The scored answers of every round, kept in `folder`."""
+
+    folder: Path
+    policy: Policy
+    questions: Order[Question]
+    reward: Reward
+    samples: int
+    sampling: config.Sampling
+    seed: int
+
+    def of(self, round: int) -> list[Group]:
+        """The answers of a round, counted from 0: from disk where they are there, else drawn and scored now."""
+        file = self.folder / f"round-{round + 1}.jsonl"
+        if not file.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._drawn(round)]
+            write_atomically(file, "".join(lines))
+        return self._read(file)
+
+    def _drawn(self, round: int) -> Iterator[dict[str, object]]:
+        """Fresh answers as lines of their file."""
+        seed = self.seed + STREAMS_APART * round
+        asked = ask(self.policy, self.questions(round), self.samples, self.sampling, self.reward, seed=seed)
+        rollout = asked.rollout
+        for row, text in enumerate(asked.texts):
+            question = asked.questions[row // self.samples]
+            yield {
+                "prompt_id": question.prompt.id,
+                "answer": text,
+                "score": float(asked.score[row]),
+                "finished": bool(rollout.terminated[row]),
+                "prompt_tokens": question.tokens,
+                "tokens": rollout.response[row, : int(rollout.mask[row].sum())].tolist(),
+            }
+
+    def _read(self, file: Path) -> list[Group]:
+        known = {question.prompt.id: question.prompt for question in self.questions.items}
+        found = [_answer(row, known) for row in read_lines(file)]
+        groups = [found[start : start + self.samples] for start in range(0, len(found), self.samples)]
+        return [_best_first(group) for group in groups]
+
+
+def _answer(row: Mapping[str, object], known: Mapping[str, Prompt]) -> OwnAnswer:
+    match row:
+        case {
+            "prompt_id": str(name),
+            "answer": str(text),
+            "score": float() | int() as score,
+            "finished": bool(finished),
+            "prompt_tokens": list() as prompt,
+            "tokens": list() as tokens,
+        } if name in known:
+            return OwnAnswer(known[name], Encoded(tuple(prompt), tuple(tokens)), text, float(score), finished)
+    raise TutelageError(f"This is no answer of this run: {str(row)[:80]}. Begin it again in another --out.")
+
+
+def _best_first(group: Group) -> Group:
+    order = ranking([one.score for one in group], [one.finished for one in group])
+    return [group[i] for i in order]
+
+
+def described(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
+    """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, ended (share), kept
+    (how many)."""
+    scores = [one.score for group in groups for one in group]
+    mean = sum(scores) / len(scores)
+    return {
+        "score/mean": mean,
+        "score/std": (sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5,
+        "score/kept": sum(one.score for one in kept) / len(kept),
+        "ended": sum(one.finished for group in groups for one in group) / len(scores),
+        "kept": float(len(kept)),
+    }
+
+
+def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnAnswer]:
+    """The `keep` best answers to each prompt, or the best `overall` share of all answers where that is above 0.
+
+    Only answers that ended by themselves are worth imitating, and what was said twice counts once. Raises TutelageError
+    when none remains.
+    """
+    count = sum(len(group) for group in groups)
+    told = [_worth_imitating(group) for group in groups]
+    if overall:
+        every = sorted((one for group in told for one in group), key=lambda one: -one.score)
+        kept = every[: max(1, round(overall * count))]
+    else:
+        kept = [one for group in told for one in group[:keep]]
+    if not kept:
+        raise TutelageError(
+            f"None of the {count} answers ended by itself, so there is nothing to imitate. Allow longer answers with "
+            "--sampling.max-new-tokens, or begin with a model that ends its answers."
+        )
+    return kept
+
+
+def _worth_imitating(group: Group) -> Group:
+    """The answers that ended by themselves, each text once."""
+    first: dict[str, OwnAnswer] = {}
+    for one in group:
+        if one.finished:
+            first.setdefault(one.text, one)
+    return list(first.values())
+
+
+def best_against_worst(groups: Sequence[Group]) -> list[EncodedPair]:
+    """The best answer to each prompt as the chosen one, the worst as the rejected one.
+
+    A prompt gives no pair where the best did not end by itself, or where the two are equally good. Raises TutelageError
+    when no prompt gives one.
+    """
+    pairs = []
+    for group in groups:
+        best, worst = group[0], group[-1]
+        if best.finished and (best.score, best.finished) != (worst.score, worst.finished):
+            source = Preference(best.prompt.messages, best.text, worst.text)
+            pairs.append(EncodedPair(best.row, worst.row, source))
+    if not pairs:
+        raise TutelageError(
+            f"None of {len(groups)} prompts got an answer that ended by itself and is better than another: there is "
+            "nothing to learn from. Sample more answers (--samples), longer ones (--sampling.max-new-tokens), or with "
+            "a higher temperature."
+        )
+    return pairs
+
+
+class InRounds(Generic[T]):
+    """The items of each step, where every `steps` steps a new round of items is made."""
+
+    def __init__(self, make: Callable[[int], Sequence[T]], steps: int, batch: int, seed: int) -> None:
+        self.make, self.steps, self.batch, self.seed = make, steps, batch, seed
+        self._now: tuple[int, Order[T]] | None = None
+
+    def __call__(self, step: int) -> list[T]:
+        """The items of a step, counted from 0."""
+        number, within = divmod(step, self.steps)
+        if self._now is None or self._now[0] != number:
+            self._now = number, Order(self.make(number), self.batch, self.seed + STREAMS_APART * number)
+        return self._now[1](within)
