@@ -11,12 +11,12 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from tutelage import config
 from tutelage.cli import main
 from tutelage.commands import chat, evaluate, improve, pretrain, reward, sample, sft
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import ModelReward
-from tutelage.models.rows import Encoded, collate
 
 FIVE = ("opt", "gpt2", "llama", "qwen3", "gemma3")
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tutelage.models.rows import Encoded, collate
+from tutelage.core.rows import Encoded, collate
 
 HALF = 150
 LIMIT = 2  # tokens of an answer

@@ -22,12 +22,12 @@ from tiny_training import (
 
 from tutelage import config
 from tutelage.core.batch import Scored
+from tutelage.core.rows import collate
+from tutelage.engines.cpu import activation_cache as activations
+from tutelage.engines.cpu.prompt_cache import SharedPrompts
 from tutelage.errors import TutelageError
-from tutelage.models import activations
 from tutelage.models.budget import Budget
 from tutelage.models.rewards import FunctionReward
-from tutelage.models.rows import collate
-from tutelage.models.shared_prompts import SharedPrompts
 from tutelage.train.learner import NotFinite
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.mixing import PretrainingMix

@@ -18,6 +18,7 @@ from tiny_training import (
 )
 
 from tutelage import config
+from tutelage.core.rows import collate
 from tutelage.errors import TutelageError
 from tutelage.evaluate.drift import response_logp
 from tutelage.models.backbone import load_backbone
@@ -25,7 +26,6 @@ from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import ModelReward
-from tutelage.models.rows import collate
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.mixing import PretrainingMix
 from tutelage.train.supervised.batches import Order

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.core.batch import Rows
+from tutelage.core.rows import Encoded, by_tokens, collate
 from tutelage.data.chat import encode, pad_token_id
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, load_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, by_tokens, collate
 
 TextReward = Callable[[list[str], list[str]], Sequence[float]]
 

@@ -12,12 +12,11 @@ from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_gre
 from tutelage.core.batch import Rollout, Scored
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt
+from tutelage.engines.sampling import PromptTokens, answers, concatenate
 from tutelage.errors import TutelageError
-from tutelage.models.activations import Activations
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
-from tutelage.models.sampling import PromptTokens, answers, concatenate, sample
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.mismatch import Mismatch, apart, share_truncated, truncated_importance
 
@@ -86,11 +85,11 @@ def ask(
     reward: Reward,
     *,
     seed: int,
-    keep: Activations | None = None,
+    on_policy: bool = False,
 ) -> Answered:
     """Sample `n` answers to each question and score them. What the policy's layers compute is left in `keep`."""
     tokens = PromptTokens(tuple(q.tokens for q in questions), tuple(q.prompt.id for q in questions))
-    rollout = sample(policy, tokens, n, sampling, seed=seed, keep=keep)
+    rollout = policy.generate(tokens, n, sampling, seed=seed, on_policy=on_policy)
     texts = tuple(answers(policy, rollout))
     prompts = [question.prompt for question in questions for _ in range(n)]
     score = reward(rollout, prompts, texts)
@@ -111,7 +110,7 @@ def collect(
     rules: Rules,
     step: int,
     total: int,
-    keep: Activations | None = None,
+    on_policy: bool = False,
 ) -> tuple[Answered, dict[str, float]]:
     """The answers of one step: those to `questions(step)`, and with dynamic sampling only to questions that teach.
 
@@ -125,8 +124,8 @@ def collect(
     """
     seed = rules.seed * 1_000_003 + step
     asked = questions(step)
-    keep = None if recipe.dynamic_sampling else keep
-    first = ask(policy, asked, recipe.samples, rules.sampling, reward, seed=seed, keep=keep)
+    on_policy = on_policy and not recipe.dynamic_sampling
+    first = ask(policy, asked, recipe.samples, rules.sampling, reward, seed=seed, on_policy=on_policy)
     if not recipe.dynamic_sampling:
         return first, {"tokens/sampled": float(first.rollout.mask.sum())}
     wanted, rounds = len(asked), [first]
