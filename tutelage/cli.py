@@ -59,7 +59,12 @@ VERBS = (
     Verb("chat", "look", "talk to a model, or to two side by side"),
 )
 
-SHORT_FORMS = {"model": "model.path", "dtype": "model.dtype", "device": "model.device"}
+SHORT_FORMS = {
+    "model": "model.path",
+    "dtype": "model.dtype",
+    "device": "model.device",
+    "engine": "model.engine",
+}
 """Flags so common that the name of their group may be left out."""
 
 

@@ -6,7 +6,7 @@ dataclass into plain mappings and back; `files` reads and writes them. Standard 
 
 from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
-from tutelage.config.mapping import from_mapping, overlay, to_mapping
+from tutelage.config.mapping import from_mapping, overlay, to_mapping, with_defaults
 from tutelage.config.pieces import POLICY_EPS, Checkpoints, Lora, Model, Optimiser, Sampling, Shape
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "resolve",
     "save",
     "to_mapping",
+    "with_defaults",
 ]

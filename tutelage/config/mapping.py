@@ -77,6 +77,25 @@ def to_mapping(settings: object) -> dict[str, Plain]:
     return {field.name: _plain(getattr(settings, field.name)) for field in settable(type(settings))}
 
 
+def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:
+    """A stored mapping with the defaults of `cls` for the settings that did not exist when it was written.
+
+    Unknown names and wrong types pass through; a required setting that is absent stays absent.
+    """
+    return _filled(stored, overlay(cls, {}))
+
+
+def _filled(stored: Mapping[str, object], defaults: object) -> dict[str, object]:
+    completed = dict(stored)
+    for field in settable(type(defaults)):
+        default, section = getattr(defaults, field.name), stored.get(field.name)
+        if dataclasses.is_dataclass(default) and (field.name not in stored or isinstance(section, Mapping)):
+            completed[field.name] = _filled(section if isinstance(section, Mapping) else {}, default)
+        elif field.name not in stored and default is not UNSET:
+            completed[field.name] = _plain(default)
+    return completed
+
+
 def _plain(value: object) -> Plain:
     if dataclasses.is_dataclass(value):
         return to_mapping(value)
