@@ -1,7 +1,8 @@
 """Settings: frozen dataclasses with documented fields, filled from files, flags or code, and checked exactly.
 
 `pieces` holds what several verbs share (which model, which optimiser, ...); `mapping` turns any nested frozen
-dataclass into plain mappings and back; `files` reads and writes them. Standard library only.
+dataclass into plain mappings and back, `aliases` keeps their old names readable; `files` reads and writes them, and
+`flags` reads them from the command line.
 """
 
 from tutelage.config.differences import Difference, difference
