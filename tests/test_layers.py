@@ -35,7 +35,7 @@ EDGES = {"cli", "commands", "rounds", "lab", "__main__"}
 THIRD_PARTIES: dict[str, set[str]] = {
     "errors": set(),
     "config": {"tomli_w", "tyro"},
-    "data": {"numpy", "pyarrow", "datasets"},
+    "data": {"numpy", "pyarrow", "datasets", "httpx"},
     "stats": {"numpy"},
     "simulate": {"numpy"},
     "core": {"torch"},
