@@ -36,7 +36,7 @@ THIRD_PARTIES: dict[str, set[str]] = {
     "errors": set(),
     "config": {"tomli_w", "tyro"},
     "data": {"numpy", "pyarrow", "datasets", "httpx"},
-    "stats": {"numpy"},
+    "stats": {"numpy", "scipy"},
     "simulate": {"numpy"},
     "core": {"torch"},
     "algorithms": {"torch"},

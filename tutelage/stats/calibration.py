@@ -133,11 +133,11 @@ def ceiling_of_spread(spread: float) -> float:
 
 
 def logit_spread(agreement: float) -> float:
-    """The spread whose agreement is `agreement`, by bisection: 0 at ½ or below, at most 40."""
-    low, high = 0.0, _WIDEST
-    if agreement_of_spread(high) <= agreement:
-        return high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if agreement_of_spread(middle) < agreement else (low, middle)
-    return low
+    """The spread whose agreement is `agreement`: 0 at ½ or below, at most 40."""
+    from scipy.optimize import brentq
+
+    if agreement <= 0.5:
+        return 0.0
+    if agreement_of_spread(_WIDEST) <= agreement:
+        return _WIDEST
+    return brentq(lambda spread: agreement_of_spread(spread) - agreement, 0.0, _WIDEST, xtol=1e-12)

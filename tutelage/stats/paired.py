@@ -99,15 +99,11 @@ def davidson(
 def components(first: Ints, second: Ints, players: int) -> Ints:
     """[P]: a number for each group of players connected by comparisons, from 0 in the order of their first
     player."""
-    leader = np.arange(players)
-    edges = np.unique(np.stack([first, second], axis=1), axis=0)
-    while True:
-        lowest = leader.copy()
-        np.minimum.at(lowest, edges[:, 0], leader[edges[:, 1]])
-        np.minimum.at(lowest, edges[:, 1], lowest[edges[:, 0]])
-        if np.array_equal(lowest, leader):
-            return np.unique(leader, return_inverse=True)[1]
-        leader = lowest
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    comparisons = coo_array((np.ones(len(first)), (first, second)), shape=(players, players))
+    return connected_components(comparisons, directed=False)[1].astype(np.int64)
 
 
 def _fit(

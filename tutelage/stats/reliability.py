@@ -23,7 +23,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.errors import TutelageError
-from tutelage.stats.beta import beta_quantile
 from tutelage.stats.rater_models import ConfusionMatrices, Model, OneCoin, Parameters, fit
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by
 
@@ -145,6 +144,8 @@ def _weights(votes: Votes, weight: Floats | None) -> Floats:
 
 
 def _reliability(model: Model[Parameters], level: float) -> Reliability:
+    from scipy.special import betaincinv
+
     found = fit(model)
     prevalence = np.exp(model.log_prevalence(found.parameters))
     confusion = np.exp(model.log_choice(found.parameters))
@@ -152,7 +153,7 @@ def _reliability(model: Model[Parameters], level: float) -> Reliability:
     evidence = _evidence(model, found.parameters, accuracy)
     votes = evidence + sum(model.prior)
     low, high = (
-        beta_quantile(p, accuracy * votes, (1 - accuracy) * votes) for p in ((1 - level) / 2, (1 + level) / 2)
+        betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2)
     )
     return Reliability(
         found.posterior,
