@@ -19,8 +19,8 @@ Standing: TypeAlias = Literal["learning", "cleared", "flagged"]
 
 @dataclass(frozen=True)
 class GoldTest:
-    """Where a rater stands after their golds. `evidence` is log P(answers | guessing) - log P(answers | good)
-    at the decision, `decided_after` the number of golds it took (None while learning)."""
+    """The standing of a rater after questions of known answer (golds). `evidence` is log P(answers | guessing) -
+    log P(answers | good) at the decision, `decided_after` the number of golds it took (None while learning)."""
 
     standing: Standing
     evidence: float
@@ -68,7 +68,7 @@ def gold_test(
 
 
 def side_bias(left: Ints, votes: Ints) -> Floats:
-    """[R]: exact two-sided binomial p-value of `left` choices of the left side among `votes` decided votes,
+    """The exact two-sided binomial p-values [R] of `left` choices of the left side among `votes` decided votes,
     the sides being shown at random:
 
         p = min(1, 2 P(X ≤ min(left, votes - left))),   X ~ Binomial(votes, 1/2)
@@ -82,7 +82,7 @@ def side_bias(left: Ints, votes: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class LengthPreference:
-    """How often a rater chose the longer answer, among `votes` decided votes on answers of unequal length."""
+    """The share of votes for the longer answer, among `votes` decided votes on answers of unequal length."""
 
     rate: float | None
     low: float | None
@@ -111,7 +111,7 @@ def too_fast(
     share: float = 0.25,
     enough: int = 20,
 ) -> Bools:
-    """[N]: votes given in less than `share` of the time it takes to read the pair, at `reading_speed`
+    """The votes [N] given in less than `share` of the time it takes to read the pair, at `reading_speed`
     characters per second, by raters with at least `enough` votes: before that nobody's pace is known.
 
     `seconds` [N] is active time, `characters` [N] the length of what was shown. 20 characters per second is a
@@ -123,5 +123,5 @@ def too_fast(
 
 
 def hasty_share(fast: Bools, rater: Ints, raters: int) -> Floats:
-    """[R]: the share of each rater's votes that were too fast; 0 without votes."""
+    """The share of each rater's votes that were too fast [R]; 0 without votes."""
     return sum_by(rater, fast.astype(float), raters) / np.maximum(np.bincount(rater, minlength=raters), 1)

@@ -1,4 +1,4 @@
-"""What a stated strength ("slightly", "much better") is worth, learnt from items that two raters judged.
+"""The worth of a stated strength ("slightly", "much better"), learnt from items that two raters judged.
 
 The seven-point bar is a rater's opinion of their own certainty. What it means is measured: how often does
 another rater agree with a vote of strength s?
@@ -16,7 +16,7 @@ _SURE = 0.98  # as in the rater models: no vote is infallible
 
 @dataclass(frozen=True, eq=False)
 class StrengthScale:
-    """For each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a vote
+    """The worth of each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a vote
     of strength s (shrunk towards the overall one, never falling with s); `accuracy` [S + 1], that such a vote
     is right; `pairs` [S + 1], the ordered pairs of votes it rests on."""
 
@@ -26,15 +26,15 @@ class StrengthScale:
     overall: float
 
     def weights(self, strength: Ints) -> Floats:
-        """[N]: log-odds of a vote of this strength relative to an average vote: the `weight` of the rater
-        models."""
+        """The weights of votes [N] in the rater models: the log-odds of a vote of this strength relative to those of an
+        average vote."""
         typical = _accuracy(np.array([self.overall]), self.overall)
         log_odds = np.log(self.accuracy / (1 - self.accuracy))
         return np.maximum(log_odds, 0.0)[strength] / float(np.log(typical / (1 - typical))[0])
 
 
 def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: float = 20.0) -> StrengthScale:
-    """Calibrate `strength` [N] (0 … levels - 1) of decided a-or-b votes from overlap:
+    """The scale of `strength` [N] (0 … levels - 1) of decided a-or-b votes, from items with several raters:
 
         c(s) = P(another rater agrees | a vote has strength s)
              = (Σ agreeing share + pseudo · p)/(votes of strength s + pseudo)
