@@ -1,9 +1,11 @@
 """Settings and mappings: what goes in comes out, and what is wrong is refused by name."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
-from tutelage.config import from_mapping, to_mapping, with_defaults
+from tutelage.config import Model, from_mapping, identity, to_mapping, with_defaults
 from tutelage.errors import TutelageError
 
 from .examples import Everything, Inner, Outer, everythings
@@ -25,6 +27,15 @@ def test_a_stored_mapping_gets_the_defaults_of_settings_that_are_newer() -> None
     assert stored["inner"] == to_mapping(Inner(rate=0.25, kind=3))
     assert (stored["elsewhere"], stored["count"]) == (1, "3")
     assert with_defaults(Outer, {}) == {"model": {"dtype": "float32", "device": "auto", "engine": "auto"}}
+
+
+def test_the_identity_of_settings_outlives_a_setting_that_is_added_later() -> None:
+    model = Model("x")
+    before = {"path": "x", "dtype": "float32", "device": "auto"}
+    assert identity(model) == before
+    assert identity(Outer(model)) == {"model": before}
+    assert identity(Outer(replace(model, engine="plain"))) == {"model": before | {"engine": "plain"}}
+    assert identity(Everything("x")) == to_mapping(Everything("x")), "defaults of other settings stay"
 
 
 @pytest.mark.parametrize(
