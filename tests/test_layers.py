@@ -34,9 +34,9 @@ EDGES = {"cli", "commands", "rounds", "lab", "__main__"}
 
 THIRD_PARTIES: dict[str, set[str]] = {
     "errors": set(),
-    "config": set(),
-    "data": {"numpy", "pyarrow", "datasets"},
-    "stats": {"numpy"},
+    "config": {"tomli_w", "tyro"},
+    "data": {"numpy", "pyarrow", "datasets", "httpx"},
+    "stats": {"numpy", "scipy"},
     "simulate": {"numpy"},
     "core": {"torch"},
     "algorithms": {"torch"},
