@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import overload
 
 import torch
@@ -72,8 +73,8 @@ class Completions(Sequence[Completion]):
 
 def _token_ids(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
     """The ids under the mask, row by row."""
-    pairs = zip(tokens.tolist(), mask.tolist(), strict=True)
-    return [tuple(token for token, real in zip(*pair, strict=True) if real) for pair in pairs]
+    ids, ends = tokens[mask].tolist(), mask.sum(1).cumsum(0).tolist()
+    return [tuple(ids[start:end]) for start, end in pairwise([0, *ends])]
 
 
 def rows_of(completions: Sequence[Completion]) -> Rows | None:
