@@ -24,7 +24,7 @@ from tutelage.core.reduce import token_weights
 from tutelage.core.rows import collate, positions
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
-from tutelage.models.rewards import FunctionReward
+from tutelage.rewards.function import FunctionReward
 from tutelage.train.rl.fisher import Fisher, flat, micro_batches, put
 
 FREE = "shaping.missing_end=none"

@@ -11,7 +11,7 @@ from tutelage.data.chat import encode
 from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import FunctionReward
+from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import Learner
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.improve import Progress, Question, Rules, improve

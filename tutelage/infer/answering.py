@@ -11,6 +11,7 @@ from tutelage.data.records import Completion, Prompt
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.rewards.completions import Completions
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class Answered:
     prompts: tuple[Prompt, ...]
     rollout: Rollout
     texts: tuple[str, ...]
+
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
 
 
 def answer(

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from tutelage import config
 from tutelage.core.batch import Rows, TokenScores
 from tutelage.core.rows import spread
+from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.cpu.states import micro_batches
 from tutelage.engines.network import Backbone
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import same_vocabulary
 
 CRITIC = "critic"
 CriticPlace = Literal["trunk", "network"]

@@ -16,7 +16,7 @@ from tutelage.algorithms.recipe import (
     prepare,
 )
 from tutelage.models.budget import Budget
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.learner import Learner, Step, seed_step
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.natural_step import natural_step

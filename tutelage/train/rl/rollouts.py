@@ -13,10 +13,11 @@ from tutelage.core.batch import Rollout, Scored
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt
 from tutelage.engines.sampling import PromptTokens, answers, concatenate
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.mismatch import Mismatch, apart, share_truncated, truncated_importance
 
@@ -60,6 +61,11 @@ class Answered:
         """The prompt of each row."""
         return [question.prompt for question in self.questions for _ in range(self.rollout.group)]
 
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
+
     def scored(self) -> Scored:
         """As far as the recipe can judge it before the reference and the critic were asked."""
         known = {name: getattr(self.rollout, name) for name in Rollout.__dataclass_fields__}
@@ -92,12 +98,7 @@ def ask(
     rollout = policy.generate(tokens, n, sampling, seed=seed, on_policy=on_policy)
     texts = tuple(answers(policy, rollout))
     prompts = [question.prompt for question in questions for _ in range(n)]
-    score = reward(rollout, prompts, texts)
-    for row in (~score.isfinite()).nonzero().flatten().tolist():
-        raise TutelageError(
-            f"The answer {texts[row][:60]!r} to prompt {prompts[row].id} got the score {float(score[row])}, which "
-            "nothing can be learnt from. Is the reward model intact?"
-        )
+    score = scores_of(reward, Completions(prompts, texts, rollout))
     return Answered(tuple(questions), rollout, texts, score)
 
 
@@ -207,8 +208,9 @@ def judged(actor: Actor, answered: Answered, rules: Rules) -> tuple[Scored, dict
             bare = Actor(actor.policy)
             ref_logp, _ = bare.scores_of_all(rollout, temperature=temperature, budget=budget)
     scored = replace(answered.scored(), logp=logp, ref_logp=ref_logp, value=value, importance=importance)
+    completions = answered.completions
     for name, other in rules.watch.items():
-        metrics[name] = float(other(rollout, answered.prompts, answered.texts).mean())
+        metrics[name] = float(scores_of(other, completions).mean())
     tokens = rollout.mask.sum().clamp(min=1)
     metrics["entropy"] = -float((scored.logp * rollout.mask).sum() / tokens)
     return scored, metrics
