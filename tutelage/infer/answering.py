@@ -7,7 +7,7 @@ from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import encode
 from tutelage.data.identity import stable_id
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
@@ -40,12 +40,12 @@ def answer(
     return Answered(repeated, rollout, tuple(answers(policy, rollout)))
 
 
-def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[Completion]:
+def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
     """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
     asked = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
     group = answered.rollout.group
     return [
-        Completion(
+        CompletionRecord(
             id=stable_id(sampler, prompt.id, str(row % group), text),
             prompt_id=prompt.id,
             text=text,
