@@ -84,8 +84,8 @@ def to_mapping(settings: object) -> dict[str, Plain]:
 
 
 def identity(settings: object) -> dict[str, Plain]:
-    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the defaults of
-    those that were removed.
+    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the defaults
+    of those that were removed.
 
     What is computed from it, a fingerprint for example, stays the same when a setting is added or removed.
     """

@@ -80,6 +80,7 @@ class Sampling:
             None, "Use --engine plain to compute without compiled kernels, --engine cpu to insist on them."
         )
     }
+    """Settings of earlier versions."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
