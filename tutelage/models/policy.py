@@ -11,11 +11,11 @@ from peft import PeftModel
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Rows, TokenScores
 from tutelage.data.chat import end_token_ids
 from tutelage.models.backbone import Backbone, head_of, inner, save_model
 from tutelage.models.lean import make_lean
-from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
+from tutelage.models.logprobs import Head, exact_divergence, token_scores
 from tutelage.models.rows import before_each_response_token, spread
 from tutelage.models.rows import positions as positions
 from tutelage.models.states import run_trunk, states_before

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tutelage import config
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Rows, TokenScores
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import Backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
-from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import same_vocabulary
 from tutelage.models.rows import spread

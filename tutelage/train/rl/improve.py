@@ -10,10 +10,12 @@ from torch import Tensor
 
 from tutelage.algorithms.recipe import (
     GradientSteps,
+    Observation,
     Recipe,
     RecipeState,
     after_update,
     critic_only,
+    kl_reference,
     prepare,
 )
 from tutelage.core.batch import Batch
@@ -88,13 +90,12 @@ def improve(
         with nullcontext() if kept is None else kept.reused():
             metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
         learner.step += 1
-        progress.state = after_update(
-            recipe,
-            progress.state,
-            kl_reference=metrics["kl/reference"],
+        observation = Observation(
+            kl_reference=float(kl_reference(scored)),
             kl_old=metrics.get("kl/update", metrics["kl/old"]),
             rows=len(batch),
         )
+        progress.state = after_update(recipe, progress.state, observation)
         metrics["tokens_at_once"] = float(budget.tokens)
         if kept is not None:
             metrics["tokens/kept"] = float(kept.taken)
