@@ -29,6 +29,7 @@ from tutelage.core.batch import Batch, Scored
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, Observation, State, apply, traits
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
+from tutelage.core.shapes import PerRow, PerToken, RowMask, Scalar, TokenMask
 from tutelage.core.surrogates import ClippingSurrogate, at_state
 from tutelage.core.values import explained_variance, value_loss
 from tutelage.errors import TutelageError
@@ -168,13 +169,13 @@ def prepare(
 def objective(
     recipe: Recipe,
     rows: Batch,
-    logp: Tensor,
-    entropy: Tensor | None,
-    weight: Tensor,
+    logp: PerToken,
+    entropy: PerToken | None,
+    weight: PerToken,
     state: RecipeState,
     *,
-    exact_kl: Tensor | None = None,
-) -> Tensor:
+    exact_kl: PerToken | None = None,
+) -> Scalar:
     """What the policy maximises on these rows: Σ w (surrogate − β KL [if in the loss] + c · entropy). -> []
 
     `logp` and `entropy` are the policy's, Float[B, R], and so is `exact_kl` where `needs_exact_kl`; `weight` comes
@@ -191,7 +192,7 @@ def objective(
     return torch.where(rows.mask, weight * per_token, 0.0).sum()
 
 
-def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: Tensor, exact_kl: Tensor | None) -> Tensor:
+def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, exact_kl: PerToken | None) -> PerToken:
     if penalty.kind != EXACT:
         return kl_estimate(logp, rows.ref_logp, penalty.kind)
     if exact_kl is None:
@@ -199,7 +200,7 @@ def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: Tensor, exact_kl: Tenso
     return exact_kl
 
 
-def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> Tensor:
+def critic_loss(recipe: Recipe, rows: Batch, value: PerToken, weight: PerToken) -> Scalar:
     """Σ w · value loss on these rows, to minimise with the weight `critic.coef`. -> []
 
     `value` is what the critic says now, Float[B, R].
@@ -210,7 +211,7 @@ def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> T
     return torch.where(rows.mask, weight * loss, 0.0).sum()
 
 
-def clipped_tokens(recipe: Recipe, rows: Batch, logp: Tensor, state: RecipeState) -> Tensor | None:
+def clipped_tokens(recipe: Recipe, rows: Batch, logp: PerToken, state: RecipeState) -> TokenMask | None:
     """The tokens whose gradient the surrogate cuts or limits, Bool[B, R]; None for a surrogate that never does.
 
     `logp` is the policy's, Float[B, R].
@@ -221,7 +222,7 @@ def clipped_tokens(recipe: Recipe, rows: Batch, logp: Tensor, state: RecipeState
     return surrogate.clipped(logp, rows.logp, rows.advantage, rows.mask)
 
 
-def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> Tensor:
+def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMask:
     """Rows whose gradient is 0 wherever the policy has moved, so that no forward pass need be spent on them. Bool[B]
 
     Such rows have an advantage of 0, under an objective without another term: a group whose responses all scored the
@@ -239,34 +240,36 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> Tenso
     return (((rows.advantage == 0) & (elsewhere == 0)) | ~rows.mask).all(-1)
 
 
-def live_rows(recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None) -> Tensor:
+def live_rows(
+    recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None
+) -> RowMask:
     """Rows whose prompt got different shaped scores, and so has something to teach (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
     return _spread(shaped, scored.group)
 
 
-def kl_reference(scored: Scored) -> Tensor:
+def kl_reference(scored: Scored) -> Scalar:
     """KL(sampler‖reference), estimated by k1: the mean over responses of the sum over their tokens, in nats. -> []"""
     return _per_response(scored, "k1")
 
 
-def _per_response(scored: Scored, kind: str) -> Tensor:
+def _per_response(scored: Scored, kind: str) -> Scalar:
     kl = kl_estimate(scored.logp, scored.ref_logp, kind)
     return torch.where(scored.mask, kl, 0.0).sum(-1).mean()
 
 
-def _shaped(recipe: Recipe, scored: Scored, context: Context, state: State) -> tuple[Tensor, State]:
+def _shaped(recipe: Recipe, scored: Scored, context: Context, state: State) -> tuple[PerRow, State]:
     """The scores that are trained on, Float[B], and the next state of the shaping."""
     length = scored.mask.sum(-1)
     return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
 
 
-def _spread(shaped: Tensor, group: int) -> Tensor:
+def _spread(shaped: PerRow, group: int) -> RowMask:
     scores = shaped.reshape(-1, group)
     return (scores.amax(1) - scores.amin(1) > 0).repeat_interleave(group)
 
 
-def _describe(scored: Scored, shaped: Tensor, state: RecipeState) -> dict[str, Tensor | float]:
+def _describe(scored: Scored, shaped: PerRow, state: RecipeState) -> dict[str, Tensor | float]:
     return {
         "score/mean": scored.score.mean(),
         "score/std": scored.score.std(correction=0),

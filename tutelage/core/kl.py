@@ -20,9 +20,10 @@ Each cell is a test (tests/laws/test_kl_placement.py).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.core.pieces import State, apply, init
@@ -50,7 +51,9 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 """Estimators by name; "mse" is what several libraries call k2."""
 
 
-def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
+def kl_estimate(
+    logp: Float[Tensor, "*shape"], ref_logp: Float[Tensor, "*shape"], kind: str
+) -> Float[Tensor, "*shape"]:
     """Per-token estimate of KL(π‖ref) in nats, from tokens drawn from π. [B, R], [B, R] -> [B, R]
 
     Raises ValueError for a `kind` that is not in `ESTIMATORS`.
@@ -60,7 +63,9 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
     return ESTIMATORS[kind](logp - ref_logp)
 
 
-def exact_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
+def exact_kl(
+    logits: Float[Tensor, "*shape V"], ref_logits: Float[Tensor, "*shape V"]
+) -> Float[Tensor, "*shape"]:
     """KL(π‖ref) = Σ_v π(v) (log π(v) − log ref(v)) of the next-token distributions. [..., V] -> [...]
 
     A token that π never chooses (logit −inf) contributes nothing, whatever the reference says about it.
@@ -71,12 +76,14 @@ def exact_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     return torch.where(p > 0, p * (logp - ref_logp), 0.0).sum(-1)
 
 
+@runtime_checkable
 class Controller(Protocol):
     """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` responses"""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float: ...
 
 
+@runtime_checkable
 class StatefulController(Protocol):
     """A controller with a state: (coef, kl, rows, state) -> (next coefficient, next state)"""
 

@@ -9,14 +9,17 @@ a matrix.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]
+Vector: TypeAlias = Float[Tensor, " N"]
+Product = Callable[[Vector], Vector]
 
 
-def conjugate_gradient(product: Product, g: Tensor, iterations: int, tolerance: float = 1e-10) -> Tensor:
+def conjugate_gradient(product: Product, g: Vector, iterations: int, tolerance: float = 1e-10) -> Vector:
     """x with A x ≈ g for a symmetric positive definite A given by `product` (Hestenes & Stiefel 1952). [N]
     -> [N]
 
@@ -42,15 +45,15 @@ def conjugate_gradient(product: Product, g: Tensor, iterations: int, tolerance: 
 
 
 def natural_direction(
-    product: Product, g: Tensor, *, max_kl: float, damping: float, iterations: int
-) -> Tensor:
+    product: Product, g: Vector, *, max_kl: float, damping: float, iterations: int
+) -> Vector:
     """d = √(2δ / xᵀ(F + λI)x) x with (F + λI) x = g, so that ½ dᵀ(F + λI) d = δ = `max_kl`. [N] -> [N]
 
     `product` is v ↦ F v without the damping λ. Counting the damping in the length is TRPO's own choice: the
     KL of the step is below δ to second order. A gradient of 0 gives a step of 0.
     """
 
-    def damped(v: Tensor) -> Tensor:
+    def damped(v: Vector) -> Vector:
         return product(v) + damping * v
 
     x = conjugate_gradient(damped, g, iterations)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
-from torch import Tensor
+
+from tutelage.core.shapes import Index, PerRow, PerToken
 
 State: TypeAlias = Any
 """What a piece remembers: numbers, texts, lists, and dicts with texts as keys; `()` for nothing."""
@@ -76,15 +77,15 @@ class Context:
     """The prompt's id of each of the B rows."""
     max_length: int | None = None
     """The limit on response tokens."""
-    score_norm: Tensor | None = None
+    score_norm: PerToken | None = None
     """Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor."""
-    greedy: Tensor | None = None
+    greedy: PerRow | None = None
     """Float[B], the shaped score of the greedy response to the row's prompt."""
     is_greedy: bool = False
     """Whether the rows are greedy responses. A shaping treats their scores as it treated those of the rollout, and
     leaves them out of its statistics."""
 
-    def rows(self, index: Tensor) -> "Context":
+    def rows(self, index: Index) -> "Context":
         """The context of the rows at `index` (Int[b] or Bool[B])."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)

@@ -7,18 +7,20 @@ preference as the data tells it (0 for none); each loss says what it makes of it
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tutelage.core.preferences import bradley_terry
+from tutelage.core.shapes import PerRow, Scalar
 
 
+@runtime_checkable
 class ScoringLoss(Protocol):
     """(chosen [B], rejected [B], p_chosen [B], margin [B]) -> loss [B], to minimise"""
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor: ...
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow: ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Soft:
 
     centre: float = 0.0
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, p_chosen) + self.centre * (chosen + rejected) ** 2
 
 
@@ -36,7 +38,7 @@ class Soft:
 class Hard:
     """Bradley–Terry on the likelier side as if it were certain; a label of one half stays what it is."""
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, (torch.sign(p_chosen - 0.5) + 1) / 2)
 
 
@@ -46,7 +48,7 @@ class Margin:
 
     unit: float = 1.0
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, p_chosen, self.unit * margin)
 
 
@@ -54,7 +56,7 @@ class Margin:
 class Scaled:
     """Multiplies the loss by the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return margin * bradley_terry(chosen, rejected, p_chosen)
 
 
@@ -76,7 +78,7 @@ class Davidson:
                 f"Davidson: ties must be above 0, not {self.ties}; use Soft() where there are none."
             )
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return _davidson(chosen - rejected, p_chosen, chosen.new_tensor(math.log(self.ties)))
 
 
@@ -87,12 +89,12 @@ class LearnedDavidson(nn.Module):
         super().__init__()
         self.log_ties = nn.Parameter(torch.tensor(math.log(ties)))
 
-    def forward(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def forward(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         """The loss of every pair. Float[B]"""
         return _davidson(chosen - rejected, p_chosen, self.log_ties.to(chosen))
 
 
-def _davidson(difference: Tensor, p_chosen: Tensor, log_ties: Tensor) -> Tensor:
+def _davidson(difference: PerRow, p_chosen: PerRow, log_ties: Scalar) -> PerRow:
     half = difference / 2
     tie = log_ties.expand_as(half)
     log_z = torch.logsumexp(torch.stack((half, -half, tie)), 0)
