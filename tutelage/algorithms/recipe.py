@@ -10,7 +10,6 @@ row-wise from there on, so that a batch may be cut in any way and the parts add 
 from dataclasses import dataclass, fields, replace
 
 import torch
-from torch import Tensor
 
 from tutelage.algorithms.checks import refusal, remarks
 from tutelage.algorithms.choices import Choices
@@ -70,9 +69,9 @@ class Recipe(Choices):
     other."""
 
     def __post_init__(self) -> None:
-        said = refusal(self)
-        if said:
-            raise TutelageError(said)
+        reason = refusal(self)
+        if reason:
+            raise TutelageError(reason)
 
 
 def needs_values(recipe: Recipe) -> bool:
@@ -81,17 +80,17 @@ def needs_values(recipe: Recipe) -> bool:
 
 
 def needs_reference(recipe: Recipe) -> bool:
-    """Whether the objective depends on the reference; without, its log-probabilities are for the metrics only."""
+    """Whether the objective depends on the reference; otherwise its log-probabilities serve the metrics alone."""
     return recipe.penalty is not None
 
 
 def needs_entropy(recipe: Recipe) -> bool:
-    """Whether the objective asks for the full entropy of every token."""
+    """Whether the objective has a term for the full entropy of every token's distribution."""
     return recipe.entropy != 0.0
 
 
 def needs_exact_kl(recipe: Recipe) -> bool:
-    """Whether the objective asks for KL(policy‖reference) of every token's whole distribution."""
+    """Whether the objective has a term for KL(policy‖reference) of every token's whole distribution."""
     return recipe.penalty is not None and recipe.penalty.kind == EXACT
 
 
@@ -117,13 +116,13 @@ def prepare(
     *,
     greedy: Scored | None = None,
     max_length: int | None = None,
-) -> tuple[Batch, RecipeState, dict[str, Tensor | float]]:
-    """Everything that looks across rows: shaped scores, rewards, Ψ, targets. Afterwards every row stands alone.
+) -> tuple[Batch, RecipeState, dict[str, Scalar | float]]:
+    """Compute shaped scores, rewards, Ψ and targets: everything that looks across rows.
 
     `scored` is the whole batch: where several processes sample, gather it first. `greedy` holds one greedy
     response per prompt (see `needs_greedy`); `max_length` is the limit on response tokens, for a shaping
     that measures against it. Returns the batch, the state with this batch in its running statistics, and the
-    metrics that arise here:
+    metrics:
 
     score/mean, score/std       the reward's own score
     score/shaped                mean of what is trained on
@@ -176,7 +175,7 @@ def objective(
     *,
     exact_kl: PerToken | None = None,
 ) -> Scalar:
-    """What the policy maximises on these rows: Σ w (surrogate − β KL [if in the loss] + c · entropy). -> []
+    """The objective of the policy on these rows, to maximise: Σ w (surrogate − β KL [if in the loss] + c · entropy).
 
     `logp` and `entropy` are the policy's, Float[B, R], and so is `exact_kl` where `needs_exact_kl`; `weight` comes
     from `token_weights` over the whole step. The value adds up over any split of the rows.
@@ -201,9 +200,9 @@ def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, exact_kl: Per
 
 
 def critic_loss(recipe: Recipe, rows: Batch, value: PerToken, weight: PerToken) -> Scalar:
-    """Σ w · value loss on these rows, to minimise with the weight `critic.coef`. -> []
+    """The loss of the critic on these rows, to minimise with the weight `critic.coef`: Σ w · value loss.
 
-    `value` is what the critic says now, Float[B, R].
+    `value` are the critic's values now, Float[B, R]; `rows.value` are those at sampling time.
     """
     if recipe.critic is None or rows.value is None or rows.target is None:
         raise ValueError(f"{recipe.name} has nothing for a critic to fit.")
@@ -269,7 +268,7 @@ def _spread(shaped: PerRow, group: int) -> RowMask:
     return (scores.amax(1) - scores.amin(1) > 0).repeat_interleave(group)
 
 
-def _describe(scored: Scored, shaped: PerRow, state: RecipeState) -> dict[str, Tensor | float]:
+def _describe(scored: Scored, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:
     return {
         "score/mean": scored.score.mean(),
         "score/std": scored.score.std(correction=0),

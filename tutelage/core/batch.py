@@ -2,7 +2,7 @@
 
 B rows = P prompts × G samples, row b answers prompt b // G; Q prompt tokens, R response tokens.
 Prompts are padded on the left, responses on the right, and `mask` is true up to and including the end token.
-Every per-token tensor is [B, R], and `x[b, t]` speaks about response token t *given the prompt and response[:t]*:
+Every per-token tensor is [B, R], and `x[b, t]` belongs to response token t *given the prompt and response[:t]*:
 its log-probability, the value of the state before it, the reward on it.
 Termination is explicit; nothing is ever inferred from the ids of pad or end tokens.
 """
@@ -73,7 +73,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(Rows):
-    """What the sampler produced."""
+    """Responses that a sampler drew, with the log-probability of each token."""
 
     logp: PerToken  # the sampler's own, at its temperature and after its truncation
     terminated: RowMask  # the response ended by itself
@@ -96,7 +96,7 @@ class TokenScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Scored(Rollout):
-    """A rollout with what the reward, the reference and the critic say about it."""
+    """A rollout with the scores of the reward, the log-probabilities of the reference and the values of the critic."""
 
     score: PerRow  # as the reward gave it
     ref_logp: PerToken  # the reference's, at the sampling temperature
@@ -106,7 +106,7 @@ class Scored(Rollout):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Scored):
-    """A scored rollout ready for the update: after this, every row stands alone."""
+    """A scored rollout with Ψ, ready for the update: from here on the rows are independent of each other."""
 
     advantage: PerToken  # Psi
     target: PerToken | None = None  # what the critic fits

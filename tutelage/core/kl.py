@@ -11,10 +11,10 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
     ¹ exactly for one token; for a response of several the states depend on π too, and a loss that differentiates
       only the log-probabilities of given tokens does not see that part
 
-In the reward the estimate is a number that earlier tokens answer for: ∇ log π · Ψ then carries the whole gradient,
+In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
 states included. k3 has the right mean and yet the wrong gradient there, because E[k3 ∇ log π] lacks the derivative of
 k3 itself. `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
-in the reward it would charge a token's predecessors for its state and let the token itself go free.
+in the reward it would charge earlier tokens for the state and the token itself for nothing.
 Each cell is a test (tests/laws/test_kl_placement.py).
 """
 

@@ -62,27 +62,27 @@ def natural_direction(
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """The share of the step that was taken (0 when none held) and what was measured there."""
+class LineSearchResult:
+    """The share of a step that a line search accepted, and the measurements there."""
 
-    share: float
-    gain: float
-    kl: float
-    tried: int
+    share: float  # of the whole step; 0 when no share was accepted
+    improvement: float  # of the objective over its value before the step
+    kl: float  # KL(old‖π)
+    tried: int  # shares that were evaluated
 
 
 def line_search(
     evaluate: Callable[[float], tuple[float, float]], *, max_kl: float, backtracks: int, decay: float
-) -> Accepted:
+) -> LineSearchResult:
     """The largest share decayʲ of a step, j = 0 … backtracks, that raises the surrogate and keeps the KL.
 
-    `evaluate(share)` moves there and returns (rise of the surrogate over its value at 0, KL(old‖π)). A KL or
-    rise that is not finite is not accepted. Where nothing is, share is 0 and the caller puts the parameters
-    back.
+    `evaluate(share)` moves the policy by that share and returns (improvement of the surrogate over its value before the
+    step, KL(old‖π)). An improvement or a KL that is not finite is not accepted. When no share is accepted, the result
+    has a share of 0, and the caller puts the parameters back.
     """
     for j in range(backtracks + 1):
         share = decay**j
-        gain, kl = evaluate(share)
-        if gain > 0 and kl <= max_kl:  # false for nan
-            return Accepted(share, gain, kl, j + 1)
-    return Accepted(0.0, 0.0, 0.0, backtracks + 1)
+        improvement, kl = evaluate(share)
+        if improvement > 0 and kl <= max_kl:  # false for nan
+            return LineSearchResult(share, improvement, kl, j + 1)
+    return LineSearchResult(0.0, 0.0, 0.0, backtracks + 1)

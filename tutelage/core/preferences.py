@@ -44,7 +44,7 @@ def dpo(
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One side of a batch of pairs: what the policy and the reference say about whole answers."""
+    """One side of a batch of pairs: log-probabilities of whole answers under the policy and the reference."""
 
     logp: PerRow  # log π(answer | prompt), the sum over its tokens
     length: Lengths  # tokens of the answer
@@ -65,7 +65,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerPairs:
-    """Two answers to each of B prompts, and what is known about which is better."""
+    """Two answers to each of B prompts, and the preference between them."""
 
     chosen: Answers
     rejected: Answers
@@ -76,7 +76,7 @@ class AnswerPairs:
 
 @runtime_checkable
 class PreferenceLoss(Protocol):
-    """Pairs -> loss of each, Float[B], to minimise.
+    """(pairs) -> the loss of each pair, Float[B], to minimise.
 
     `needs` holds "reference" where the reference's log-probabilities are used and "drift" where
     `AnswerPairs.drift` is.

@@ -41,7 +41,7 @@ def token_weights(
     rows: float | None = None,
     tokens: float | None = None,
 ) -> PerToken:
-    """The reduction as data: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
+    """The weight of every token: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
 
         token_mean      1 / tokens in the batch                   every token counts the same
         sequence_mean   1 / (length · rows)                       every response counts the same
@@ -74,7 +74,7 @@ def token_weights(
 
 
 def at_last_token(score: PerRow, mask: TokenMask) -> PerToken:
-    """`score` on the last token of each response, 0 elsewhere; an empty response has nowhere to put it.
+    """The rewards per token of a score per response: on the last token, 0 elsewhere and in an empty response.
 
     Float[B], Bool[B, R] -> Float[B, R]
     """

@@ -1,8 +1,7 @@
-"""What a reward model may minimise on pairs of scores. All of them are Bradley–Terry where labels are hard
-and plain.
+"""Losses of a reward model on pairs of scores. All of them are Bradley–Terry for hard labels without a margin.
 
 Signature: (chosen [B], rejected [B], p_chosen [B], margin [B]) -> loss [B]. `margin` is the strength of the
-preference as the data tells it (0 for none); each loss says what it makes of it.
+preference in the data (0 for none); each loss documents how it uses the margin.
 """
 
 import math
@@ -25,7 +24,7 @@ class ScoringLoss(Protocol):
 
 @dataclass(frozen=True)
 class Soft:
-    """Bradley–Terry with soft labels; says nothing of the margin. `centre` adds centre · (c + r)², which
+    """Bradley–Terry with soft labels, without the margin. `centre` adds centre · (c + r)², which
     holds the mean of the scores near 0 (Eisenstein et al. 2023)."""
 
     centre: float = 0.0
@@ -44,7 +43,7 @@ class Hard:
 
 @dataclass(frozen=True)
 class Margin:
-    """Asks for a difference of at least `unit` · margin nats (Llama 2, Touvron et al. 2023)."""
+    """Bradley–Terry that requires a difference of at least `unit` · margin nats (Llama 2, Touvron et al. 2023)."""
 
     unit: float = 1.0
 
@@ -54,7 +53,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Multiplies the loss by the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
+    """Bradley–Terry times the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
 
     def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return margin * bradley_terry(chosen, rejected, p_chosen)
