@@ -40,8 +40,8 @@ THIRD_PARTIES: dict[str, set[str]] = {
     "data": {"numpy", "pyarrow", "datasets", "httpx"},
     "stats": {"numpy", "scipy"},
     "simulate": {"numpy"},
-    "core": {"torch"},
-    "algorithms": {"torch"},
+    "core": {"torch", "jaxtyping"},
+    "algorithms": {"torch", "jaxtyping"},
 }
 """What a layer may import beside the standard library. A layer not named here may import any dependency."""
 

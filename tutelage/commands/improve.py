@@ -134,7 +134,7 @@ def _train(
     run: "Run", settings: Settings, recipe: "Recipe", policy: "Policy", questions: "Sequence[Question]"
 ) -> None:
     """Drive the loop to its end, from wherever the run was left."""
-    from tutelage.algorithms.recipe import RecipeState, initial_state
+    from tutelage.algorithms.recipe import initial_state, restored_state
     from tutelage.commands.runs import budget_of
     from tutelage.rewards.named import make_reward
     from tutelage.train.rl.improve import Progress, Rules, improve
@@ -144,7 +144,7 @@ def _train(
     actor = _actor(settings, recipe, policy)
     learner = _learner(settings, actor)
     extra = load_state(run, learner)
-    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
+    progress = Progress(restored_state(recipe, extra["recipe"]) if extra else initial_state(recipe))
     names = [name.partition("=") for name in settings.watch]
     watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
     reward = make_reward(settings.reward, policy, settings.model)

@@ -195,6 +195,8 @@ def concatenate(parts: Sequence[Rollout], pad: int) -> Rollout:
         truncated=torch.cat([part.truncated for part in parts]),
         group=parts[0].group,
         ids=tuple(chain.from_iterable(part.ids for part in parts)),
+        texts=tuple(chain.from_iterable(part.texts for part in parts)),
+        version=None if any(part.version is None for part in parts) else stack("version", -1, False),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tutelage import config
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, RecipeState, initial_state
+from tutelage.algorithms.recipe import Recipe, initial_state, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.data.records import Prompt, user
 from tutelage.data.rows import write_jsonl
@@ -106,7 +106,7 @@ def _train(
 ) -> None:
     learner = _learner(actor, plan)
     extra = load_state(run, learner)
-    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
+    progress = Progress(restored_state(recipe, extra["recipe"]) if extra else initial_state(recipe))
     reward = Counted(goal.reward, int(extra["tokens"]) if extra else 0)
     questions = Order(
         start.questions("train", actor.policy), max(1, plan.answers // recipe.samples), plan.seed

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from tutelage.algorithms.recipe import (
     GradientSteps,
+    Observation,
     Recipe,
     RecipeState,
     after_update,
     critic_only,
+    kl_reference,
     prepare,
 )
 from tutelage.models.budget import Budget
@@ -79,13 +81,12 @@ def improve(
         warming = critic_only(recipe, progress.state)
         metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
         learner.step += 1
-        progress.state = after_update(
-            recipe,
-            progress.state,
-            kl_reference=metrics["kl/reference"],
+        observation = Observation(
+            kl_reference=float(kl_reference(scored)),
             kl_old=metrics.get("kl/update", metrics["kl/old"]),
             rows=len(batch),
         )
+        progress.state = after_update(recipe, progress.state, observation)
         metrics["tokens_at_once"] = float(budget.tokens)
         metrics |= policy.metrics()
         metrics["tokens_per_second"] = metrics.pop("tokens/sampled") / (time.perf_counter() - started)

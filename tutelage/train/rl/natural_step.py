@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tutelage.algorithms.recipe import NaturalStep, Recipe, RecipeState, critic_loss
 from tutelage.core.batch import Batch
-from tutelage.core.natural import Accepted, line_search, natural_direction
+from tutelage.core.natural import LineSearchResult, line_search, natural_direction
 from tutelage.train.learner import Learner, NotFinite, refuse_not_finite
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.fisher import Fisher, flat, mean_kl, put
@@ -88,13 +88,13 @@ class _Move:
             return self.gain() - before, apart
 
         taken = self._search(evaluate)
-        if taken.share == 0 or not math.isfinite(taken.gain + taken.kl):
+        if taken.share == 0 or not math.isfinite(taken.improvement + taken.kl):
             put(parameters, start)
             self.farthest = 0.0
-        self._refuse_not_finite(taken.gain + taken.kl, "objective after")
+        self._refuse_not_finite(taken.improvement + taken.kl, "objective after")
         return {
             "policy/objective": before,
-            "step/gain": taken.gain,
+            "step/gain": taken.improvement,
             "step/share": taken.share,
             "kl/old": taken.kl,
             "ratio/max": float(torch.tensor(self.farthest).exp()),
@@ -109,10 +109,10 @@ class _Move:
             fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg
         )
 
-    def _search(self, evaluate: Callable[[float], tuple[float, float]]) -> Accepted:
+    def _search(self, evaluate: Callable[[float], tuple[float, float]]) -> LineSearchResult:
         update = self.update
         if not update.search:
-            return Accepted(1.0, *evaluate(1.0), 1)
+            return LineSearchResult(1.0, *evaluate(1.0), 1)
         return line_search(evaluate, max_kl=update.max_kl, backtracks=update.backtracks, decay=update.decay)
 
     def _refuse_not_finite(self, number: float, what: str) -> None:

@@ -12,15 +12,17 @@ from tutelage.algorithms.recipe import (
     GradientSteps,
     Recipe,
     RecipeState,
+    clipped_tokens,
     critic_loss,
     needs_entropy,
     needs_exact_kl,
+    needs_kl_old,
     objective,
+    zero_gradient_rows,
 )
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
-from tutelage.core.surrogates import Driven
 from tutelage.engines.cpu import states
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
@@ -65,9 +67,9 @@ def gradient_steps(
     Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy/full (nats per
     token, where the objective has an entropy bonus), clip_fraction (share of tokens whose gradient the surrogate cut),
     kl/old (KL(old‖π) per token, k3), ratio/max (largest factor between π and π_old on a token, either way), skipped
-    (share of responses that had nothing to teach, see `silent`), grad_norm; updates counts the optimiser steps taken.
-    Where the surrogate has a coefficient that is driven: surrogate/coef, as it was used, and kl/update, KL(old‖π) once
-    all steps are taken, which drives it.
+    (share of responses that had nothing to teach, see `zero_gradient_rows`), grad_norm; updates counts the optimiser
+    steps taken. Where a controller sets the surrogate's coefficient: surrogate/coef, as it was used, and kl/update,
+    KL(old‖π) once all steps are taken, which the controller sees.
     """
     assert isinstance(recipe.update, GradientSteps)
     means: defaultdict[str, list[float]] = defaultdict(list)
@@ -87,12 +89,12 @@ def gradient_steps(
 @torch.no_grad()
 def _driven(recipe: Recipe, actor: Actor, batch: Batch, state: RecipeState, how: Update) -> dict[str, float]:
     """What the controller of the surrogate is driven by, at the price of one forward pass; nothing without one."""
-    if not isinstance(recipe.surrogate, Driven):
+    if not needs_kl_old(recipe):
         return {}
     bare = Actor(actor.policy)
     logp, _ = bare.scores_of_all(batch, temperature=how.temperature, budget=how.budget)
-    apart = masked_mean(kl_estimate(batch.logp, logp, "k3"), batch.mask)
-    return {"surrogate/coef": state.surrogate_coef, "kl/update": float(apart)}
+    coef, kl = state.surrogate_coef, masked_mean(kl_estimate(batch.logp, logp, "k3"), batch.mask)
+    return {"kl/update": float(kl)} | ({} if coef is None else {"surrogate/coef": coef})
 
 
 def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -125,7 +127,7 @@ def _one_step(
 ) -> dict[str, float] | None:
     """One optimiser step on one minibatch, accumulated over micro-batches; None where the policy is too far for it."""
     assert isinstance(recipe.update, GradientSteps)
-    loud = ~silent(recipe, rows)
+    loud = ~zero_gradient_rows(recipe, rows, state)
     limit = None if first else recipe.update.max_kl
 
     def accumulate() -> tuple[dict[str, Tensor], Tensor] | None:
@@ -181,7 +183,7 @@ def _gradients(
             terms["value/loss"] = critic_loss(recipe, part, actor.values(part), weight)
             _pull(terms, [recipe.critic.coef * terms["value/loss"]], part, step)
         with torch.no_grad():
-            shares = _token_sums(recipe, part, scores.logp, scores.entropy)
+            shares = _token_sums(recipe, part, scores, state)
             farthest = torch.maximum(farthest, distance(part, scores.logp))
             for name, value in ({k: v.detach() for k, v in terms.items()} | shares).items():
                 totals[name] = totals[name] + (value if name in terms else value / tokens)
@@ -229,24 +231,6 @@ def gain_of(
     return gain, scores
 
 
-def silent(recipe: Recipe, rows: Batch) -> Tensor:
-    """Rows that cannot move anything, so that no forward pass need be spent on them. Bool[B]
-
-    Their advantage is 0, and the objective has no other term: a group whose responses all scored the same, for
-    instance, where the KL is not in the loss.
-    """
-    other_terms = (
-        recipe.critic is not None
-        or needs_entropy(recipe)
-        or (recipe.penalty is not None and recipe.penalty.where == "loss")
-    )
-    if other_terms:
-        return torch.zeros(len(rows), dtype=torch.bool, device=rows.mask.device)
-    elsewhere = recipe.surrogate(rows.logp + 1.0, rows.logp, rows.advantage, rows.mask)
-    nothing = (rows.advantage == 0) & (elsewhere == 0)
-    return (nothing | ~rows.mask).all(-1)
-
-
 def distance(part: Batch, logp: Tensor) -> Tensor:
     """The largest |log π − log π_old| on a token. []"""
     return (logp - part.logp).abs().where(part.mask, 0.0).max()
@@ -262,12 +246,12 @@ def refuse_disagreement(nats: float) -> None:
         )
 
 
-def _token_sums(recipe: Recipe, part: Batch, logp: Tensor, entropy: Tensor | None) -> dict[str, Tensor]:
+def _token_sums(recipe: Recipe, part: Batch, scores: TokenScores, state: RecipeState) -> dict[str, Tensor]:
     """Sums over the tokens of a micro-batch, to be divided by the tokens of the whole minibatch."""
-    shares = {"kl/old": (kl_estimate(part.logp, logp, "k3") * part.mask).sum()}
-    clipped = getattr(recipe.surrogate, "clipped", None)
+    sums = {"kl/old": (kl_estimate(part.logp, scores.logp, "k3") * part.mask).sum()}
+    clipped = clipped_tokens(recipe, part, scores.logp, state)
     if clipped is not None:
-        shares["clip_fraction"] = clipped(logp, part.logp, part.advantage, part.mask).float().sum()
-    if entropy is not None:
-        shares["entropy/full"] = (entropy * part.mask).sum()
-    return shares
+        sums["clip_fraction"] = clipped.float().sum()
+    if scores.entropy is not None:
+        sums["entropy/full"] = (scores.entropy * part.mask).sum()
+    return sums
