@@ -224,7 +224,7 @@ def test_kto_is_given_the_drift_of_the_policy_as_it_is(tiny_model):
 def train(policy, job, steps, lr=3e-3, budget=1000):
     learner = learner_of({"policy": policy.parameters()}, steps, lr)
     return [
-        step.metrics for step in fit(learner, policy.model, job.batch, job.objective, budget=budget, seed=0)
+        step.metrics for step in fit(learner, policy, job.batch, job.objective, budget=budget, seed=0)
     ]
 
 

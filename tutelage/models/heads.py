@@ -66,6 +66,10 @@ class ScalarModel:
         """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
         return micro_batches(self.model, batch, tokens)
 
+    def metrics(self) -> dict[str, float]:
+        """What computing the last step was like, for the log of a step; nothing here."""
+        return {}
+
     def last_states(self, rows: Rows) -> Tensor:
         """The hidden state at the last token of each row. Float[B, d]"""
         with self._precision():

@@ -200,11 +200,16 @@ class Policy:
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
         """The logits before each of the N response tokens, over the temperature, in plain autograd. Float[N, V]
 
-        Derivatives of any order can be taken of them (see `twice_differentiable`). Nothing larger exists in
+        Derivatives of any order can be taken of them where gradients are recorded. Nothing larger exists in
         training, so keep the rows few; `scores` is the way to the tokens' own log-probabilities.
         """
-        with self.precision():
+        derivable = twice_differentiable() if torch.is_grad_enabled() else nullcontext()
+        with derivable, self.precision():
             return self.head.logits(self.states(rows)) / temperature
+
+    def metrics(self) -> dict[str, float]:
+        """What computing the last step was like, for the log of a step; nothing here."""
+        return {}
 
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
