@@ -28,7 +28,6 @@ from tutelage.models.budget import Budget
 from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import collate
 from tutelage.models.shared_prompts import SharedPrompts
-from tutelage.algorithms.recipe import surrogate_coef
 from tutelage.train.learner import NotFinite
 from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.scoring import score_rows, value_rows
@@ -304,7 +303,7 @@ def test_the_price_of_leaving_the_sampler_follows_the_kl_after_the_update(tiny_m
         )
         prices.append(told["surrogate/coef"])
         factor = 2.0 if apart > 0.015 else 0.5 if apart < 0.01 / 1.5 else 1.0
-        assert surrogate_coef(world.state) == pytest.approx(prices[-1] * factor)
+        assert world.state.surrogate_coef == pytest.approx(prices[-1] * factor)
     assert len(set(prices)) > 1
 
 
@@ -314,9 +313,9 @@ def test_controllers_wait_until_the_policy_moves(tiny_model):
     steps = world.train()
     for _ in range(2):
         next(steps)
-        assert surrogate_coef(world.state) == 1.0
+        assert world.state.surrogate_coef == 1.0
     next(steps)
-    assert surrogate_coef(world.state) != 1.0
+    assert world.state.surrogate_coef != 1.0
 
 
 # The critic -------------------------------------------------------------------------------------------------

@@ -18,10 +18,17 @@ import torch
 from torch import Tensor
 
 from tutelage import config
-from tutelage.core.advantages import ActionValue, Advantage, Gae, RewardToGo, TotalReturn, ValueBaseline
+from tutelage.core.advantages import (
+    ActionValue,
+    Advantage,
+    Gae,
+    RewardToGo,
+    StatefulAdvantage,
+    TotalReturn,
+    ValueBaseline,
+)
 from tutelage.core.baselines import (
     BatchMean,
-    Context,
     MinimumVariance,
     MovingAverage,
     TimeDependent,
@@ -30,6 +37,7 @@ from tutelage.core.baselines import (
 from tutelage.core.batch import Scored
 from tutelage.core.groups import Greedy, Group
 from tutelage.core.kl import kl_estimate
+from tutelage.core.pieces import Context, apply, init
 from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
@@ -58,7 +66,7 @@ GROUP = 4
 """Answers to each prompt of a batch, so that groups can be compared on the same rollouts."""
 LAMBDAS = (0.97, 0.95, 0.9, 0.8, 0.5, 0.0)
 
-CRITIC_FREE: Mapping[str, Advantage] = {
+CRITIC_FREE: Mapping[str, Advantage | StatefulAdvantage] = {
     "REINFORCE": TotalReturn(),
     "reward-to-go": RewardToGo(),
     "batch mean": RewardToGo(BatchMean()),
@@ -220,13 +228,25 @@ def _explained(critic: ScalarModel, scored: Scored) -> float:
 # The gradients -------------------------------------------------------------------------------------------------------
 
 
-def estimates(scored: Scored, values: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:
-    """Every Ψ of one rollout, by name; those with a critic as name/critic. Float[B, R] each"""
+def estimates(
+    scored: Scored, values: Mapping[str, Tensor], context: Context, earlier: float
+) -> dict[str, Tensor]:
+    """Every Ψ of one rollout, by name; those with a critic as name/critic. Float[B, R] each
+
+    `earlier` is the mean return of earlier batches, for the moving average.
+    """
     reward, mask = rewards(scored), scored.mask
-    found = {name: piece(reward, mask, None, scored.group, context)[0] for name, piece in CRITIC_FREE.items()}
+    states = {"moving average": {"sum": earlier, "weight": 1.0}}
+
+    def psi(piece: Advantage | StatefulAdvantage, value: Tensor | None, name: str) -> Tensor:
+        state = states.get(name, init(piece))
+        (found, _), _ = apply(piece, reward, mask, value, scored.group, context, state=state)
+        return found
+
+    found = {name: psi(piece, None, name) for name, piece in CRITIC_FREE.items()}
     for critic, value in values.items():
         for name, piece in WITH_CRITIC.items():
-            found[f"{name}/{critic}"] = piece(reward, mask, value, scored.group, context)[0]
+            found[f"{name}/{critic}"] = psi(piece, value, name)
     return found
 
 
@@ -243,9 +263,9 @@ def _gradients(setting: Setting[Size], part: int, folder: Path) -> Mapping[str, 
     with progress("gradients", size.batches, quiet=setting.quiet) as advance:
         for done, batch in enumerate(range(part * size.batches, (part + 1) * size.batches), 1):
             scored, greedy = sampler.rollout(order(batch), seed + 10 + batch), sampler.greedy(order(batch))
-            context = Context(moving_mean=earlier, score_norm=score_norm_bound(scored.logp), greedy=greedy)
+            context = Context(score_norm=score_norm_bound(scored.logp), greedy=greedy)
             values = {name: _values(critic, scored) for name, critic in critics.items()}
-            psis = estimates(scored, values, context)
+            psis = estimates(scored, values, context, earlier)
             for name, row in _sketched(sampler, scored, psis, sketch).items():
                 found.setdefault(name, []).append(row)
             advance(done, {})

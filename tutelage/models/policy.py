@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tutelage import config
-from tutelage.core.batch import Pairs, Rollout, Rows
+from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.data.chat import end_token_ids
 from tutelage.models.backbone import Backbone, head_of, inner, save_model
 from tutelage.models.gradients import Gradients, total_norm
 from tutelage.models.lean import make_lean
-from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
+from tutelage.models.logprobs import Head, exact_divergence, token_scores
 from tutelage.models.rows import before_each_response_token, spread
 from tutelage.models.rows import positions as positions
 from tutelage.models.states import micro_batches, run_trunk, states_before

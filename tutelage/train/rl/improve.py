@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
-
 from tutelage.algorithms.recipe import (
     GradientSteps,
     Observation,
@@ -13,6 +11,7 @@ from tutelage.algorithms.recipe import (
     after_update,
     critic_only,
     initial_state,
+    kl_reference,
     prepare,
 )
 from tutelage.core.batch import Rollout, Scored
@@ -77,7 +76,7 @@ def improve(
         batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
         result = update(setup, batch, state)
         learner.step += 1
-        observation = Observation(kl_reference=_kl_reference(scored), kl_old=result.kl_old, rows=len(batch))
+        observation = Observation(kl_reference=float(kl_reference(scored)), kl_old=result.kl_old, rows=len(batch))
         state = after_update(recipe, state, observation)
         metrics = judged | {name: float(value) for name, value in prepared.items()} | collection.metrics
         metrics |= result.metrics | policy.metrics()
@@ -106,11 +105,6 @@ def _reads_once(setup: Setup, state: RecipeState) -> bool:
     update = recipe.update
     one = isinstance(update, GradientSteps) and update.epochs == update.minibatches == 1
     return one and setup.is_exact and not recipe.dynamic_sampling and not critic_only(recipe, state)
-
-
-def _kl_reference(scored: Scored) -> float:
-    """KL(sampler‖reference) in nats per response, by k1."""
-    return float(torch.where(scored.mask, scored.logp - scored.ref_logp, 0.0).sum(-1).mean())
 
 
 def _questions_and_answers(answers: Answers) -> tuple[tuple[str, str], ...]:

@@ -142,7 +142,7 @@ def collect(
 def _live(recipe: Recipe, answers: Answers, state: RecipeState, settings: ImproveSettings) -> Tensor:
     """Which prompts have answers that differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
-    rows = live_rows(recipe, answers.rollout, answers.score, state, max_length=limit)
+    rows = live_rows(recipe, answers.scored(), state, max_length=limit)
     return rows.reshape(-1, recipe.samples)[:, 0]
 
 

@@ -20,7 +20,6 @@ from tutelage.algorithms.recipe import (
     needs_exact_kl,
     needs_kl_old,
     objective,
-    surrogate_coef,
     zero_gradient_rows,
 )
 from tutelage.core.batch import Batch, TokenScores
@@ -75,8 +74,9 @@ def gradient_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateRes
     }
     if needs_kl_old(setup.recipe):
         kl_old = metrics["kl/update"] = _kl_after(setup, batch)
-    coef = surrogate_coef(state)
-    return UpdateResult(kl_old, metrics if coef is None else metrics | {"surrogate/coef": coef})
+    if state.surrogate_coef is not None:
+        metrics["surrogate/coef"] = state.surrogate_coef
+    return UpdateResult(kl_old, metrics)
 
 
 def _minibatch_steps(setup: Setup, batch: Batch, state: RecipeState) -> Iterator[MinibatchResult]:
