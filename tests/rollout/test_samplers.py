@@ -42,8 +42,8 @@ def test_a_local_model_says_what_sampling_says(policy):
 
 
 def test_a_conversation_without_room_is_refused(policy):
+    sampler = GeneratorSampler(LocalGenerator(policy), policy.tokenizer, "mine")
     with pytest.raises(TutelageError, match="positions"):
-        sampler = GeneratorSampler(LocalGenerator(policy), policy.tokenizer, "mine")
         sampler([user("why " * 90)], 1, ASKED, seed=0)
 
 

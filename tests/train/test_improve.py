@@ -30,8 +30,8 @@ from tutelage.models.rows import collate
 from tutelage.models.shared_prompts import SharedPrompts
 from tutelage.train.learner import NotFinite
 from tutelage.train.rl.critic import make_critic
-from tutelage.train.rl.scoring import score_rows, value_rows
 from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.scoring import score_rows, value_rows
 from tutelage.train.supervised.language import mean_loss
 from tutelage.train.supervised.objectives import WeightedRows, imitate
 

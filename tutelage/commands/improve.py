@@ -14,8 +14,8 @@ from tutelage.errors import TutelageError
 if TYPE_CHECKING:
     from tutelage.algorithms.recipe import Recipe
     from tutelage.models.policy import Policy
-    from tutelage.train.learner import Learner, Step
     from tutelage.rollout.prompts import EncodedPrompt
+    from tutelage.train.learner import Learner, Step
     from tutelage.train.rl.critic import NetworkCritic, TrunkCritic
     from tutelage.train.rl.mismatch import Mismatch
     from tutelage.train.rl.mixing import PretrainingMix
@@ -221,9 +221,7 @@ def _recipe(settings: Settings) -> "Recipe":
     return recipe
 
 
-def _critic(
-    settings: Settings, recipe: "Recipe", policy: "Policy"
-) -> "TrunkCritic | NetworkCritic | None":
+def _critic(settings: Settings, recipe: "Recipe", policy: "Policy") -> "TrunkCritic | NetworkCritic | None":
     from tutelage.models.backbone import is_adapter
     from tutelage.train.rl.critic import make_critic
 
@@ -239,9 +237,7 @@ def _critic(
     return make_critic(policy, settings.critic, start, seed=settings.seed)
 
 
-def _learner(
-    settings: Settings, policy: "Policy", critic: "TrunkCritic | NetworkCritic | None"
-) -> "Learner":
+def _learner(settings: Settings, policy: "Policy", critic: "TrunkCritic | NetworkCritic | None") -> "Learner":
     from tutelage.train.learner import Learner
 
     groups = {"policy": policy.parameters()}

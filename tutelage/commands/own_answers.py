@@ -94,9 +94,7 @@ def look_at_scores(
     """score: the mean score of one fresh answer to each question; ended: the share of these that ended themselves."""
 
     def look() -> Mapping[str, float]:
-        answers = answer(
-            LocalGenerator(policy), questions, 1, settings.sampling, reward, seed=settings.seed
-        )
+        answers = answer(LocalGenerator(policy), questions, 1, settings.sampling, reward, seed=settings.seed)
         return {
             "score": float(answers.score.mean()),
             "ended": float(answers.rollout.terminated.float().mean()),

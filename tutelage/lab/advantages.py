@@ -49,8 +49,8 @@ from tutelage.lab.measuring import BUDGET
 from tutelage.lab.page import Page
 from tutelage.lab.policies import between
 from tutelage.lab.start import Start
-from tutelage.models.heads import ScalarModel
 from tutelage.models.budget import Budget
+from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
 from tutelage.rollout.local import LocalGenerator
@@ -145,9 +145,7 @@ class Sampler:
 
     def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> Scored:
         """GROUP answers to each question, scored, with the reference's log-probabilities."""
-        answers = answer(
-            LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed
-        )
+        answers = answer(LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed)
         temperature = self.sampling.temperature
         return score_references(self.policy, answers, temperature=temperature, budget=Budget(BUDGET))
 

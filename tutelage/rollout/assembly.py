@@ -34,7 +34,9 @@ def assemble(
     """The rollout of all responses, those to one prompt together, as many to each; `dtype` is that of `logp`."""
     group, rest = divmod(len(responses), len(prompts.tokens))
     if rest or not group:
-        raise ValueError(f"{len(responses)} responses cannot be shared among {len(prompts.tokens)} prompts evenly")
+        raise ValueError(
+            f"{len(responses)} responses cannot be shared among {len(prompts.tokens)} prompts evenly"
+        )
     lengths = torch.tensor([len(response.tokens) for response in responses], device=device)
     width = int(lengths.max())
 

@@ -46,7 +46,7 @@ class TrunkCritic:
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of a loss [] to the gradients of the head."""
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
 
 class NetworkCritic:

@@ -14,7 +14,7 @@ from tutelage.algorithms.recipe import (
     kl_reference,
     prepare,
 )
-from tutelage.core.batch import Rollout, Scored
+from tutelage.core.batch import Rollout
 from tutelage.errors import TutelageError
 from tutelage.models.rewards import Reward
 from tutelage.rollout.generator import Generator
@@ -76,7 +76,9 @@ def improve(
         batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
         result = update(setup, batch, state)
         learner.step += 1
-        observation = Observation(kl_reference=float(kl_reference(scored)), kl_old=result.kl_old, rows=len(batch))
+        observation = Observation(
+            kl_reference=float(kl_reference(scored)), kl_old=result.kl_old, rows=len(batch)
+        )
         state = after_update(recipe, state, observation)
         metrics = judged | {name: float(value) for name, value in prepared.items()} | collection.metrics
         metrics |= result.metrics | policy.metrics()

@@ -124,9 +124,7 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
 def _direction(setup: Setup, update: NaturalStep, batch: Batch, g: Tensor) -> Tensor:
     """The whole natural step. Float[N]"""
     settings = setup.settings
-    fisher = Fisher(
-        setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget
-    )
+    fisher = Fisher(setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget)
     return natural_direction(fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg)
 
 

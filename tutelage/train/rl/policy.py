@@ -21,7 +21,9 @@ class Policy(Protocol):
 
     def parameters(self) -> list[nn.Parameter]: ...
 
-    def states(self, rows: Rows) -> Tensor: ...  # Float[M, d], before each of the M response tokens, row by row
+    def states(
+        self, rows: Rows
+    ) -> Tensor: ...  # Float[M, d], before each of the M response tokens, row by row
 
     def logits(self, rows: Rows, *, temperature: float) -> Tensor: ...  # Float[M, V], differentiable twice
 
@@ -31,13 +33,18 @@ class Policy(Protocol):
         *,
         temperature: float,
         entropy: bool = False,
-        value_head: Callable[[Tensor], Tensor] | None = None,  # Float[M, d] -> Float[M, 1], for `TokenScores.value`
+        value_head: Callable[[Tensor], Tensor]
+        | None = None,  # Float[M, d] -> Float[M, 1], for `TokenScores.value`
         exact_kl: bool = False,
     ) -> TokenScores: ...
 
-    def reference(self) -> AbstractContextManager[None]: ...  # inside, the reference answers, without gradients
+    def reference(
+        self,
+    ) -> AbstractContextManager[None]: ...  # inside, the reference answers, without gradients
 
-    def split(self, batch: Rows, tokens: int) -> Iterator[Tensor]: ...  # Int[b], parts of at most so many tokens
+    def split(
+        self, batch: Rows, tokens: int
+    ) -> Iterator[Tensor]: ...  # Int[b], parts of at most so many tokens
 
     def backward(self, loss: Tensor) -> None: ...  # adds to the gradients of the parameters
 
@@ -51,10 +58,14 @@ class Critic(Protocol):
     """A prediction of the return from every state on the way."""
 
     @property
-    def value_head(self) -> Callable[[Tensor], Tensor] | None: ...  # on the policy's states; None without a shared trunk
+    def value_head(
+        self,
+    ) -> Callable[[Tensor], Tensor] | None: ...  # on the policy's states, if shared
 
     def parameters(self) -> list[nn.Parameter]: ...
 
-    def values(self, rows: Rows) -> Tensor: ...  # Float[B, R]; its gradient reaches the critic's parameters alone
+    def values(
+        self, rows: Rows
+    ) -> Tensor: ...  # Float[B, R]; its gradient reaches the critic's parameters alone
 
     def backward(self, loss: Tensor) -> None: ...

@@ -62,8 +62,8 @@ def gradient_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateRes
     token, where the objective has an entropy bonus), clip_fraction (share of tokens whose gradient the surrogate cut),
     kl/old (KL(old‖π) per token, k3), skipped (share of responses without a gradient, see `zero_gradient_rows`),
     grad_norm; ratio/max is the largest factor between π and π_old on a token, either way, and updates counts the
-    optimiser steps. Where a controller needs it: surrogate/coef, as it was used, and kl/update, KL(old‖π) once all steps
-    are taken.
+    optimiser steps. Where a controller needs it: surrogate/coef, as it was used, and kl/update, KL(old‖π) once all
+    steps are taken.
     """
     steps = list(_minibatch_steps(setup, batch, state))
     kl_old = fmean(step.kl_old for step in steps)
@@ -107,7 +107,7 @@ def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> I
 
 
 def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -> MinibatchResult | None:
-    """One optimiser step on a minibatch, its gradient accumulated part by part; None where the policy is too far for it.
+    """One optimiser step on a minibatch, its gradient accumulated part by part; None where the policy is too far off.
 
     The step depends on the weights, the rows, the random state and the budget alone, and begins by clearing gradients:
     where memory runs out in one of the parts nothing has moved, and `Budget.spend` repeats it in smaller ones.
@@ -172,9 +172,7 @@ def policy_objective(
     setup: Setup, part: Batch, scores: TokenScores, weight: Tensor, state: RecipeState
 ) -> Tensor:
     """What the policy maximises on a part of a batch. []"""
-    return objective(
-        setup.recipe, part, scores.logp, scores.entropy, weight, state, exact_kl=scores.exact_kl
-    )
+    return objective(setup.recipe, part, scores.logp, scores.entropy, weight, state, exact_kl=scores.exact_kl)
 
 
 def critic_backward(setup: Setup, part: Batch, weight: Tensor) -> Tensor:
@@ -193,7 +191,9 @@ class _Sums:
     def __init__(self, rows: Batch) -> None:
         self._tokens = rows.mask.sum().clamp(min=1)
         zero = torch.zeros((), device=rows.mask.device)
-        self._terms: defaultdict[str, Tensor] = defaultdict(lambda: zero)  # weighed over the whole batch already
+        self._terms: defaultdict[str, Tensor] = defaultdict(
+            lambda: zero
+        )  # weighed over the whole batch already
         self._shares: defaultdict[str, Tensor] = defaultdict(lambda: zero)  # per token
         self._terms["policy/objective"] = self._kl = self._distance = zero
 
@@ -246,7 +246,7 @@ def named(part: Batch) -> str:
 
 
 def refuse_disagreement(nats: float) -> None:
-    """Raise TutelageError where policy and sampler differ by so many nats on a token although their weights are equal."""
+    """Raise TutelageError where policy and sampler differ on a token although their weights are equal."""
     if nats > RATIO_TOLERANCE:
         raise TutelageError(
             f"Before the first step the policy and the sampler disagree by {nats:.2g} nats on a token, where "

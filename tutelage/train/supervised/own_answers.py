@@ -72,9 +72,7 @@ class OwnAnswers:
         """Fresh answers as lines of their file."""
         seed = self.seed + STREAMS_APART * round
         generator = LocalGenerator(self.policy)
-        answers = answer(
-            generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed
-        )
+        answers = answer(generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed)
         rollout = answers.rollout
         for row, text in enumerate(answers.texts):
             encoded = answers.prompts[row // self.samples]
