@@ -22,8 +22,9 @@ ALLOWED: dict[str, set[str]] = {
     "algorithms": {"core"},
     "models": {"core", "data", "config"},
     "rollout": {"models", "core", "data", "config"},
-    "train": {"rollout", "models", "algorithms", "core", "data", "config"},
-    "infer": {"rollout", "models", "core", "data", "config"},
+    "rewards": {"models", "core", "data", "config"},
+    "train": {"rewards", "rollout", "models", "algorithms", "core", "data", "config"},
+    "infer": {"rewards", "rollout", "models", "core", "data", "config"},
     "evaluate": {"infer", "models", "core", "stats", "data", "config"},
     "report": {"evaluate", "data", "config", "stats"},
 }
@@ -124,6 +125,8 @@ def test_every_folder_of_the_package_has_a_layer() -> None:
         ("train/supervised/fit.py", "from tutelage.simulate.gold import gold"),
         ("config/files.py", "from tutelage.data.records import Prompt"),
         ("infer/chat.py", "from tutelage.cli import main"),
+        ("rewards/judge.py", "from tutelage.people.judging import EndpointJudge"),
+        ("models/heads.py", "from tutelage.rewards.reward import Reward"),
         ("data/pairing.py", "from .records import Prompt"),
     ],
 )

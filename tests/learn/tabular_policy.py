@@ -19,6 +19,7 @@ from tutelage.core.kl import exact_kl as kl_between
 from tutelage.data.records import Prompt, user
 from tutelage.models.budget import Budget
 from tutelage.models.rows import by_tokens, spread
+from tutelage.rewards.reward import Completion, Reward
 from tutelage.rollout.generator import PromptTokens
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step
@@ -33,7 +34,7 @@ LARGE = 1e6
 
 
 class TabularPolicy:
-    """A policy as `improve` needs it, with the table Float[P, 3, 3] as its only parameter; the start is its reference."""
+    """A policy whose only parameter is the table Float[P, 3, 3]; the table it began with is its reference."""
 
     dtype = torch.float64
     vocabulary = WORDS
@@ -77,8 +78,8 @@ class TabularPolicy:
 
     def _divergence(self, rows: Rows, logits: Tensor, temperature: float) -> Tensor:
         with self.reference():
-            return_to = self.logits(rows, temperature=temperature)
-        return kl_between(logits, return_to)
+            there = self.logits(rows, temperature=temperature)
+        return kl_between(logits, there)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -155,11 +156,11 @@ def prompts_of(count: int, distinct: int) -> list[EncodedPrompt]:
     return [EncodedPrompt(Prompt(f"p{i}", user(str(i % distinct))), (i % distinct,)) for i in range(count)]
 
 
-def reward_of(score: Tensor) -> Callable[[Rows, Sequence[Prompt], Sequence[str]], Tensor]:
+def reward_of(score: Tensor) -> Reward:
     """The reward that gives sentence s to prompt p the score Float[P, 7] at [p, s]."""
 
-    def reward(rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        places = [(int(p.messages[-1].content), int(text)) for p, text in zip(prompts, texts, strict=True)]
+    def reward(completions: Sequence[Completion]) -> Tensor:
+        places = [(int(one.messages[-1].content), int(one.answer)) for one in completions]
         return score[tuple(torch.tensor(places).T)]
 
     return reward

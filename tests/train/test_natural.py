@@ -24,8 +24,8 @@ from tutelage.core.reduce import token_weights
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import positions
-from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import collate
+from tutelage.rewards.function import FunctionReward
 from tutelage.train.rl.fisher import Fisher, flat, parts_by_logits, put
 
 FREE = "shaping.missing_end=none"

@@ -10,8 +10,8 @@ from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import Encoded
+from tutelage.rewards.function import FunctionReward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import encode_prompts
 from tutelage.train.learner import Learner

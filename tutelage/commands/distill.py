@@ -103,8 +103,8 @@ def _job(
     """What is learnt, and how many prompts there are."""
     from tutelage.commands.own_answers import look_at_scores, own_answers, steps_of_a_round
     from tutelage.data.chat import pad_token_id
-    from tutelage.models.rewards import make_reward
     from tutelage.models.rows import collate
+    from tutelage.rewards.named import make_reward
     from tutelage.train.supervised.job import Job
     from tutelage.train.supervised.objectives import WeightedRows, imitate
     from tutelage.train.supervised.own_answers import InRounds, described, keep_best

@@ -9,6 +9,7 @@ from tutelage.data.identity import stable_id
 from tutelage.data.records import Completion, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.rewards.completions import Completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
@@ -24,6 +25,11 @@ class Answered:
     def texts(self) -> tuple[str, ...]:
         """The text of each answer."""
         return self.rollout.texts
+
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
 
 
 def answer(
