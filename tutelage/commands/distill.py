@@ -136,7 +136,7 @@ def _job(
         tell=tell,
         show=("loss", "score/mean", "score/kept", "held_out/score"),
     )
-    return job, {"prompts": len(own.questions.items), "held_out_prompts": len(aside)}
+    return job, {"prompts": len(own.prompts.items), "held_out_prompts": len(aside)}
 
 
 def _write_samples(run: "Run", step: int, kept: "Sequence[OwnAnswer]") -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tutelage import config
@@ -13,9 +14,9 @@ from tutelage.errors import TutelageError
 if TYPE_CHECKING:
     from tutelage.algorithms.recipe import Recipe
     from tutelage.models.policy import Policy
+    from tutelage.rollout.prompts import EncodedPrompt
     from tutelage.train.learner import Learner, Step
-    from tutelage.train.rl.actor import Actor
-    from tutelage.train.rl.improve import Question
+    from tutelage.train.rl.critic import NetworkCritic, TrunkCritic
     from tutelage.train.rl.mismatch import Mismatch
     from tutelage.train.rl.mixing import PretrainingMix
     from tutelage.train.run.folder import Run
@@ -125,53 +126,58 @@ def main(settings: Settings) -> int:
             return 0
         policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
         policy.freeze_reference()
-        _train(run, settings, recipe, policy, _questions(loaded.records, policy, settings))
+        _train(run, settings, recipe, policy, _prompts(loaded.records, policy, settings))
         finish(run, policy.save_whole, {"recipe": str(recipe)})
     return 0
 
 
 def _train(
-    run: "Run", settings: Settings, recipe: "Recipe", policy: "Policy", questions: "Sequence[Question]"
+    run: "Run", settings: Settings, recipe: "Recipe", policy: "Policy", prompts: "Sequence[EncodedPrompt]"
 ) -> None:
     """Drive the loop to its end, from wherever the run was left."""
-    from tutelage.algorithms.recipe import initial_state, restored_state
+    from tutelage.algorithms.recipe import restored_state
     from tutelage.commands.runs import budget_of
     from tutelage.rewards.named import make_reward
-    from tutelage.train.rl.improve import Progress, Rules, improve
-    from tutelage.train.run.drive import Watch, drive, load_state
+    from tutelage.rollout.local import LocalGenerator
+    from tutelage.train.rl.critic import NetworkCritic, save_policy
+    from tutelage.train.rl.improve import improve
+    from tutelage.train.rl.settings import ImproveSettings
+    from tutelage.train.run.drive import Watch, drive, load_state, recipe_state
     from tutelage.train.supervised.batches import Order
 
-    actor = _actor(settings, recipe, policy)
-    learner = _learner(settings, actor)
+    critic = _critic(settings, recipe, policy)
+    learner = _learner(settings, policy, critic)
     extra = load_state(run, learner)
-    progress = Progress(restored_state(recipe, extra["recipe"]) if extra else initial_state(recipe))
     names = [name.partition("=") for name in settings.watch]
     watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
     reward = make_reward(settings.reward, policy, settings.model)
+    networks = (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
     steps = improve(
-        actor,
-        learner,
-        Order(questions, settings.batch_size, settings.seed),
+        policy,
+        LocalGenerator(policy),
+        Order(prompts, settings.batch_size, settings.seed),
         reward,
         recipe,
-        Rules(
+        learner,
+        ImproveSettings(
             settings.sampling,
-            budget_of(settings, run, policy, *actor.critic_network()),
+            budget_of(settings, run, *networks),
             settings.seed,
             mismatch=_mismatch(settings),
             mismatch_cap=settings.mismatch_cap,
             watch=watched,
+            mix=_mix(settings, recipe, policy),
         ),
-        progress,
-        _mix(settings, recipe, policy),
+        critic=critic,
+        state=restored_state(recipe, extra["recipe"]) if extra else None,
     )
     drive(
         run,
         learner,
         steps,
         label=recipe.name,
-        save=actor.save,
-        extra_state=lambda: {"recipe": progress.state.to_dict()},
+        save=partial(save_policy, policy, critic),
+        extra_state=recipe_state,
         checkpoints=settings.checkpoints,
         show=("score/mean", "kl/reference", "length/mean", *watched),
         quiet=settings.quiet,
@@ -215,12 +221,12 @@ def _recipe(settings: Settings) -> "Recipe":
     return recipe
 
 
-def _actor(settings: Settings, recipe: "Recipe", policy: "Policy") -> "Actor":
+def _critic(settings: Settings, recipe: "Recipe", policy: "Policy") -> "TrunkCritic | NetworkCritic | None":
     from tutelage.models.backbone import is_adapter
-    from tutelage.train.rl.actor import Actor
+    from tutelage.train.rl.critic import make_critic
 
     if recipe.critic is None:
-        return Actor(policy)
+        return None
     start = None
     if settings.critic == "network":
         folders = [name.partition("=")[0] for name in settings.reward if ":" not in name]
@@ -228,37 +234,36 @@ def _actor(settings: Settings, recipe: "Recipe", policy: "Policy") -> "Actor":
         if is_adapter(path):
             raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
         start = config.Model(path=path, dtype=settings.model.dtype, device=settings.model.device)
-    return Actor.with_critic(policy, settings.critic, start, seed=settings.seed)
+    return make_critic(policy, settings.critic, start, seed=settings.seed)
 
 
-def _learner(settings: Settings, actor: "Actor") -> "Learner":
+def _learner(settings: Settings, policy: "Policy", critic: "TrunkCritic | NetworkCritic | None") -> "Learner":
     from tutelage.train.learner import Learner
 
-    groups = {"policy": actor.policy.parameters()}
-    if actor.critic is not None:
-        groups["critic"] = actor.critic_parameters()
+    groups = {"policy": policy.parameters()}
+    if critic is not None:
+        groups["critic"] = critic.parameters()
     rates = {"critic": settings.critic_lr} if settings.critic_lr else {}
-    return Learner(groups, settings.optimiser, settings.steps, **rates)
+    return Learner(groups, settings.optimiser, settings.steps, policy.total_norm, **rates)
 
 
-def _questions(prompts: Sequence[Prompt], policy: "Policy", settings: Settings) -> list["Question"]:
+def _prompts(prompts: Sequence[Prompt], policy: "Policy", settings: Settings) -> list["EncodedPrompt"]:
     """The prompts that leave room for an answer, as tokens."""
     from tutelage.commands.runs import say
-    from tutelage.data.chat import encode
-    from tutelage.train.rl.improve import Question
+    from tutelage.rollout.prompts import encode_prompts
 
     room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
-    questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
-    fitting = [question for question in questions if len(question.tokens) <= room]
+    encoded = encode_prompts(prompts, policy.tokenizer)
+    fitting = [each for each in encoded if len(each.tokens) <= room]
     if not fitting:
         raise TutelageError(
             f"No prompt fits: the model has {policy.context} positions, and {settings.sampling.max_new_tokens} are "
             "kept for the answer. Set a smaller --sampling.max-new-tokens."
         )
-    if len(fitting) < len(questions):
+    if len(fitting) < len(encoded):
         say(
             settings,
-            f"{len(questions) - len(fitting)} prompts are longer than {room} tokens and were left out.",
+            f"{len(encoded) - len(fitting)} prompts are longer than {room} tokens and were left out.",
         )
     return fitting
 

@@ -11,7 +11,9 @@ from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
-from tutelage.train.rl.rollouts import Question, ask
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.train.rl.rollouts import answer
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.own_answers import OwnAnswers
@@ -44,7 +46,7 @@ class Asking(Protocol):
 
 def own_answers(
     settings: Asking, run: Run, policy: Policy, reward: Reward, prompts: Sequence[Prompt], held_out: float
-) -> tuple[OwnAnswers, list[Question]]:
+) -> tuple[OwnAnswers, list[EncodedPrompt]]:
     """The answers of every round, and the questions that are kept aside."""
     kept, aside = (
         questions_of(settings, policy, part) for part in split_by_prompt(prompts, held_out, settings.seed)
@@ -66,12 +68,10 @@ def longest(settings: Asking, policy: Policy) -> int:
     return min(settings.max_length, policy.context or settings.max_length)
 
 
-def questions_of(settings: Asking, policy: Policy, prompts: Sequence[Prompt]) -> list[Question]:
+def questions_of(settings: Asking, policy: Policy, prompts: Sequence[Prompt]) -> list[EncodedPrompt]:
     """The prompts that leave room for an answer, as tokens; the others are counted aloud."""
-    from tutelage.data.chat import encode
-
     room = longest(settings, policy) - settings.sampling.max_new_tokens
-    questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+    questions = encode_prompts(prompts, policy.tokenizer)
     fitting = [question for question in questions if len(question.tokens) <= room]
     if len(fitting) < len(questions):
         missing = len(questions) - len(fitting)
@@ -84,20 +84,20 @@ def steps_of_a_round(settings: RoundSettings, own: OwnAnswers, keep: float, epoc
 
     Where fewer rows come together than that, they are passed over more often.
     """
-    rows = max(1, round(keep * own.questions.batch))
+    rows = max(1, round(keep * own.prompts.batch))
     return max(1, round(epochs * -(-rows // batch)))
 
 
 def look_at_scores(
-    settings: Asking, policy: Policy, reward: Reward, questions: Sequence[Question]
+    settings: Asking, policy: Policy, reward: Reward, questions: Sequence[EncodedPrompt]
 ) -> Callable[[], Mapping[str, float]]:
     """score: the mean score of one fresh answer to each question; ended: the share of these that ended themselves."""
 
     def look() -> Mapping[str, float]:
-        asked = ask(policy, questions, 1, settings.sampling, reward, seed=settings.seed)
+        answers = answer(LocalGenerator(policy), questions, 1, settings.sampling, reward, seed=settings.seed)
         return {
-            "score": float(asked.score.mean()),
-            "ended": float(asked.rollout.terminated.float().mean()),
+            "score": float(answers.score.mean()),
+            "ended": float(answers.rollout.terminated.float().mean()),
         }
 
     return look

@@ -173,9 +173,11 @@ def _sampler(settings: Settings) -> "Sampler":
         return HttpSampler(Endpoint(settings.endpoint, settings.model.path, os.environ.get(KEY, "")))
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
-    from tutelage.rollout.local import LocalSampler
+    from tutelage.rollout.local import LocalGenerator
+    from tutelage.rollout.sampler import GeneratorSampler
 
-    return LocalSampler(Policy(load_backbone(settings.model)), settings.model.path)
+    policy = Policy(load_backbone(settings.model))
+    return GeneratorSampler(LocalGenerator(policy), policy.tokenizer, settings.model.path)
 
 
 def _reward(settings: Settings) -> "Reward":

@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 
 from tutelage import config
 from tutelage.core.batch import Rollout
-from tutelage.data.chat import encode
 from tutelage.data.identity import stable_id
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,11 @@ class Answered:
 
     prompts: tuple[Prompt, ...]
     rollout: Rollout
-    texts: tuple[str, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each answer."""
+        return self.rollout.texts
 
     @property
     def completions(self) -> Completions:
@@ -34,10 +38,9 @@ def answer(
     """Sample `n` answers to each prompt. Raises TutelageError when a prompt leaves no room for one."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
-    tokens = tuple(tuple(encode(prompt.messages, None, policy.tokenizer)[0]) for prompt in prompts)
-    rollout = policy.generate(PromptTokens(tokens, tuple(p.id for p in prompts)), n, sampling, seed=seed)
-    repeated = tuple(prompt for prompt in prompts for _ in range(n))
-    return Answered(repeated, rollout, tuple(answers(policy, rollout)))
+    encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
+    rollout = LocalGenerator(policy).generate(encoded, n, sampling, seed=seed)
+    return Answered(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
 
 
 def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:

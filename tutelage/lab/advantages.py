@@ -49,13 +49,15 @@ from tutelage.lab.measuring import BUDGET
 from tutelage.lab.page import Page
 from tutelage.lab.policies import between
 from tutelage.lab.start import Start
+from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Question, Rules
-from tutelage.train.rl.rollouts import ask, judged
+from tutelage.train.rl.critic import NetworkCritic, make_critic
+from tutelage.train.rl.rollouts import answer, score_references
 from tutelage.train.run.progress import progress
 from tutelage.train.supervised.batches import Order
 
@@ -141,16 +143,17 @@ class Sampler:
         policy = between(start, 1.0)
         return cls(policy, start.score(policy), start.sampling)
 
-    def rollout(self, questions: Sequence[Question], seed: int) -> Scored:
+    def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> Scored:
         """GROUP answers to each question, scored, with the reference's log-probabilities."""
-        answered = ask(self.policy, questions, GROUP, self.sampling, self.reward, seed=seed)
-        scored, _ = judged(Actor(self.policy), answered, Rules(self.sampling, BUDGET, seed))
-        return scored
+        answers = answer(LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed)
+        temperature = self.sampling.temperature
+        return score_references(self.policy, answers, temperature=temperature, budget=Budget(BUDGET))
 
-    def greedy(self, questions: Sequence[Question]) -> Tensor:
+    def greedy(self, questions: Sequence[EncodedPrompt]) -> Tensor:
         """The score of the likeliest answer to each row's prompt. Float[B]"""
         likeliest = replace(self.sampling, temperature=0.0)
-        score = ask(self.policy, questions, 1, likeliest, self.reward, seed=0).score
+        generator = LocalGenerator(self.policy)
+        score = answer(generator, questions, 1, likeliest, self.reward, seed=0).score
         return score.repeat_interleave(GROUP)
 
 
@@ -164,9 +167,9 @@ def rewards(scored: Scored) -> Tensor:
 
 
 def _fresh_critic(start: Start, policy: Policy, seed: int) -> ScalarModel:
-    critic = Actor.with_critic(policy, "network", start.model("reward"), seed=seed).critic
-    assert isinstance(critic, ScalarModel)
-    return critic
+    critic = make_critic(policy, "network", start.model("reward"), seed=seed)
+    assert isinstance(critic, NetworkCritic)
+    return critic.model
 
 
 def _critic(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
@@ -194,14 +197,15 @@ def _fit(critic: ScalarModel, pool: Scored, size: Size, seed: int, quiet: bool) 
     rows = size.prompts * GROUP
     order = Order(list(range(len(pool))), rows, seed)
     steps = size.epochs * order.steps_per_epoch
-    learner = Learner({"critic": critic.parameters()}, config.Optimiser(lr=5e-4, warmup=0.1), steps)
+    optimiser = config.Optimiser(lr=5e-4, warmup=0.1)
+    learner = Learner({"critic": critic.parameters()}, optimiser, steps, critic.total_norm)
     with progress("critic", steps, show=("loss",), quiet=quiet) as advance:
         for step in range(steps):
             index = torch.tensor(order(step))
             part, wanted = pool.rows(index), target[index]
             weight = token_weights(part.mask, "token_mean")
             loss = (weight * (critic.values(part) - wanted) ** 2).sum()
-            loss.backward()
+            critic.backward(loss)
             learner.update()
             learner.step += 1
             advance(step + 1, {"loss": float(loss.detach())})

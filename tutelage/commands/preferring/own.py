@@ -67,7 +67,7 @@ def from_own_answers(
     job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
     if aside:
         job = replace(job, look=look_at_scores(settings, policy, reward, aside))
-    return job, {"prompts": len(own.questions.items), "held_out_prompts": len(aside)}
+    return job, {"prompts": len(own.prompts.items), "held_out_prompts": len(aside)}
 
 
 def _judge(settings: Settings) -> Reward:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def drive(
     *,
     label: str,
     save: Callable[[Path], object],
-    extra_state: Callable[[], Mapping[str, Any]] = dict,
+    extra_state: Callable[[Step], Mapping[str, Any]] = lambda step: {},
     checkpoints: config.Checkpoints,
     show: tuple[str, ...],
     quiet: bool,
@@ -51,13 +52,14 @@ def drive(
 ) -> None:
     """Run a loop to its end, or to the first ctrl-C.
 
-    Every checkpoint holds what `save` writes (loadable with plain `from_pretrained`) and the state of the learner.
+    Every checkpoint holds what `save` writes (loadable with plain `from_pretrained`), the state of the learner, and
+    what `extra_state` says must be remembered of the step.
     """
     watch = watch or Watch()
 
-    def write(folder: Path) -> None:
+    def write(step: Step, folder: Path) -> None:
         save(folder)
-        torch.save({"learner": learner.state(), "extra": dict(extra_state())}, folder / STATE)
+        torch.save({"learner": learner.state(), "extra": dict(extra_state(step))}, folder / STATE)
 
     with (
         progress(label, learner.total, start=learner.step, show=show, quiet=quiet) as advance,
@@ -71,7 +73,7 @@ def drive(
             value = metrics.get(watch.metric) if watch.metric else None
             best = watch.keep_best and value is not None and _is_best(run, value)
             if done or stop or best or checkpoints.due(step.index):
-                run.checkpoint(step.index, write, value)
+                run.checkpoint(step.index, partial(write, step), value)
             if stop and not done:
                 raise Interrupted(
                     f"Stopped after step {step.index}; everything is saved. Go on with: {run.resume_command}"
@@ -84,6 +86,11 @@ def _is_best(run: Run, value: float) -> bool:
     best = run.best()
     known = metric_of(best) if best else None
     return known is None or value < known
+
+
+def recipe_state(step: Step) -> dict[str, Any]:
+    """The extra state of an on-policy run: the state of its recipe."""
+    return {} if step.recipe is None else {"recipe": step.recipe.to_dict()}
 
 
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ def train(
     look_every: int,
 ) -> None:
     """Do the job, from wherever the run was left. The best checkpoint is that of the lowest held_out/loss, if any."""
-    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps)
+    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps, policy.total_norm)
     load_state(run, learner)
 
     def look(step: Step) -> Mapping[str, float]:
@@ -52,7 +52,7 @@ def train(
     drive(
         run,
         learner,
-        fit(learner, policy.model, job.batch, job.objective, budget=budget, seed=settings.seed),
+        fit(learner, policy, job.batch, job.objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,

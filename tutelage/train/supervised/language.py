@@ -47,7 +47,7 @@ def train_language(
     pad = pad_token_id(policy.tokenizer)
     order = Order(job.train, batches.batch_size, settings.seed)
     total = max(1, round(job.epochs * order.steps_per_epoch))
-    learner = Learner({"policy": policy.parameters()}, optimiser, total)
+    learner = Learner({"policy": policy.parameters()}, optimiser, total, policy.total_norm)
     load_state(run, learner)
 
     def batch(step: int) -> WeightedRows:
@@ -66,7 +66,7 @@ def train_language(
     drive(
         run,
         learner,
-        fit(learner, policy.model, batch, objective, budget=budget, seed=settings.seed),
+        fit(learner, policy, batch, objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,
@@ -80,7 +80,7 @@ def train_language(
 def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
     budget = Budget.of(budget)
-    return budget.spend(partial(_mean_loss, policy, rows, budget))
+    return budget.spend(_mean_loss, policy, rows, budget)
 
 
 def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:

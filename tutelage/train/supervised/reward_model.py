@@ -76,6 +76,7 @@ def train_reward_model(
         {"model": model.parameters(), "loss": learned},
         optimiser,
         max(1, round(job.epochs * order.steps_per_epoch)),
+        model.total_norm,
         loss=HEAD_RATE,
     )
     looks = _Looks(job, **load_state(run, learner))
@@ -92,7 +93,7 @@ def train_reward_model(
         learner,
         fit(
             learner,
-            model.model,
+            model,
             lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
             lambda pairs: prefer(model, pairs, job.loss),
             budget=budget,
@@ -100,7 +101,7 @@ def train_reward_model(
         ),
         label="reward model",
         save=model.save,
-        extra_state=looks.state,
+        extra_state=lambda step: looks.state(),
         checkpoints=settings.checkpoints,
         show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
         quiet=settings.quiet,
