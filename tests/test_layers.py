@@ -24,8 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "rollout": {"models", "core", "data", "config"},
     "train": {"rollout", "models", "algorithms", "core", "data", "config"},
     "infer": {"rollout", "models", "core", "data", "config"},
-    "evaluate": {"infer", "models", "core", "stats", "data", "config"},
-    "report": {"evaluate", "data", "config", "stats"},
+    "evaluation": {"infer", "models", "core", "stats", "data", "config"},
+    "report": {"evaluation", "data", "config", "stats"},
 }
 """What a layer may import of the house, beside itself, the errors and the version."""
 

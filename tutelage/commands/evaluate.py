@@ -80,7 +80,7 @@ def main(settings: Settings) -> int:
     from tutelage.commands.runs import say
     from tutelage.data.formats import load_prompts
     from tutelage.data.rows import write_jsonl
-    from tutelage.evaluate.win_rate import scored_win_rate
+    from tutelage.evaluation.win_rate import scored_win_rate
     from tutelage.models.rewards import same_vocabulary
 
     loaded = load_prompts(settings.prompts)
@@ -149,8 +149,8 @@ def _side(
     settings: Settings,
 ) -> Side:
     """Let one model answer, and measure its answers."""
-    from tutelage.evaluate.drift import perplexity, sequence_kl
-    from tutelage.evaluate.text import distinct, lengths, repetition, rouge
+    from tutelage.evaluation.drift import perplexity, sequence_kl
+    from tutelage.evaluation.text import distinct, lengths, repetition, rouge
     from tutelage.infer.answering import answer
 
     answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed)

@@ -219,7 +219,7 @@ def _quality(
     and against single votes."""
     from tutelage.commands.collecting.training import figures
     from tutelage.data.formats import load_preferences
-    from tutelage.evaluate.reward_quality import reward_quality
+    from tutelage.evaluation.reward_quality import reward_quality
     from tutelage.train.supervised.batches import encode_preferences
     from tutelage.train.supervised.reward_model import pair_scores
 

@@ -125,7 +125,7 @@ def _write_samples(
 
 def _rouge(policy: "Policy", records: Sequence[Demonstration], settings: Settings) -> dict[str, float]:
     """ROUGE of greedy answers against the held-out responses."""
-    from tutelage.evaluate.text import rouge
+    from tutelage.evaluation.text import rouge
 
     if not records:
         return {}

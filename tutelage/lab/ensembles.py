@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tutelage.core.batch import Rows
 from tutelage.data.records import Prompt
-from tutelage.evaluate.overoptimisation import Combination, combine
+from tutelage.evaluation.overoptimisation import Combination, combine
 from tutelage.models.rewards import Reward
 
 

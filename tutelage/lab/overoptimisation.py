@@ -22,7 +22,7 @@ from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
 from tutelage.data.records import Completion, Preference, Prompt, Split
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.evaluate.overoptimisation import Combination, Floats, best_of_n, combine
+from tutelage.evaluation.overoptimisation import Combination, Floats, best_of_n, combine
 from tutelage.infer.answering import answer, completions
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.lab import overoptimisation_page

@@ -161,7 +161,7 @@ def _ceiling(labelled: "Labelled", votes: "Votes") -> "VoteCeiling | None":
 
 def figures(drawn: Drawn, differences: Sequence[float], pairs: Sequence[Preference]) -> dict[str, object]:
     """How a reward model fares on these pairs: by strength, and against single votes and what they allow."""
-    from tutelage.evaluate.vote_quality import against_votes, by_strength
+    from tutelage.evaluation.vote_quality import against_votes, by_strength
 
     heard = [drawn.heard[pair] for pair in pairs]
     prompts = [str(pair.messages) for pair in pairs]

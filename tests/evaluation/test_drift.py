@@ -8,7 +8,7 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Rollout
-from tutelage.evaluate.drift import perplexity, response_logp, sequence_kl
+from tutelage.evaluation.drift import perplexity, response_logp, sequence_kl
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.rows import Encoded, collate
