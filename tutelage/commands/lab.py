@@ -1,7 +1,6 @@
 """`tutelage lab`: experiments on the demonstration's world, with a page and data for each."""
 
 import importlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -62,29 +61,26 @@ COMMANDS = MappingProxyType(
 
 
 def main(settings: Settings) -> int:
-    """Run it; see `Settings`."""
+    """Conduct the experiment, and print the findings."""
     from tutelage.lab.start import find, make
-
-    def tell(text: str) -> None:
-        if not settings.quiet:
-            print(text, file=sys.stderr, flush=True)
+    from tutelage.train.run.terminal import remarks
 
     name = next(name for name, kind in COMMANDS.items() if type(settings) is kind)
     experiment: Experiment[Any] = importlib.import_module(f"tutelage.lab.{name}").EXPERIMENT
-    if settings.from_:
-        start = find(Path(settings.from_))
-    else:
-        world, quick = settings.out / "world", settings.quick
-        start = make(world, seed=settings.seed, quick=quick, quiet=settings.quiet, tell=tell)
-    page, report = experiment.conduct(
-        settings.out / name,
-        start,
-        experiment.quick if settings.quick else experiment.full,
-        seed=settings.seed,
-        quiet=settings.quiet,
-        command=f"tutelage lab {name} --seed {settings.seed}{' --quick' if settings.quick else ''}",
-        tell=tell,
-    )
+    quick, quiet = settings.quick, settings.quiet
+    with remarks(quiet=quiet):
+        if settings.from_:
+            start = find(Path(settings.from_))
+        else:
+            start = make(settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet)
+        page, report = experiment.conduct(
+            settings.out / name,
+            start,
+            experiment.quick if quick else experiment.full,
+            seed=settings.seed,
+            quiet=quiet,
+            command=f"tutelage lab {name} --seed {settings.seed}{' --quick' if quick else ''}",
+        )
     print("\n".join(f"- {finding}" for finding in page.findings))
     print(f"\n{report}")
     return 0

@@ -21,8 +21,9 @@ from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.improve import Progress, Question, Rules, improve
 from tutelage.train.rl.rollouts import ask
-from tutelage.train.run.drive import Watch, drive, load_state
+from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
+from tutelage.train.run.terminal import follow
 from tutelage.train.supervised.batches import Order
 
 FOLLOWED = 2
@@ -116,18 +117,18 @@ def _train(
             _keep_answers(run, step.index, actor.policy, followed, goal, start.sampling)
         return {"tokens": float(reward.tokens)} | _told(step, goal.judges)
 
-    drive(
-        run,
-        learner,
-        improve(actor, learner, questions, reward, recipe, rules, progress),
+    loop = Loop(
+        run=run,
+        learner=learner,
+        steps=improve(actor, learner, questions, reward, recipe, rules, progress),
         label=run.path.name,
         save=actor.save,
         extra_state=lambda: {"recipe": progress.state.to_dict(), "tokens": reward.tokens},
         checkpoints=config.Checkpoints(every=25, keep=1),
         show=("score/mean", "gold/mean", "kl/reference"),
-        quiet=quiet,
         watch=Watch(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
     )
+    follow(loop, quiet=quiet)
 
 
 def _learner(actor: Actor, plan: Climb) -> Learner:

@@ -40,11 +40,10 @@ class Experiment(Generic[S]):
         seed: int,
         quiet: bool,
         command: str,
-        tell: Callable[[str], None],
     ) -> tuple[Page, Path]:
         """Run the cells that are not done, write data and page, and return the page and where it is."""
         cells = self.cells(Setting(start, size, seed, quiet))
-        done = run_cells(folder / "cells", start.fingerprint, cells, tell)
+        done = run_cells(folder / "cells", start.fingerprint, cells)
         page = self.page(done, size, command)
         write_data(folder, done)
         return page, write_page(folder, page)

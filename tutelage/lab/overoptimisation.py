@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from tutelage import config
-from tutelage.commands import reward
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
 from tutelage.data.records import Completion, Preference, Prompt, Split
@@ -40,6 +39,9 @@ from tutelage.rounds.tutoring import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
 from tutelage.train.run.lines import json_text
 from tutelage.train.run.progress import progress
+from tutelage.train.run.terminal import complete
+from tutelage.workflows.reward import prepare_reward
+from tutelage.workflows.settings.reward import RewardSettings
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
@@ -271,11 +273,11 @@ def _votes(known: Known, values: Mapping[str, float], tau: float, count: int, se
 
 
 def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, Any]:
-    """Train one by the verb that everybody uses, and measure its scale on the SFT model's answers."""
+    """Train a reward model by the workflow, on the first pairs, and return its accuracy."""
     start, made = setting.start, folder.parent / PAIRS
     lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
     write_atomically(folder / "pairs.jsonl", "".join(lines))
-    settings = reward.Settings(
+    settings = RewardSettings(
         out=folder / "run",
         seed=setting.seed + 1000 * judge.member,
         resume=True,
@@ -291,11 +293,10 @@ def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, A
         evaluate_every=25,
         checkpoints=config.Checkpoints(every=50, keep=1),
     )
-    reward.main(settings)
+    result = complete(prepare_reward(settings), quiet=setting.quiet)
     shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
-    told = json.loads((folder / "run" / "summary.json").read_text(encoding="utf-8"))
-    low, high = told["accuracy_interval"]
-    return {"pairs": judge.pairs, "accuracy": told["accuracy"], "accuracy/low": low, "accuracy/high": high}
+    low, high = result.metrics["accuracy_interval"]
+    return {"pairs": judge.pairs, "accuracy": result.accuracy, "accuracy/low": low, "accuracy/high": high}
 
 
 def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:

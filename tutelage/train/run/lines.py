@@ -2,18 +2,20 @@
 
 import errno
 import json
+import logging
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 
+log = logging.getLogger(__name__)
+
 
 class Lines:
-    """Appends to one file. What cannot be written is said once on standard error and does not raise.
+    """Appends to one file. What cannot be written is logged once as a warning and does not raise.
 
     Numbers that are not finite have no JSON: they are written as null, and named once.
     """
@@ -46,7 +48,7 @@ class Lines:
     def _say(self, subject: str, message: str) -> None:
         if subject not in self._said:
             self._said.add(subject)
-            print(message, file=sys.stderr)
+            log.warning(message)
 
 
 def read_lines(path: Path) -> list[dict[str, object]]:
@@ -58,10 +60,10 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 def json_text(content: Mapping[str, object]) -> str:
-    """A JSON file's text, with null for numbers that are not finite, which are named on standard error."""
+    """A JSON file's text, with null for numbers that are not finite, which are named in a warning."""
     finite, odd = _finite(content)
     for name, value in odd.items():
-        print(f"{name} is {value}; null is written instead.", file=sys.stderr)
+        log.warning(f"{name} is {value}; null is written instead.")
     return json.dumps(finite, indent=2, ensure_ascii=False, default=str) + "\n"
 
 

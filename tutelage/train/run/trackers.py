@@ -1,12 +1,14 @@
 """Optional trackers: the metrics of a run, sent elsewhere too. Once they are set up they never stop a run."""
 
 import importlib
-import sys
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from tutelage.errors import TutelageError
+
+log = logging.getLogger(__name__)
 
 Tracker: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """Takes a step and its metrics."""
@@ -62,7 +64,7 @@ def _never_raising(name: str, tracker: Tracker) -> Tracker:
             tracker(step, metrics)
         except Exception as error:
             if not said:
-                print(f"The tracker {name} fails ({error}); the run goes on without it.", file=sys.stderr)
+                log.warning(f"The tracker {name} fails ({error}); the run goes on without it.")
             said = True
 
     return track

@@ -108,7 +108,7 @@ def _best_first(group: Group) -> Group:
     return [group[i] for i in order]
 
 
-def described(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
+def statistics(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
     """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, ended (share), kept
     (how many)."""
     scores = [one.score for group in groups for one in group]

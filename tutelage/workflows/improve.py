@@ -1,0 +1,185 @@
+"""Reinforcement learning: raise the expected score of a policy's own answers."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tutelage import config
+from tutelage.algorithms.override import override
+from tutelage.algorithms.recipe import Recipe, RecipeState, initial_state, remarks
+from tutelage.algorithms.registry import recipe_named
+from tutelage.data.chat import encode
+from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.records import Prompt
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import is_adapter, load_backbone
+from tutelage.models.policy import Policy
+from tutelage.models.rewards import make_reward
+from tutelage.train.learner import Learner, Step
+from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.improve import Progress, Question, Rules
+from tutelage.train.rl.improve import improve as steps_of
+from tutelage.train.rl.mismatch import Mismatch
+from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.run.drive import Loop, Training, Watch, load_state
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import Order, encode_demonstrations
+from tutelage.workflows.calling import workflow
+from tutelage.workflows.results import ImproveResult
+from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.workflows.settings.improve import ImproveSettings
+
+
+@workflow(ImproveSettings)
+def improve(settings: ImproveSettings) -> ImproveResult:
+    """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the prompts, the reward or the model cannot be used.
+    """
+    with prepare_improve(settings) as training:
+        return training.finish()
+
+
+@contextmanager
+def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResult]]:
+    """The same run opened and ready, for whoever iterates over its steps."""
+    recipe = _recipe(settings)
+    for line in remarks(recipe):
+        remark(line)
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    with open_run(settings) as run:
+        yield (
+            finished(run, ImproveResult) if run.finished else _training(settings, run, recipe, loaded.records)
+        )
+
+
+def _training(
+    settings: ImproveSettings, run: Run, recipe: Recipe, prompts: Sequence[Prompt]
+) -> Training[ImproveResult]:
+    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
+    policy.freeze_reference()
+    questions = _questions(prompts, policy, settings)
+    loop = _loop(run, settings, recipe, policy, questions)
+
+    def conclude() -> ImproveResult:
+        figures = {"recipe": str(recipe), "dropped": len(prompts) - len(questions)}
+        return ImproveResult(run.path, finish_run(run, policy.save_whole, figures))
+
+    return Training(loop, conclude)
+
+
+def _loop(
+    run: Run, settings: ImproveSettings, recipe: Recipe, policy: Policy, questions: Sequence[Question]
+) -> Loop:
+    """The loop of the recipe, from wherever the run was left."""
+    actor = _actor(settings, recipe, policy)
+    learner = _learner(settings, actor)
+    extra = load_state(run, learner)
+    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
+    names = [name.partition("=") for name in settings.watch]
+    watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
+    rules = Rules(
+        settings.sampling,
+        token_budget(settings, run, policy, *actor.critic_network()),
+        settings.seed,
+        mismatch=_mismatch(settings),
+        mismatch_cap=settings.mismatch_cap,
+        watch=watched,
+    )
+    order = Order(questions, settings.batch_size, settings.seed)
+    reward = make_reward(settings.reward, policy, settings.model)
+    mix = _mix(settings, recipe, policy)
+    return Loop(
+        run=run,
+        learner=learner,
+        steps=steps_of(actor, learner, order, reward, recipe, rules, progress, mix),
+        label=recipe.name,
+        save=actor.save,
+        extra_state=lambda: {"recipe": progress.state.to_dict()},
+        checkpoints=settings.checkpoints,
+        show=("score/mean", "kl/reference", "length/mean", *watched),
+        watch=Watch(lambda step: _write_samples(run, step, settings.sample_every)),
+    )
+
+
+def _mismatch(settings: ImproveSettings) -> Mismatch | None:
+    """What is done where sampler and trainer differ; None in float32, where they do not."""
+    if settings.mismatch != "auto":
+        return settings.mismatch
+    return None if settings.model.dtype == "float32" else "recompute"
+
+
+def _write_samples(run: Run, step: Step, every: int) -> dict[str, float]:
+    """A few answers of every so many steps, to read; adds no metric."""
+    if step.sample is not None and (step.index == 1 or step.index % max(1, every) == 0):
+        rows = zip(step.texts[:4], step.sample.score[:4].tolist(), strict=True)
+        run.samples(step.index, [{"prompt": p, "completion": c, "score": s} for (p, c), s in rows])
+    return {}
+
+
+def _recipe(settings: ImproveSettings) -> Recipe:
+    recipe = override(recipe_named(settings.recipe), settings.set)
+    if bool(recipe.ptx) != bool(settings.ptx):
+        raise TutelageError(
+            "--ptx names the text and --set ptx=... its weight; one without the other does nothing."
+        )
+    if recipe.critic is None and (settings.critic_lr or settings.critic_from or settings.critic != "trunk"):
+        raise TutelageError(
+            f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from do nothing."
+        )
+    if settings.mismatch == "truncated" and getattr(recipe.surrogate, "per_response", False):
+        raise TutelageError(
+            f"{type(recipe.surrogate).__name__} weighs a whole response by one ratio, and --mismatch truncated every "
+            "token by its own. Use --mismatch recompute, or a recipe with a ratio per token."
+        )
+    return recipe
+
+
+def _actor(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> Actor:
+    if recipe.critic is None:
+        return Actor(policy)
+    start = None
+    if settings.critic == "network":
+        folders = [name.partition("=")[0] for name in settings.reward if ":" not in name]
+        path = settings.critic_from or (folders[0] if folders else settings.model.path)
+        if is_adapter(path):
+            raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
+        start = config.Model(path=path, dtype=settings.model.dtype, device=settings.model.device)
+    return Actor.with_critic(policy, settings.critic, start, seed=settings.seed)
+
+
+def _learner(settings: ImproveSettings, actor: Actor) -> Learner:
+    groups = {"policy": actor.policy.parameters()}
+    if actor.critic is not None:
+        groups["critic"] = actor.critic_parameters()
+    rates = {"critic": settings.critic_lr} if settings.critic_lr else {}
+    return Learner(groups, settings.optimiser, settings.steps, **rates)
+
+
+def _questions(prompts: Sequence[Prompt], policy: Policy, settings: ImproveSettings) -> list[Question]:
+    """The prompts that leave room for an answer, as tokens."""
+    room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
+    questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+    fitting = [question for question in questions if len(question.tokens) <= room]
+    if not fitting:
+        raise TutelageError(
+            f"No prompt fits: the model has {policy.context} positions, and {settings.sampling.max_new_tokens} are "
+            "kept for the answer. Set a smaller --sampling.max-new-tokens."
+        )
+    if len(fitting) < len(questions):
+        remark(
+            f"{len(questions) - len(fitting)} prompts are longer than {room} tokens and were left out.",
+        )
+    return fitting
+
+
+def _mix(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> PretrainingMix | None:
+    if not settings.ptx:
+        return None
+    records = load_demonstrations(settings.ptx).records
+    rows, _ = encode_demonstrations(records, policy.tokenizer, policy.context or 1024)
+    return PretrainingMix(policy, rows, settings.batch_size, recipe.ptx, settings.seed)
