@@ -21,6 +21,7 @@ from tutelage.config import (
     resolve,
     save,
     to_mapping,
+    with_defaults,
 )
 from tutelage.errors import TutelageError
 
@@ -45,6 +46,11 @@ class Everything:
     weights: dict[str, float] = field(default_factory=dict)
     inner: Inner = field(default_factory=lambda: Inner(rate=0.25))
     maybe: Inner | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    model: Model
 
 
 floats = st.floats(allow_nan=False)
@@ -129,6 +135,17 @@ def test_differences_are_named_with_both_values() -> None:
     assert found["count"] == "count (not set against 0)"
     assert found["maybe"] == "maybe (None against not set)"
     assert found["maybe.rate"] == "maybe.rate (not set against 0.5)"
+
+
+def test_a_stored_mapping_gets_the_defaults_of_settings_that_are_newer() -> None:
+    assert with_defaults(Everything, {"text": "x"}) == to_mapping(Everything("x"))
+    assert with_defaults(Everything, {}) == {
+        name: value for name, value in to_mapping(Everything("x")).items() if name != "text"
+    }
+    stored = with_defaults(Everything, {"text": "x", "inner": {"kind": 3}, "elsewhere": 1, "count": "3"})
+    assert stored["inner"] == to_mapping(Inner(rate=0.25, kind=3))
+    assert (stored["elsewhere"], stored["count"]) == (1, "3")
+    assert with_defaults(Outer, {}) == {"model": {"dtype": "float32", "device": "auto", "engine": "auto"}}
 
 
 def test_true_is_not_one() -> None:

@@ -34,7 +34,7 @@ EDGES = {"cli", "commands", "rounds", "lab", "__main__"}
 
 THIRD_PARTIES: dict[str, set[str]] = {
     "errors": set(),
-    "config": set(),
+    "config": {"tomli_w", "tyro"},
     "data": {"numpy", "pyarrow", "datasets"},
     "stats": {"numpy"},
     "simulate": {"numpy"},
