@@ -58,7 +58,7 @@ VERBS = (
     Verb("chat", "look", "talk to a model, or to two side by side"),
 )
 
-ALIASES: dict[str, str] = {}
+ALIASES = {"distill": "rejection"}
 """Old names of verbs, which go on working for one release: {"old": "new"}. For settings see `config.aliases`."""
 
 

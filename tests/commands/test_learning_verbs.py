@@ -1,4 +1,4 @@
-"""dpo and rejection from the command line's side: what they write, what they refuse, and that a crash changes nothing."""
+"""dpo and rejection on the command line: what they write, what they refuse, and that a crash changes nothing."""
 
 import json
 import re

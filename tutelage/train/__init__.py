@@ -1,0 +1,52 @@
+"""Training: the two loops that are generators of steps, what moves the weights, and the run directory.
+
+    for step in tutelage.train.improve(actor, learner, questions, reward, recipe, rules, progress): ...
+    for step in tutelage.train.fit(learner, model, batches, objective, budget=4096, seed=0): ...
+
+`fit` and `improve` neither print, save nor stop by themselves: whoever iterates does. The names below are imported when
+they are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tutelage.train.learner import Learner as Learner
+    from tutelage.train.learner import Step as Step
+    from tutelage.train.rl.actor import Actor as Actor
+    from tutelage.train.rl.improve import Progress as Progress
+    from tutelage.train.rl.improve import Question as Question
+    from tutelage.train.rl.improve import Rules as Rules
+    from tutelage.train.rl.improve import improve as improve
+    from tutelage.train.run.drive import Loop as Loop
+    from tutelage.train.run.drive import Training as Training
+    from tutelage.train.run.folder import Run as Run
+    from tutelage.train.run.terminal import complete as complete
+    from tutelage.train.run.terminal import follow as follow
+    from tutelage.train.run.terminal import remarks as remarks
+    from tutelage.train.supervised.batches import Order as Order
+    from tutelage.train.supervised.fit import fit as fit
+
+_NAMES = {
+    "learner": ("Learner", "Step"),
+    "rl.actor": ("Actor",),
+    "rl.improve": ("Progress", "Question", "Rules", "improve"),
+    "run.drive": ("Loop", "Training"),
+    "run.folder": ("Run",),
+    "run.terminal": ("complete", "follow", "remarks"),
+    "supervised.batches": ("Order",),
+    "supervised.fit": ("fit",),
+}
+_PLACES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tutelage.train' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tutelage.train.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,9 +4,11 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints, overload
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 from tutelage.config import Model, resolve
+from tutelage.config.flags import SHORT_FORMS
 from tutelage.errors import TutelageError
 
 P = ParamSpec("P")
@@ -14,9 +16,6 @@ S = TypeVar("S")
 R = TypeVar("R")
 S_in = TypeVar("S_in", contravariant=True)
 R_out = TypeVar("R_out", covariant=True)
-
-SHORT_FORMS = {"dtype": "model", "device": "model"}
-"""Settings of a section that may be given without it, as on the command line."""
 
 
 class Workflow(Protocol[P, S_in, R_out]):
@@ -66,34 +65,46 @@ def _settings(
             f"{name} takes either one {cls.__name__} or its settings as keyword arguments, such as "
             f"{name}(out='runs/{name}', ...)."
         )
-    return positional[0]
+    return cast(S, positional[0])
 
 
 def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
     """Settings from keyword arguments. Dotted names reach into sections: `**{"lora.rank": 16}`.
 
-    A text stands for a section `model` with that path and for a list with that one item, and a function of a module
-    for its name, as `reward` takes it. Raises TutelageError as `config.resolve` does.
+    As on the command line, `model="path"`, `dtype`, `device` and `engine` stand for settings of the section `model`.
+    Where a list of texts is expected, such as `reward`, one item stands for a list, a mapping for items `key=value`, and
+    a function at the top of a module for its name. Raises TutelageError as `config.resolve` does.
     """
     hints = get_type_hints(cls)
     opened: dict[str, object] = {}
     for name, value in given.items():
-        section = SHORT_FORMS.get(name, "")
-        if name not in hints and hints.get(section) is Model:
-            opened[f"{section}.{name}"] = value
-        elif hints.get(name) is Model and isinstance(value, str):
-            opened[f"{name}.path"] = value
+        full = SHORT_FORMS.get(name, name)
+        leaf = name not in hints or isinstance(
+            value, str | Path
+        )  # not a whole section, as in model=Model("path")
+        if full != name and leaf and hints.get(full.partition(".")[0]) is Model:
+            opened[full] = _plain(str, value)
         else:
-            opened[name] = _listed(hints.get(name), value)
+            opened[name] = _plain(hints.get(name), value)
     return resolve(cls, overrides=opened)
 
 
-def _listed(hint: object, value: object) -> object:
-    """A value for a setting; of a list of texts, each item as text."""
+def _plain(hint: object, value: object) -> object:
+    """A value as a file of settings would hold it."""
+    if hint is str:
+        return _text(value)
     if get_origin(hint) is not tuple or get_args(hint) != (str, ...):
         return value
+    if isinstance(value, Mapping):
+        return [f"{_text(key)}={_text(item)}" for key, item in value.items()]
     items = value if isinstance(value, list | tuple) else [value]
-    return [item if isinstance(item, str) or not callable(item) else importable_name(item) for item in items]
+    return [_text(item) for item in items]
+
+
+def _text(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    return importable_name(value) if callable(value) else value
 
 
 def importable_name(function: Callable[..., object]) -> str:
