@@ -26,10 +26,19 @@ ALLOWED: dict[str, set[str]] = {
     "infer": {"rollout", "models", "core", "data", "config"},
     "evaluation": {"infer", "models", "core", "stats", "data", "config"},
     "report": {"evaluation", "data", "config", "stats"},
+    "workflows": {
+        *("evaluation", "infer", "train", "rollout", "models", "algorithms", "core"),
+        *("people", "stats", "data", "config"),
+    },
+    "rounds": {"workflows", "train", "people", "simulate", "stats", "data", "config"},
+    "lab": {
+        *("rounds", "workflows", "report", "evaluation", "infer", "train", "models", "algorithms", "core"),
+        *("simulate", "data", "config"),
+    },
 }
 """What a layer may import of the house, beside itself, the errors and the version."""
 
-EDGES = {"cli", "commands", "rounds", "lab", "__main__"}
+EDGES = {"cli", "commands", "__main__"}
 """The edges of the house import anything; nothing imports them but each other."""
 
 THIRD_PARTIES: dict[str, set[str]] = {
@@ -148,3 +157,31 @@ def test_a_planted_violation_is_found(path: str, source: str) -> None:
 )
 def test_what_is_allowed_passes(path: str, source: str) -> None:
     assert violations(path, source) == []
+
+
+def test_no_verb_imports_another() -> None:
+    """A verb is settings, a workflow and what is printed; what two verbs share lies below them or in a folder."""
+    verbs = {path.stem for path in (PACKAGE / "commands").glob("*.py")} - {"__init__"}
+    for name in sorted(verbs):
+        source = (PACKAGE / "commands" / f"{name}.py").read_text(encoding="utf-8")
+        others = {f"tutelage.commands.{other}" for other in verbs - {name}}
+        assert not others & {found for _, found in imported(source)}, name
+
+
+def test_nothing_below_the_command_line_prints() -> None:
+    """Workflows and what they stand on return values and log; what is printed is printed by the edges."""
+    printing = {"train/run/terminal.py", "train/run/progress.py", "train/run/interrupt.py"}
+    for path in modules():
+        if path.split("/")[0] in (
+            "workflows",
+            "train",
+            "rollout",
+            "infer",
+            "evaluation",
+            "core",
+            "algorithms",
+        ):
+            tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            writes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            assert path in printing or ("print" not in names and not {"stderr", "stdout"} & writes), path

@@ -72,8 +72,8 @@ def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
     """Settings from keyword arguments. Dotted names reach into sections: `**{"lora.rank": 16}`.
 
     As on the command line, `model="path"`, `dtype`, `device` and `engine` stand for settings of the section `model`.
-    Where a list of texts is expected, such as `reward`, one item stands for a list, a mapping for items `key=value`, and
-    a function at the top of a module for its name. Raises TutelageError as `config.resolve` does.
+    Where a list of texts is expected, such as `reward`, one item stands for a list, a mapping for items `key=value`,
+    and a function at the top of a module for its name. Raises TutelageError as `config.resolve` does.
     """
     hints = get_type_hints(cls)
     opened: dict[str, object] = {}

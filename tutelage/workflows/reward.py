@@ -48,8 +48,8 @@ def reward(settings: RewardSettings) -> RewardResult:
 @contextmanager
 def prepare_reward(settings: RewardSettings) -> Iterator[Training[RewardResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""
-    data = _read(settings)
-    for line in (*data.remarks, *_inert_columns(settings, data)):
+    data = read_data(settings)
+    for line in (*data.remarks, *inert_columns(settings, data)):
         remark(line)
     with open_run(settings) as run:
         yield finished(run, RewardResult) if run.finished else _training(settings, run, data)
@@ -88,7 +88,7 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
     return Training(loop, conclude)
 
 
-def _read(settings: RewardSettings) -> RewardData:
+def read_data(settings: RewardSettings) -> RewardData:
     """The pairs of a file, or of a study at the moment when this run began."""
     address = study_address(settings.data)
     if address is None:
@@ -107,7 +107,7 @@ def _read(settings: RewardSettings) -> RewardData:
     return RewardData(study.train, study.held_out, study.remarks, study)
 
 
-def _inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]:
+def inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]:
     """Remarks on columns that the loss does not read. Raises TutelageError where the loss could learn nothing."""
     strong = sum(pair.margin > 0 for pair in data.train)
     if settings.loss in MARGIN_LOSSES and not strong:
