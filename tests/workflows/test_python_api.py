@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,14 @@ def test_editors_see_the_names_that_are_there(name):
 
 
 def test_importing_is_quick_and_loads_no_torch():
-    code = (
-        "import sys, tutelage; print(sorted({'torch', 'numpy', 'transformers', 'tyro'} & set(sys.modules)))"
-    )
-    times = []
-    for _ in range(5):
-        began = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        times.append(time.monotonic() - began)
-        assert done.stdout == "[]\n"
-    assert min(times) < 0.3
+    """Processor time, since a machine that others use too may take its time."""
+    code = """
+import resource, sys
+import tutelage
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, *sorted({"torch", "numpy", "transformers", "tyro"} & set(sys.modules)))
+"""
+    words = [sys.executable, "-c", code]
+    told = [subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
+    assert all(len(one) == 1 for one in told), told
+    assert min(float(one[0]) for one in told) < 0.3
