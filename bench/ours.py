@@ -33,13 +33,13 @@ def improved(settings: Any, *, rated_on: str = "") -> Measured:
     from tutelage.train.rl import improve as loop
     from tutelage.workflows.improve import improve
 
-    functions = {"sampling": "collect", "judging": "judged", "update": "gradient_steps"}
+    functions = {"sampling": "collect", "judging": "judge", "update": "gradient_update"}
     beside: list[Beside] = []
     with ExitStack() as noting:
         parts = {name: noting.enter_context(timed(loop, by)) for name, by in functions.items()}
         if rated_on:
             rate = partial(product_rate, rated_on)
-            beside = noting.enter_context(measured_beside(loop, "gradient_steps", rate))
+            beside = noting.enter_context(measured_beside(loop, "gradient_update", rate))
         rows = run_workflow(improve, settings)
     steps = durations(rows)
     if beside:

@@ -12,6 +12,7 @@ from torch import Tensor
 from tutelage.algorithms.recipe import (
     GradientSteps,
     NaturalStep,
+    Observation,
     Recipe,
     RecipeState,
     after_update,
@@ -74,7 +75,7 @@ def improve(recipe: Recipe, student: Student, room: Classroom, steps: int) -> Re
             natural_step(recipe, recipe.update, student, batch, state, room)
         drift = float(kl_estimate(batch.logp, batch.ref_logp, "k1").sum(1).mean())
         moved = float(mean_kl(student.table, student, batch))
-        state = after_update(recipe, state, kl_reference=drift, kl_old=moved, rows=len(batch))
+        state = after_update(recipe, state, Observation(kl_reference=drift, kl_old=moved, rows=len(batch)))
     return state
 
 

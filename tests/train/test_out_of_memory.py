@@ -26,8 +26,8 @@ from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import ModelReward
 from tutelage.models.rows import collate
-from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.scoring import score_rows
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.language import mean_loss
@@ -68,7 +68,7 @@ def fine_tuned(folder, budget, rank=0, steps=3, batch=6):
     def rows(step):
         return WeightedRows.of(collate(order(step), PAD, CPU))
 
-    steps = fit(learner, policy.model, rows, lambda part: imitate(policy, part), budget=budget, seed=0)
+    steps = fit(learner, policy, rows, lambda part: imitate(policy, part), budget=budget, seed=0)
     told = [{k: v for k, v in step.metrics.items() if k != "tokens_per_second"} for step in steps]
     return snapshot(policy.parameters()), told
 
@@ -157,7 +157,7 @@ def test_a_step_of_the_policy_is_repeated_from_its_start(tiny_model, monkeypatch
 def reading(policy, budget, rows):
     batch = collate(rows, PAD, CPU)
     return [
-        Actor(policy).scores_of_all(batch, temperature=0.7, budget=budget)[0],
+        score_rows(policy, batch, temperature=0.7, budget=Budget.of(budget)).logp,
         response_logp(policy, batch, budget=budget),
         answer_logps(policy, rows, budget),
         torch.tensor(mean_loss(policy, rows, budget)),

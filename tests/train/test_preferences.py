@@ -223,9 +223,7 @@ def test_kto_is_given_the_drift_of_the_policy_as_it_is(tiny_model):
 
 def train(policy, job, steps, lr=3e-3, budget=1000):
     learner = learner_of({"policy": policy.parameters()}, steps, lr)
-    return [
-        step.metrics for step in fit(learner, policy.model, job.batch, job.objective, budget=budget, seed=0)
-    ]
+    return [step.metrics for step in fit(learner, policy, job.batch, job.objective, budget=budget, seed=0)]
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto", "orpo"])

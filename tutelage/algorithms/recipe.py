@@ -2,17 +2,18 @@
 
     ∇J = E[ Σₜ ∇log π(aₜ|sₜ) · Ψₜ ]
 
-A `Recipe` names the choices; `prepare` does everything that looks at several rows, once per rollout;
-`objective` is row-wise from there on, so that a batch may be cut in any way and the parts add up. What
-loops, and what a network is, belongs to `tutelage.train`.
+A `Recipe` names the choices; `prepare` does everything that looks at several rows, once per rollout; `objective` is
+row-wise from there on, so that a batch may be cut in any way and the parts add up. The loop and the networks belong to
+`tutelage.train`.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from tutelage.algorithms.checks import refusal, remarks
+from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.slots import (
     EXACT,
     Critic,
@@ -20,18 +21,15 @@ from tutelage.algorithms.slots import (
     Linear,
     NaturalStep,
     Penalty,
-    Schedule,
-    Update,
     at_step,
 )
-from tutelage.algorithms.state import RecipeState, after_update, initial_state
-from tutelage.core.advantages import Advantage, RewardToGo, needs
-from tutelage.core.baselines import Context, MovingAverage, score_norm_bound
+from tutelage.algorithms.state import RecipeState, after_update, initial_state, restored_state
+from tutelage.core.baselines import score_norm_bound
 from tutelage.core.batch import Batch, Scored
 from tutelage.core.kl import kl_estimate
-from tutelage.core.reduce import Reduce, at_last_token, masked_mean, masked_var
-from tutelage.core.shaping import ScoreShaping, Shaping
-from tutelage.core.surrogates import Driven, ScoreFunction, Surrogate
+from tutelage.core.pieces import Context, Observation, State, apply, traits
+from tutelage.core.reduce import at_last_token, masked_mean, masked_var
+from tutelage.core.surrogates import ClippingSurrogate, at_state
 from tutelage.core.values import explained_variance, value_loss
 from tutelage.errors import TutelageError
 
@@ -40,54 +38,35 @@ __all__ = [
     "GradientSteps",
     "Linear",
     "NaturalStep",
+    "Observation",
     "Penalty",
     "Recipe",
     "RecipeState",
     "after_update",
+    "clipped_tokens",
     "critic_loss",
     "critic_only",
     "initial_state",
+    "kl_reference",
     "live_rows",
     "needs_entropy",
     "needs_exact_kl",
     "needs_greedy",
+    "needs_kl_old",
     "needs_reference",
     "needs_values",
     "objective",
     "prepare",
     "remarks",
+    "restored_state",
+    "zero_gradient_rows",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """An on-policy algorithm: a name for each choice. Raises TutelageError when the choices contradict each other."""
-
-    name: str
-    paper: str = ""
-    """Where it was published, as `arXiv:...` or author and year."""
-    samples: int = 1
-    """Responses per prompt, G."""
-    dynamic_sampling: int = 0
-    """Rounds of sampling at most to fill the batch with prompts whose responses score differently; 0 keeps
-    the others too, 1 leaves them out and trains on what remains.
-    """
-    shaping: Shaping = ScoreShaping()  # noqa: RUF009 - frozen
-    """From the reward's score to the one that is trained on."""
-    penalty: Penalty | None = Penalty()  # noqa: RUF009 - frozen
-    """What moving away from the reference costs."""
-    advantage: Advantage = RewardToGo()  # noqa: RUF009 - frozen
-    """The estimator of Ψ."""
-    surrogate: Surrogate = ScoreFunction()  # noqa: RUF009 - frozen
-    """What is maximised, per token."""
-    entropy: Schedule = 0.0
-    """Coefficient of the full entropy of each token's distribution."""
-    reduce: Reduce = "token_mean"
-    """How tokens are weighed against each other."""
-    critic: Critic | None = None
-    update: Update = GradientSteps()  # noqa: RUF009 - frozen
-    ptx: float = 0.0
-    """Weight of the language-modelling loss on pretraining text beside the objective (InstructGPT's PPO-ptx)."""
+class Recipe(Choices):
+    """An on-policy algorithm: a piece or a value for each slot. Raises TutelageError for choices that contradict each
+    other."""
 
     def __post_init__(self) -> None:
         said = refusal(self)
@@ -97,7 +76,7 @@ class Recipe:
 
 def needs_values(recipe: Recipe) -> bool:
     """Whether the rollout must carry the values of a critic."""
-    return "value" in needs(recipe.advantage)
+    return "value" in traits(recipe.advantage).needs
 
 
 def needs_reference(recipe: Recipe) -> bool:
@@ -117,7 +96,12 @@ def needs_exact_kl(recipe: Recipe) -> bool:
 
 def needs_greedy(recipe: Recipe) -> bool:
     """Whether `prepare` must be given the scored greedy response to each prompt."""
-    return "greedy" in needs(recipe.advantage)
+    return "greedy" in traits(recipe.advantage).needs
+
+
+def needs_kl_old(recipe: Recipe) -> bool:
+    """Whether a controller needs KL(old‖policy) after the last optimiser step of an update (`Observation.kl_old`)."""
+    return "kl_old" in traits(recipe.surrogate).needs
 
 
 def critic_only(recipe: Recipe, state: RecipeState) -> bool:
@@ -142,37 +126,35 @@ def prepare(
 
     score/mean, score/std       the reward's own score
     score/shaped                mean of what is trained on
-    kl/reference                KL(sampler‖reference), nats per sequence, by k1; kl/reference_k3 the same by k3
+    kl/reference                KL(sampler‖reference), nats per response, by k1; kl/reference_k3 the same by k3
     penalty/coef                price of a nat in this batch
     ended, length/mean          share of responses that ended by themselves; tokens per response
     groups/dead                 share of prompts whose responses all got one shaped score (with samples > 1)
     advantage/mean, /std        of Ψ over tokens, before any importance weight
     value/explained_variance    of the critic's values against its targets; nan when the targets do not vary
     """
-    if getattr(recipe.shaping, "normalise", "none") == "running":
-        state = state.with_scores(scored.score)
-    shaped = _shaped(recipe, scored, state, max_length)
-    greedy_scores = _greedy_scores(recipe, scored, greedy, state, max_length)
+    context = Context(ids=scored.ids, max_length=max_length, score_norm=score_norm_bound(scored.logp))
+    shaped, shaping = _shaped(recipe, scored, context, state.shaping)
+    state = replace(state, shaping=shaping)
     metrics = _describe(scored, shaped, state)
+    if greedy is not None and needs_greedy(recipe):
+        answers = replace(context, ids=greedy.ids, is_greedy=True)
+        scores, _ = _shaped(recipe, greedy, answers, state.shaping)
+        context = replace(context, greedy=scores.repeat_interleave(scored.group))
     if scored.group > 1:
         live = _spread(shaped, scored.group)
         metrics["groups/dead"] = 1.0 - live.float().mean()
         if recipe.dynamic_sampling and live.any():
-            scored, shaped = scored.rows(live), shaped[live]
-            greedy_scores = greedy_scores[live] if greedy_scores is not None else None
+            scored, shaped, context = scored.rows(live), shaped[live], context.rows(live)
 
     reward = at_last_token(shaped, scored.mask)
     if recipe.penalty and recipe.penalty.where == "reward":
         kl = kl_estimate(scored.logp, scored.ref_logp, recipe.penalty.kind)
         reward = torch.where(scored.mask, reward - state.penalty_coef * kl, 0.0)
-    context = Context(
-        moving_mean=state.moving_mean, score_norm=score_norm_bound(scored.logp), greedy=greedy_scores
-    )
-    psi, target = recipe.advantage(reward, scored.mask, scored.value, scored.group, context)
+    inputs = reward, scored.mask, scored.value, scored.group, context
+    (psi, target), advantage = apply(recipe.advantage, *inputs, state=state.advantage)
+    state = replace(state, advantage=advantage)
 
-    baseline = getattr(recipe.advantage, "baseline", None)
-    if isinstance(baseline, MovingAverage):
-        state = state.with_return(float(reward.sum(-1).mean()), baseline.decay)
     metrics["advantage/mean"] = masked_mean(psi, scored.mask)
     metrics["advantage/std"] = masked_var(psi, scored.mask).sqrt()
     if target is not None and scored.value is not None:
@@ -198,9 +180,7 @@ def objective(
     `logp` and `entropy` are the policy's, Float[B, R], and so is `exact_kl` where `needs_exact_kl`; `weight` comes
     from `token_weights` over the whole step. The value adds up over any split of the rows.
     """
-    surrogate = recipe.surrogate
-    if isinstance(surrogate, Driven):
-        surrogate = surrogate.at(state.surrogate_coef)
+    surrogate = at_state(recipe.surrogate, state.surrogate)
     per_token = surrogate(logp, rows.logp, rows.advantage, rows.mask)
     if recipe.penalty and recipe.penalty.where == "loss":
         per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, exact_kl)
@@ -230,24 +210,55 @@ def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> T
     return torch.where(rows.mask, weight * loss, 0.0).sum()
 
 
+def clipped_tokens(recipe: Recipe, rows: Batch, logp: Tensor, state: RecipeState) -> Tensor | None:
+    """The tokens whose gradient the surrogate cuts or limits, Bool[B, R]; None for a surrogate that never does.
+
+    `logp` is the policy's, Float[B, R].
+    """
+    surrogate = at_state(recipe.surrogate, state.surrogate)
+    if not isinstance(surrogate, ClippingSurrogate):
+        return None
+    return surrogate.clipped(logp, rows.logp, rows.advantage, rows.mask)
+
+
+def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> Tensor:
+    """Rows whose gradient is 0 wherever the policy has moved, so that no forward pass need be spent on them. Bool[B]
+
+    Such rows have an advantage of 0, under an objective without another term: a group whose responses all scored the
+    same, for instance, where the KL is not in the loss.
+    """
+    other_terms = (
+        recipe.critic is not None
+        or needs_entropy(recipe)
+        or (recipe.penalty is not None and recipe.penalty.where == "loss")
+    )
+    if other_terms:
+        return torch.zeros(len(rows), dtype=torch.bool, device=rows.mask.device)
+    surrogate = at_state(recipe.surrogate, state.surrogate)
+    elsewhere = surrogate(rows.logp + 1.0, rows.logp, rows.advantage, rows.mask)
+    return (((rows.advantage == 0) & (elsewhere == 0)) | ~rows.mask).all(-1)
+
+
 def live_rows(recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None) -> Tensor:
     """Rows whose prompt got different shaped scores, and so has something to teach (dynamic sampling). Bool[B]"""
-    return _spread(_shaped(recipe, scored, state, max_length), scored.group)
+    shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
+    return _spread(shaped, scored.group)
 
 
-def _shaped(recipe: Recipe, scored: Scored, state: RecipeState, max_length: int | None) -> Tensor:
-    mean, std = state.score_mean, state.score_std
-    if getattr(recipe.shaping, "normalise", "none") == "batch":
-        mean, std = float(scored.score.mean()), float(scored.score.std(correction=0))
-    return recipe.shaping(scored.score, scored.terminated, scored.mask.sum(-1), max_length, mean, std)
+def kl_reference(scored: Scored) -> Tensor:
+    """KL(sampler‖reference), estimated by k1: the mean over responses of the sum over their tokens, in nats. -> []"""
+    return _per_response(scored, "k1")
 
 
-def _greedy_scores(
-    recipe: Recipe, scored: Scored, greedy: Scored | None, state: RecipeState, max_length: int | None
-) -> Tensor | None:
-    if greedy is None or not needs_greedy(recipe):
-        return None
-    return _shaped(recipe, greedy, state, max_length).repeat_interleave(scored.group)
+def _per_response(scored: Scored, kind: str) -> Tensor:
+    kl = kl_estimate(scored.logp, scored.ref_logp, kind)
+    return torch.where(scored.mask, kl, 0.0).sum(-1).mean()
+
+
+def _shaped(recipe: Recipe, scored: Scored, context: Context, state: State) -> tuple[Tensor, State]:
+    """The scores that are trained on, Float[B], and the next state of the shaping."""
+    length = scored.mask.sum(-1)
+    return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
 
 
 def _spread(shaped: Tensor, group: int) -> Tensor:
@@ -256,16 +267,12 @@ def _spread(shaped: Tensor, group: int) -> Tensor:
 
 
 def _describe(scored: Scored, shaped: Tensor, state: RecipeState) -> dict[str, Tensor | float]:
-    def per_row(kind: str) -> Tensor:
-        kl = kl_estimate(scored.logp, scored.ref_logp, kind)
-        return torch.where(scored.mask, kl, 0.0).sum(-1).mean()
-
     return {
         "score/mean": scored.score.mean(),
         "score/std": scored.score.std(correction=0),
         "score/shaped": shaped.mean(),
-        "kl/reference": per_row("k1"),
-        "kl/reference_k3": per_row("k3"),
+        "kl/reference": kl_reference(scored),
+        "kl/reference_k3": _per_response(scored, "k3"),
         "penalty/coef": state.penalty_coef,
         "ended": scored.terminated.float().mean(),
         "length/mean": scored.mask.sum(-1).float().mean(),

@@ -1,9 +1,18 @@
-"""The values that a recipe is made of beside its functions: the penalty, the critic, the update, schedules."""
+"""The slots of a recipe that are values: the penalty, the critic, the update, schedules."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tutelage.core.kl import ESTIMATORS, Controller, Fixed
+from tutelage.core.kl import (
+    ESTIMATORS,
+    CoefficientState,
+    Controller,
+    Fixed,
+    StatefulController,
+    control,
+    controlled,
+)
+from tutelage.core.pieces import Observation
 from tutelage.errors import TutelageError
 
 Place = Literal["reward", "loss"]
@@ -13,7 +22,7 @@ EXACT = "exact"
 
 @dataclass(frozen=True)
 class Penalty:
-    """What the policy pays for moving away from the reference. `tutelage.core.kl` says what each combination does."""
+    """The price of moving away from the reference. `tutelage.core.kl` tells the effect of each combination."""
 
     kind: str = "k1"
     """Estimator of the KL: k1, k2 (also called mse), k3, abs; or exact, over the whole vocabulary, in the loss."""
@@ -23,8 +32,8 @@ class Penalty:
     """"reward": taken off each token's reward, so that earlier tokens answer for it; "loss": added to the
     loss.
     """
-    controller: Controller = Fixed()  # noqa: RUF009 - frozen
-    """What changes the coefficient between steps, from the KL per sequence."""
+    controller: Controller | StatefulController = Fixed()  # noqa: RUF009 - frozen
+    """Changes the coefficient between steps, from the KL per response."""
 
     def __post_init__(self) -> None:
         if self.kind not in (*ESTIMATORS, EXACT):
@@ -44,6 +53,14 @@ class Penalty:
             raise TutelageError(
                 f"penalty.coef={self.coef:g}: a price must be above 0. Write penalty=none for no penalty."
             )
+
+    def init(self) -> CoefficientState:
+        """`coef` and the controller's first state."""
+        return controlled(self.coef, self.controller)
+
+    def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
+        """The state after the controller has seen KL(policy‖reference) of the step, nats per response."""
+        return control(self.controller, observation.kl_reference, observation.rows, state)
 
 
 @dataclass(frozen=True)

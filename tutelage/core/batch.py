@@ -31,7 +31,7 @@ class Rows:
         """The rows at `index` (Int[b] or Bool[B]) of every field that has one entry per row."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
-        return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist()))
+        return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist() if x))
 
     def to(self, device: torch.device | str) -> Self:
         """The same rows on another device."""
@@ -77,6 +77,18 @@ class Rollout(Rows):
     truncated: Tensor  # Bool[B], the response was cut at the limit
     group: int  # G, samples per prompt; meaningful as long as the rows of a prompt are together
     ids: tuple[str, ...]  # the prompt's id, one per row
+    texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where nobody decoded them
+    version: Tensor | None = None  # Int[B, R], the version of the weights that wrote each token
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What a policy computes about the tokens of its rows' responses, each [B, R] and 0 where there is no token."""
+
+    logp: Tensor  # Float[B, R]
+    entropy: Tensor | None = None  # Float[B, R], of the next token's whole distribution
+    value: Tensor | None = None  # Float[B, R], of the state before each token
+    exact_kl: Tensor | None = None  # Float[B, R], KL(policy‖reference) of the next token's whole distribution
 
 
 @dataclass(frozen=True, kw_only=True)

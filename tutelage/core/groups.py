@@ -1,7 +1,7 @@
-"""Estimators of Ψ that compare the responses to one prompt with each other: no critic, one number per response.
+"""Advantages that compare the responses to one prompt with each other: no critic, one number per response.
 
-Row b answers prompt b // group. What is compared is the sum of a row's rewards (KL terms included where the
-recipe puts them into the reward).
+Row b answers prompt b // group. The score of a row is the sum of its rewards (less the KL where the recipe has it in
+the reward).
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.advantages import Psi
-from tutelage.core.baselines import NOTHING, Context
+from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
 
 SPREAD_FLOOR = 1e-4
@@ -57,8 +57,8 @@ class Group:
 class BestOfGroup:
     """Ψ = G (max of the G scores − max of the other G − 1): climbs E[max], the score of best-of-G (Tang 2025).
 
-    Only the best response has an advantage, and it is how far it beats the second best. The factor
-    G makes up for the mean over rows: the gradient of E[max] is their sum.
+    Only the best response has an advantage: the lead of its score over the second best. The factor G makes up for
+    the mean over rows, since the gradient of E[max] is the sum over them.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group"})

@@ -1,4 +1,4 @@
-"""How far two policies are apart: estimators from sampled tokens, the exact figure, what drives the coefficient.
+"""The KL between two policies: estimators from sampled tokens, the exact value, controllers of its coefficient.
 
 With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020, "Approximating KL divergence"):
 
@@ -24,6 +24,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from tutelage.core.pieces import State, apply, init
 
 
 def _k1(x: Tensor) -> Tensor:
@@ -70,9 +72,35 @@ def exact_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
 
 
 class Controller(Protocol):
-    """What the coefficient of a KL term becomes after a step that showed `kl` over `rows` responses."""
+    """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` responses"""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float: ...
+
+
+class StatefulController(Protocol):
+    """A controller with a state: (coef, kl, rows, state) -> (next coefficient, next state)"""
+
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def __call__(self, coef: float, kl: float, rows: int, state: State) -> tuple[float, State]: ...
+
+
+CoefficientState = dict[str, State]
+"""{"coef": the coefficient of now, "controller": the controller's state}"""
+
+
+def controlled(coef: float, controller: Controller | StatefulController) -> CoefficientState:
+    """The state of a coefficient that a controller changes, before the first step."""
+    return {"coef": coef, "controller": init(controller)}
+
+
+def control(
+    controller: Controller | StatefulController, kl: float, rows: int, state: CoefficientState
+) -> CoefficientState:
+    """The state of a coefficient after a step that measured `kl` over `rows` responses."""
+    coef, inner = apply(controller, state["coef"], kl, rows, state=state["controller"])
+    return {"coef": float(coef), "controller": inner}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Per-token objectives to maximise, from the policy's log-probabilities, the sampler's, and Ψ.
+"""Surrogates: per-token objectives to maximise, from the log-probabilities of policy and sampler, and Ψ.
 
 With ρₜ = π(aₜ|sₜ) / π_old(aₜ|sₜ), the ratio of the policy to the sampler. At π = π_old all of them have the
-gradient ∇ log π · Ψ; they differ in what they do once the policy has moved away from the rollout. A
-surrogate that can stop a token's gradient tells where in `clipped(...)` (for the metric `clip_fraction`).
+gradient ∇ log π · Ψ; they differ in what they do once the policy has moved away from the rollout.
 """
 
 from dataclasses import dataclass, replace
@@ -11,32 +10,64 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from tutelage.core.kl import Controller, Doubling, kl_estimate
+from tutelage.core.kl import (
+    CoefficientState,
+    Controller,
+    Doubling,
+    StatefulController,
+    control,
+    controlled,
+    kl_estimate,
+)
+from tutelage.core.pieces import Observation, State
 
 
 class Surrogate(Protocol):
-    """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]"""
+    """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]
+
+    A surrogate declares `per_response`, `on_policy` and `proximal` where they apply; see `tutelage.core.pieces.Traits`.
+    """
 
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
-class Driven(Protocol):
-    """A surrogate with a coefficient that `controller` changes from step to step."""
+class ClippingSurrogate(Surrogate, Protocol):
+    """A surrogate that can stop or limit a token's gradient, and tells where (for the metric `clip_fraction`)."""
 
-    @property
-    def coef(self) -> float: ...
+    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+        """The tokens whose gradient is cut or whose weight is held at its limit. Bool[B, R]"""
 
-    @property
-    def controller(self) -> Controller: ...
 
-    def at(self, coef: float) -> Surrogate:
-        """The same with another coefficient."""
+@runtime_checkable
+class AdaptiveSurrogate(Surrogate, Protocol):
+    """A surrogate with a state that changes from step to step. Within a step every minibatch sees the same state."""
+
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def at(self, state: State) -> Surrogate:
+        """The surrogate of a step with this state."""
+
+    def observe(self, observation: Observation, state: State) -> State:
+        """The state after a step."""
+
+
+def at_state(surrogate: Surrogate, state: State) -> Surrogate:
+    """The surrogate of a step: `surrogate.at(state)`, or the surrogate itself where it has no state."""
+    return surrogate.at(state) if isinstance(surrogate, AdaptiveSurrogate) else surrogate
+
+
+def observe(surrogate: Surrogate, observation: Observation, state: State) -> State:
+    """The state of a surrogate after a step; it stays `()` where the surrogate has none."""
+    return surrogate.observe(observation, state) if isinstance(surrogate, AdaptiveSurrogate) else state
 
 
 @dataclass(frozen=True)
 class ScoreFunction:
     """log π · Ψ: right for one gradient step on fresh samples, and only for that."""
+
+    on_policy: ClassVar[bool] = True
 
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
         return logp * advantage
@@ -54,12 +85,17 @@ class ImportanceWeighted:
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
 
+    @property
+    def proximal(self) -> bool:
+        """Whether there is a cap."""
+        return self.cap is not None
+
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
         ratio = torch.exp(logp - old_logp)
         return (ratio if self.cap is None else ratio.clamp(max=self.cap)) * advantage
 
     def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the gradient is cut. Bool[B, R]"""
+        """The tokens whose gradient is cut. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
 
@@ -76,12 +112,17 @@ class TrajectoryWeighted:
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
 
+    @property
+    def proximal(self) -> bool:
+        """Whether there is a cap."""
+        return self.cap is not None
+
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
         weight = torch.exp(_row_sum(logp - old_logp, mask)).detach()
         return (weight if self.cap is None else weight.clamp(max=self.cap)) * logp * advantage
 
     def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the weight is held at the cap. Bool[B, R]"""
+        """The tokens whose weight is held at the cap. Bool[B, R]"""
         return _above(_row_sum(logp - old_logp, mask), self.cap) & mask
 
 
@@ -96,6 +137,7 @@ class Clipped:
     low: float = 0.2
     high: float = 0.2
     dual: float | None = None
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _clip_range(self, self.low, self.high)
@@ -110,7 +152,7 @@ class Clipped:
         return kept
 
     def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the gradient is cut. Bool[B, R]"""
+        """The tokens whose gradient is cut. Bool[B, R]"""
         log_ratio = logp - old_logp
         cut = _outside(log_ratio.exp(), advantage, self.low, self.high)
         if self.dual is not None:
@@ -120,13 +162,15 @@ class Clipped:
 
 @dataclass(frozen=True)
 class KlPenalised:
-    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017; `controller` drives `coef` between steps.
+    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017; `controller` changes `coef` between steps.
 
     KL(old‖π) is estimated by k3 on the sampler's own tokens, where both its mean and its gradient are right.
     """
 
     coef: float = 1.0
-    controller: Controller = Doubling(target=0.01)  # noqa: RUF009 - frozen
+    controller: Controller | StatefulController = Doubling(target=0.01)  # noqa: RUF009 - frozen
+    needs: ClassVar[frozenset[str]] = frozenset({"kl_old"})
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.coef > 0:
@@ -137,9 +181,17 @@ class KlPenalised:
     def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
         return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")
 
-    def at(self, coef: float) -> "KlPenalised":
-        """The same with another coefficient."""
-        return replace(self, coef=coef)
+    def init(self) -> CoefficientState:
+        """`coef` and the controller's first state."""
+        return controlled(self.coef, self.controller)
+
+    def at(self, state: CoefficientState) -> "KlPenalised":
+        """The same surrogate with the coefficient of now."""
+        return replace(self, coef=state["coef"])
+
+    def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
+        """The state after the controller has seen KL(old‖π) of the step, nats per token."""
+        return control(self.controller, observation.kl_old, observation.rows, state)
 
 
 @dataclass(frozen=True)
@@ -154,6 +206,7 @@ class SequenceClipped:
     high: float = 4e-4
     length_normalised: bool = True
     per_response: ClassVar[bool] = True
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _clip_range(self, self.low, self.high)
@@ -163,7 +216,7 @@ class SequenceClipped:
         return torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
 
     def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the gradient is cut. Bool[B, R]"""
+        """The tokens whose gradient is cut. Bool[B, R]"""
         ratio = self._log_ratio(logp, old_logp, mask).exp()
         return _outside(ratio, advantage, self.low, self.high) & mask
 
@@ -177,6 +230,7 @@ class Cispo:
     """min(ρ, cap) · log π · Ψ with the ratio held constant: no token loses its gradient (MiniMax-M1, 2025)."""
 
     cap: float = 5.0
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
@@ -185,7 +239,7 @@ class Cispo:
         return torch.exp(logp - old_logp).clamp(max=self.cap).detach() * logp * advantage
 
     def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the weight is held at the cap. Bool[B, R]"""
+        """The tokens whose weight is held at the cap. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
 

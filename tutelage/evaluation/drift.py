@@ -18,7 +18,7 @@ def response_logp(
 ) -> Tensor:
     """log π of every response token under `policy`. Float[B, R]"""
     budget = Budget.of(budget)
-    return budget.spend(partial(_response_logp, policy, rows, temperature, budget))
+    return budget.spend(_response_logp, policy, rows, temperature, budget)
 
 
 def _response_logp(policy: Policy, rows: Rows, temperature: float, budget: Budget) -> Tensor:

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 
 from tutelage import config
 from tutelage.core.batch import Rollout
-from tutelage.data.chat import encode
 from tutelage.data.identity import stable_id
 from tutelage.data.records import Completion, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.models.sampling import PromptTokens, answers, sample
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,11 @@ class Answered:
 
     prompts: tuple[Prompt, ...]
     rollout: Rollout
-    texts: tuple[str, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each answer."""
+        return self.rollout.texts
 
 
 def answer(
@@ -28,10 +32,9 @@ def answer(
     """Sample `n` answers to each prompt. Raises TutelageError when a prompt leaves no room for one."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
-    tokens = tuple(tuple(encode(prompt.messages, None, policy.tokenizer)[0]) for prompt in prompts)
-    rollout = sample(policy, PromptTokens(tokens, tuple(p.id for p in prompts)), n, sampling, seed=seed)
-    repeated = tuple(prompt for prompt in prompts for _ in range(n))
-    return Answered(repeated, rollout, tuple(answers(policy, rollout)))
+    encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
+    rollout = LocalGenerator(policy).generate(encoded, n, sampling, seed=seed)
+    return Answered(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
 
 
 def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[Completion]:

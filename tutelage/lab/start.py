@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tutelage import config
-from tutelage.data.chat import encode
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import FunctionReward, Reward, make_reward
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.rounds.stages import ROUND, Story, run_stages
 from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring
 from tutelage.simulate import gold
-from tutelage.train.rl.improve import Question
 from tutelage.workflows.loading import load_policy
 from tutelage.workflows.settings.sample import SampleSettings
 
@@ -44,11 +43,11 @@ class Start:
         found = self.model("reward")
         return make_reward([found.path], policy, found)
 
-    def questions(self, split: Split, policy: Policy) -> list[Question]:
+    def questions(self, split: Split, policy: Policy) -> list[EncodedPrompt]:
         """The prompts of a split, as text and as tokens."""
         name = "prompts_train.jsonl" if split == "train" else "prompts_held_out.jsonl"
         prompts = load_prompts(self.folder / "data" / name).records
-        return [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+        return encode_prompts(prompts, policy.tokenizer)
 
 
 def gold_reward() -> Reward:

@@ -7,7 +7,7 @@ A reward model is transformers' sequence classifier with one label, so that plai
 import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tutelage import config
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Pairs, Rows
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
 from tutelage.models.backbone import Backbone, inner, trunk
+from tutelage.models.gradients import Gradients, total_norm
 from tutelage.models.lean import make_lean
 from tutelage.models.rows import spread
-from tutelage.models.states import states_at_end, states_before
+from tutelage.models.states import micro_batches, states_at_end, states_before
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -36,6 +37,7 @@ class ScalarModel:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         make_lean(self.model)
         self.device, self.dtype = loaded.device, loaded.dtype
+        self._gradients = Gradients(self.parameters())
 
     def parameters(self) -> list[nn.Parameter]:
         """What training may change."""
@@ -50,6 +52,23 @@ class ScalarModel:
     def head(self) -> Any:
         """The linear layer d → 1, inside whatever PEFT put around it."""
         return inner(self.model).score
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
+        with self._gradients.in_place():
+            loss.backward()
+
+    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """√ Σ g² over all gradients, exact to float32. []"""
+        return total_norm(gradients)
+
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
+        return micro_batches(self.model, batch, tokens)
+
+    def metrics(self) -> dict[str, float]:
+        """What computing the last step was like, for the log of a step; nothing here."""
+        return {}
 
     def last_states(self, rows: Rows) -> Tensor:
         """The hidden state at the last token of each row. Float[B, d]"""

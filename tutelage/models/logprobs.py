@@ -56,16 +56,6 @@ class Head:
         return raw if self.softcap is None else torch.tanh(raw / self.softcap) * self.softcap
 
 
-@dataclass(frozen=True)
-class TokenScores:
-    """What a policy says about the tokens of a response, each [B, R] and 0 where there is no token."""
-
-    logp: Tensor
-    entropy: Tensor | None = None
-    value: Tensor | None = None
-    exact_kl: Tensor | None = None
-
-
 def token_scores(
     states: Tensor, head: Head, tokens: Tensor, *, temperature: float = 1.0, entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:

@@ -1,24 +1,29 @@
 """A causal language model seen as a policy: tokens in, log-probabilities of the response out."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tutelage.core.batch import Rows
+from tutelage import config
+from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.data.chat import end_token_ids
 from tutelage.models.backbone import Backbone, head_of, inner, save_model
+from tutelage.models.gradients import Gradients, total_norm
 from tutelage.models.lean import make_lean
-from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
+from tutelage.models.logprobs import Head, exact_divergence, token_scores
 from tutelage.models.rows import before_each_response_token, spread
 from tutelage.models.rows import positions as positions
-from tutelage.models.states import run_trunk, states_before
+from tutelage.models.states import micro_batches, run_trunk, states_before
+
+if TYPE_CHECKING:
+    from tutelage.models.sampling import PromptTokens
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -40,6 +45,7 @@ class Policy:
         self.head = head_of(self.model)
         self._reference: nn.Module | None = None
         self._fresh_adapter = isinstance(self.model, PeftModel) and _adapter_is_zero(self.model)
+        self._gradients = Gradients(self.parameters())
         if not self._head_is_reproduced():
             self.head = Head()
 
@@ -160,14 +166,50 @@ class Policy:
         with self.precision():
             return exact_divergence(here, self.head, there, ref_logits, temperature=temperature)
 
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
+        with self._gradients.in_place():
+            loss.backward()
+
+    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """√ Σ g² over all gradients, exact to float32. []"""
+        return total_norm(gradients)
+
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
+        return micro_batches(self.model, batch, tokens)
+
+    def generate(
+        self,
+        prompts: "PromptTokens",
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        on_policy: bool = False,
+        on_token: Callable[[Tensor], None] | None = None,
+    ) -> Rollout:
+        """Sample `n` answers to each prompt; row b answers prompt b // n.
+
+        `on_policy` says that these rows are scored with gradients next, each once, before any weight changes.
+        """
+        from tutelage.models.sampling import sample
+
+        return sample(self, prompts, n, sampling, seed=seed, on_token=on_token)
+
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
         """The logits before each of the N response tokens, over the temperature, in plain autograd. Float[N, V]
 
-        Derivatives of any order can be taken of them (see `twice_differentiable`). Nothing larger exists in
+        Derivatives of any order can be taken of them where gradients are recorded. Nothing larger exists in
         training, so keep the rows few; `scores` is the way to the tokens' own log-probabilities.
         """
-        with self.precision():
+        derivable = twice_differentiable() if torch.is_grad_enabled() else nullcontext()
+        with derivable, self.precision():
             return self.head.logits(self.states(rows)) / temperature
+
+    def metrics(self) -> dict[str, float]:
+        """What computing the last step was like, for the log of a step; nothing here."""
+        return {}
 
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""

@@ -43,7 +43,7 @@ class ModelReward:
     def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
         if not self.same_tokens:
             rows = self._encoded(prompts, texts)
-        return self.budget.spend(partial(self._scores, rows.to(self.model.device)))
+        return self.budget.spend(self._scores, rows.to(self.model.device))
 
     def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)

@@ -1,7 +1,7 @@
 """Training: the two loops that are generators of steps, what moves the weights, and the run directory.
 
-    for step in tutelage.train.improve(actor, learner, questions, reward, recipe, rules, progress): ...
-    for step in tutelage.train.fit(learner, model, batches, objective, budget=4096, seed=0): ...
+    for step in tutelage.train.improve(policy, generator, prompts, reward, recipe, learner, settings): ...
+    for step in tutelage.train.fit(learner, policy, batches, objective, budget=4096, seed=0): ...
 
 `fit` and `improve` neither print, save nor stop by themselves: whoever iterates does. The names below are imported when
 they are first used.
@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tutelage.train.learner import Learner as Learner
     from tutelage.train.learner import Step as Step
-    from tutelage.train.rl.actor import Actor as Actor
-    from tutelage.train.rl.improve import Progress as Progress
-    from tutelage.train.rl.improve import Question as Question
-    from tutelage.train.rl.improve import Rules as Rules
+    from tutelage.train.rl.critic import make_critic as make_critic
     from tutelage.train.rl.improve import improve as improve
+    from tutelage.train.rl.settings import ImproveSettings as ImproveSettings
     from tutelage.train.run.drive import Loop as Loop
     from tutelage.train.run.drive import Training as Training
     from tutelage.train.run.folder import Run as Run
@@ -29,8 +27,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "learner": ("Learner", "Step"),
-    "rl.actor": ("Actor",),
-    "rl.improve": ("Progress", "Question", "Rules", "improve"),
+    "rl.critic": ("make_critic",),
+    "rl.improve": ("improve",),
+    "rl.settings": ("ImproveSettings",),
     "run.drive": ("Loop", "Training"),
     "run.folder": ("Run",),
     "run.terminal": ("complete", "follow", "remarks"),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,7 @@ def _win_rates(model: Side, against: Side) -> dict[str, Any]:
 
 
 def _load(path: str, settings: EvaluateSettings) -> Policy:
-    model = config.Model(path=path, dtype=settings.model.dtype, device=settings.model.device)
-    return Policy(load_backbone(model))
+    return Policy(load_backbone(replace(settings.model, path=path)))
 
 
 def _rewards(settings: EvaluateSettings, policy: Policy) -> dict[str, Reward]:

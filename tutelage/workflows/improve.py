@@ -2,25 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
-from tutelage import config
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, RecipeState, initial_state, remarks
+from tutelage.algorithms.recipe import Recipe, remarks, restored_state
 from tutelage.algorithms.registry import recipe_named
-from tutelage.data.chat import encode
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import is_adapter, load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import make_reward
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.train.learner import Learner, Step
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Progress, Question, Rules
-from tutelage.train.rl.improve import improve as steps_of
+from tutelage.train.rl import improve as rl
+from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
 from tutelage.train.rl.mismatch import Mismatch
 from tutelage.train.rl.mixing import PretrainingMix
-from tutelage.train.run.drive import Loop, Training, Watch, load_state
+from tutelage.train.rl.settings import ImproveSettings as LoopSettings
+from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order, encode_demonstrations
 from tutelage.workflows.calling import workflow
@@ -62,44 +64,53 @@ def _training(
 ) -> Training[ImproveResult]:
     policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
     policy.freeze_reference()
-    questions = _questions(prompts, policy, settings)
-    loop = _loop(run, settings, recipe, policy, questions)
+    fitting = _fitting(settings, policy, prompts)
+    loop = _loop(settings, run, recipe, policy, fitting)
 
     def conclude() -> ImproveResult:
-        figures = {"recipe": str(recipe), "dropped": len(prompts) - len(questions)}
+        figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
         return ImproveResult(run.path, finish_run(run, policy.save_whole, figures))
 
     return Training(loop, conclude)
 
 
 def _loop(
-    run: Run, settings: ImproveSettings, recipe: Recipe, policy: Policy, questions: Sequence[Question]
+    settings: ImproveSettings, run: Run, recipe: Recipe, policy: Policy, prompts: Sequence[EncodedPrompt]
 ) -> Loop:
     """The loop of the recipe, from wherever the run was left."""
-    actor = _actor(settings, recipe, policy)
-    learner = _learner(settings, actor)
+    critic = _critic(settings, recipe, policy)
+    learner = _learner(settings, policy, critic)
     extra = load_state(run, learner)
-    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
     names = [name.partition("=") for name in settings.watch]
     watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
-    rules = Rules(
+    networks = (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
+    loop_settings = LoopSettings(
         settings.sampling,
-        token_budget(settings, run, policy, *actor.critic_network()),
+        token_budget(settings, run, *networks),
         settings.seed,
         mismatch=_mismatch(settings),
         mismatch_cap=settings.mismatch_cap,
         watch=watched,
+        mix=_mix(settings, recipe, policy),
     )
-    order = Order(questions, settings.batch_size, settings.seed)
-    reward = make_reward(settings.reward, policy, settings.model)
-    mix = _mix(settings, recipe, policy)
+    steps = rl.improve(
+        policy,
+        LocalGenerator(policy),
+        Order(prompts, settings.batch_size, settings.seed),
+        make_reward(settings.reward, policy, settings.model),
+        recipe,
+        learner,
+        loop_settings,
+        critic=critic,
+        state=restored_state(recipe, extra["recipe"]) if extra else None,
+    )
     return Loop(
         run=run,
         learner=learner,
-        steps=steps_of(actor, learner, order, reward, recipe, rules, progress, mix),
+        steps=steps,
         label=recipe.name,
-        save=actor.save,
-        extra_state=lambda: {"recipe": progress.state.to_dict()},
+        save=partial(save_policy, policy, critic),
+        extra_state=recipe_state,
         checkpoints=settings.checkpoints,
         show=("score/mean", "kl/reference", "length/mean", *watched),
         watch=Watch(lambda step: _write_samples(run, step, settings.sample_every)),
@@ -139,41 +150,40 @@ def _recipe(settings: ImproveSettings) -> Recipe:
     return recipe
 
 
-def _actor(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> Actor:
+def _critic(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> TrunkCritic | NetworkCritic | None:
     if recipe.critic is None:
-        return Actor(policy)
+        return None
     start = None
     if settings.critic == "network":
         folders = [name.partition("=")[0] for name in settings.reward if ":" not in name]
         path = settings.critic_from or (folders[0] if folders else settings.model.path)
         if is_adapter(path):
             raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
-        start = config.Model(path=path, dtype=settings.model.dtype, device=settings.model.device)
-    return Actor.with_critic(policy, settings.critic, start, seed=settings.seed)
+        start = replace(settings.model, path=path)
+    return make_critic(policy, settings.critic, start, seed=settings.seed)
 
 
-def _learner(settings: ImproveSettings, actor: Actor) -> Learner:
-    groups = {"policy": actor.policy.parameters()}
-    if actor.critic is not None:
-        groups["critic"] = actor.critic_parameters()
+def _learner(
+    settings: ImproveSettings, policy: Policy, critic: TrunkCritic | NetworkCritic | None
+) -> Learner:
+    groups = {"policy": policy.parameters()}
+    if critic is not None:
+        groups["critic"] = critic.parameters()
     rates = {"critic": settings.critic_lr} if settings.critic_lr else {}
-    return Learner(groups, settings.optimiser, settings.steps, **rates)
+    return Learner(groups, settings.optimiser, settings.steps, policy.total_norm, **rates)
 
 
-def _questions(prompts: Sequence[Prompt], policy: Policy, settings: ImproveSettings) -> list[Question]:
-    """The prompts that leave room for an answer, as tokens."""
+def _fitting(settings: ImproveSettings, policy: Policy, prompts: Sequence[Prompt]) -> list[EncodedPrompt]:
+    """The prompts that leave room for an answer, as tokens; a remark counts the others."""
     room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
-    questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
-    fitting = [question for question in questions if len(question.tokens) <= room]
+    fitting = [each for each in encode_prompts(prompts, policy.tokenizer) if len(each.tokens) <= room]
     if not fitting:
         raise TutelageError(
             f"No prompt fits: the model has {policy.context} positions, and {settings.sampling.max_new_tokens} are "
             "kept for the answer. Set a smaller --sampling.max-new-tokens."
         )
-    if len(fitting) < len(questions):
-        remark(
-            f"{len(questions) - len(fitting)} prompts are longer than {room} tokens and were left out.",
-        )
+    if len(fitting) < len(prompts):
+        remark(f"{len(prompts) - len(fitting)} prompts are longer than {room} tokens and were left out.")
     return fitting
 
 

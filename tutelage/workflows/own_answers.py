@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tutelage.data.chat import encode
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import Reward
-from tutelage.train.rl.rollouts import Question, ask
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.train.rl.rollouts import answer
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.own_answers import OwnAnswers
@@ -28,13 +29,13 @@ class AnswerSource:
     """The answers of every round, the prompts that are held out as tokens, and how many prompts were left out."""
 
     answers: OwnAnswers
-    held_out: Sequence[Question]
+    held_out: Sequence[EncodedPrompt]
     dropped: int
 
     @property
     def counts(self) -> dict[str, int]:
         """Counts for summary.json."""
-        kept, aside = len(self.answers.questions.items), len(self.held_out)
+        kept, aside = len(self.answers.prompts.items), len(self.held_out)
         return {"prompts": kept, "held_out_prompts": aside, "dropped": self.dropped}
 
 
@@ -62,13 +63,12 @@ def longest(settings: Settings, policy: Policy) -> int:
     return min(settings.max_length, policy.context or settings.max_length)
 
 
-def _fitting(settings: Settings, policy: Policy, prompts: Sequence[Prompt]) -> list[Question]:
+def _fitting(settings: Settings, policy: Policy, prompts: Sequence[Prompt]) -> list[EncodedPrompt]:
     """The prompts that leave room for an answer, as tokens; a remark counts the others."""
     room = longest(settings, policy) - settings.sampling.max_new_tokens
-    questions = [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
-    fitting = [question for question in questions if len(question.tokens) <= room]
-    if len(fitting) < len(questions):
-        missing = len(questions) - len(fitting)
+    fitting = [each for each in encode_prompts(prompts, policy.tokenizer) if len(each.tokens) <= room]
+    if len(fitting) < len(prompts):
+        missing = len(prompts) - len(fitting)
         remark(f"{missing} prompts are longer than {room} tokens and were left out.")
     return fitting
 
@@ -78,21 +78,22 @@ def steps_per_round(settings: Settings, answers: OwnAnswers, keep: float) -> int
 
     Where fewer rows come together than that, they are passed over more often.
     """
-    rows = max(1, round(keep * answers.questions.batch))
+    rows = max(1, round(keep * answers.prompts.batch))
     return max(1, round(settings.epochs * -(-rows // settings.batch_size)))
 
 
 def score_look(
-    settings: Settings, policy: Policy, reward: Reward, questions: Sequence[Question]
+    settings: Settings, policy: Policy, reward: Reward, prompts: Sequence[EncodedPrompt]
 ) -> Callable[[], Mapping[str, float]]:
-    """A function that answers each question once, and returns score, the mean score, and ended, the share of answers
+    """A function that answers each prompt once, and returns score, the mean score, and ended, the share of answers
     that ended by themselves."""
 
     def look() -> Mapping[str, float]:
-        asked = ask(policy, questions, 1, settings.sampling, reward, seed=settings.seed)
+        generator = LocalGenerator(policy)
+        answers = answer(generator, prompts, 1, settings.sampling, reward, seed=settings.seed)
         return {
-            "score": float(asked.score.mean()),
-            "ended": float(asked.rollout.terminated.float().mean()),
+            "score": float(answers.score.mean()),
+            "ended": float(answers.rollout.terminated.float().mean()),
         }
 
     return look

@@ -1,9 +1,8 @@
 """Jobs that learn from the preferences of a file: pairs, or single answers labelled good or bad."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tutelage import config
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt
@@ -33,8 +32,7 @@ def reference_of(settings: DpoSettings, policy: Policy) -> Policy:
     """The model that the settings name as the reference, or the policy itself, which has learnt nothing yet."""
     if not settings.reference:
         return policy
-    named = config.Model(path=settings.reference, dtype=settings.model.dtype, device=settings.model.device)
-    reference = Policy(load_backbone(named))
+    reference = Policy(load_backbone(replace(settings.model, path=settings.reference)))
     if not same_vocabulary(policy.tokenizer, reference.tokenizer):
         raise TutelageError(
             f"The reference {settings.reference!r} has another vocabulary than {settings.model.path!r}: their "

@@ -20,8 +20,8 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import make_reward, score_texts
 from tutelage.rollout.http import HttpSampler
-from tutelage.rollout.local import LocalSampler
-from tutelage.rollout.sampler import Sampler
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.sampler import GeneratorSampler, Sampler
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.endpoint import KEY
@@ -129,7 +129,8 @@ def _how(settings: SampleSettings) -> str:
 def _sampler(settings: SampleSettings) -> Sampler:
     if settings.endpoint:
         return HttpSampler(Endpoint(settings.endpoint, settings.model.path, os.environ.get(KEY, "")))
-    return LocalSampler(Policy(load_backbone(settings.model)), settings.model.path)
+    policy = Policy(load_backbone(settings.model))
+    return GeneratorSampler(LocalGenerator(policy), policy.tokenizer, settings.model.path)
 
 
 def _score(settings: SampleSettings) -> Score:

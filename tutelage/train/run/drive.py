@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -46,8 +47,8 @@ class Loop:
     """Name of the loop in a progress bar."""
     save: Callable[[Path], object]
     """Writes the model into a folder."""
-    extra_state: Callable[[], Mapping[str, Any]] = dict
-    """State of the loop beside the learner's, for checkpoints."""
+    extra_state: Callable[[Step], Mapping[str, Any]] = lambda step: {}
+    """What a run must remember of a step beside the state of the learner, for checkpoints."""
     checkpoints: config.Checkpoints = field(default_factory=config.Checkpoints)
     show: tuple[str, ...] = ("loss",)
     """Metrics that a progress bar shows."""
@@ -71,22 +72,27 @@ class Loop:
             metrics = {**step.metrics, **self.watch.look(step)}
             self.run.log(step.index, metrics)
             done = step.index >= self.total or self.watch.enough()
-            value = metrics.get(self.watch.metric) if self.watch.metric else None
-            if done or self.checkpoints.due(step.index) or self._is_best(value):
-                self.checkpoint(value)
-            yield replace(step, metrics=metrics)
+            step = replace(step, metrics=metrics)
+            if done or self.checkpoints.due(step.index) or self._is_best(step):
+                self.checkpoint(step)
+            yield step
             if done:
                 return
 
-    def checkpoint(self, metric: float | None = None) -> None:
-        """Write a checkpoint of the last step, with the metric by which the best one is chosen."""
-        self.run.checkpoint(self.index, self._write, metric)
+    def checkpoint(self, step: Step) -> None:
+        """Write a checkpoint of the last step, which is `step`."""
+        self.run.checkpoint(step.index, partial(self._write, step), self._metric(step))
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, step: Step, folder: Path) -> None:
         self.save(folder)
-        torch.save({"learner": self.learner.state(), "extra": dict(self.extra_state())}, folder / STATE)
+        state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}
+        torch.save(state, folder / STATE)
 
-    def _is_best(self, value: float | None) -> bool:
+    def _metric(self, step: Step) -> float | None:
+        return step.metrics.get(self.watch.metric) if self.watch.metric else None
+
+    def _is_best(self, step: Step) -> bool:
+        value = self._metric(step)
         if not self.watch.keep_best or value is None:
             return False
         best = self.run.best()
@@ -119,6 +125,11 @@ class Training(Generic[R_co]):
         for _ in self:
             pass
         return self.conclude()
+
+
+def recipe_state(step: Step) -> dict[str, Any]:
+    """The extra state of an on-policy run: the state of its recipe."""
+    return {} if step.recipe is None else {"recipe": step.recipe.to_dict()}
 
 
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:

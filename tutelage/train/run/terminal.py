@@ -47,7 +47,7 @@ def follow(loop: Loop, *, quiet: bool) -> None:
         for step in loop:
             advance(step.index, step.metrics)
             if stop and step.index < loop.total and not loop.watch.enough():
-                loop.checkpoint(step.metrics.get(loop.watch.metric or ""))
+                loop.checkpoint(step)
                 raise Interrupted(
                     f"Stopped after step {step.index}; everything is saved. "
                     f"Go on with: {loop.run.resume_command}"

@@ -45,7 +45,7 @@ def job_loop(
     """
     if run.start == 0 and job.look is not None:
         run.log(0, held_out(job))
-    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps)
+    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps, policy.total_norm)
     load_state(run, learner)
 
     def look(step: Step) -> Mapping[str, float]:
@@ -57,7 +57,7 @@ def job_loop(
     return Loop(
         run=run,
         learner=learner,
-        steps=fit(learner, policy.model, job.batch, job.objective, budget=budget, seed=settings.seed),
+        steps=fit(learner, policy, job.batch, job.objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,

@@ -48,7 +48,7 @@ def language_loop(
     pad = pad_token_id(policy.tokenizer)
     order = Order(job.train, batches.batch_size, settings.seed)
     total = max(1, round(job.epochs * order.steps_per_epoch))
-    learner = Learner({"policy": policy.parameters()}, optimiser, total)
+    learner = Learner({"policy": policy.parameters()}, optimiser, total, policy.total_norm)
     load_state(run, learner)
 
     def batch(step: int) -> WeightedRows:
@@ -67,7 +67,7 @@ def language_loop(
     return Loop(
         run=run,
         learner=learner,
-        steps=fit(learner, policy.model, batch, objective, budget=budget, seed=settings.seed),
+        steps=fit(learner, policy, batch, objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,
@@ -80,7 +80,7 @@ def language_loop(
 def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
     budget = Budget.of(budget)
-    return budget.spend(partial(_mean_loss, policy, rows, budget))
+    return budget.spend(_mean_loss, policy, rows, budget)
 
 
 def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:

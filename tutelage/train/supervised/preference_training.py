@@ -181,7 +181,7 @@ def paired_job(
 def summed(objective: Objective, whole: Splittable, budget: int | Budget) -> dict[str, float]:
     """Loss and metrics of a batch of any size."""
     budget = Budget.of(budget)
-    return budget.spend(partial(_summed, objective, whole, budget))
+    return budget.spend(_summed, objective, whole, budget)
 
 
 def _summed(objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:

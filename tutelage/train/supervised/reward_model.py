@@ -80,6 +80,7 @@ def reward_loop(
         {"model": model.parameters(), "loss": learned},
         optimiser,
         max(1, round(job.epochs * order.steps_per_epoch)),
+        model.total_norm,
         loss=HEAD_RATE,
     )
     looks = _Looks(job, **load_state(run, learner))
@@ -96,7 +97,7 @@ def reward_loop(
         learner=learner,
         steps=fit(
             learner,
-            model.model,
+            model,
             lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
             lambda pairs: prefer(model, pairs, job.loss),
             budget=budget,
@@ -104,7 +105,7 @@ def reward_loop(
         ),
         label="reward model",
         save=model.save,
-        extra_state=looks.state,
+        extra_state=lambda step: looks.state(),
         checkpoints=settings.checkpoints,
         show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
         watch=Watch(look, metric="held_out/loss", keep_best=True, enough=looks.enough),

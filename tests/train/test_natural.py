@@ -26,7 +26,7 @@ from tutelage.models.budget import Budget
 from tutelage.models.policy import positions
 from tutelage.models.rewards import FunctionReward
 from tutelage.models.rows import collate
-from tutelage.train.rl.fisher import Fisher, flat, micro_batches, put
+from tutelage.train.rl.fisher import Fisher, flat, parts_by_logits, put
 
 FREE = "shaping.missing_end=none"
 
@@ -80,7 +80,7 @@ def test_the_product_is_the_covariance_of_the_score_function(tiny_model, family,
     policy = unlike_zero(policy_of(tiny_model(family), rank))
     rows = collate(some_rows(4), PAD, CPU)
     v, w = vectors(policy, 2)
-    fisher = Fisher(policy, rows, temperature=1.0, budget=1000)
+    fisher = Fisher(policy, rows, temperature=1.0, budget=Budget(1000))
     p = logits_of(policy, rows).softmax(-1).detach()
     jv, jw = (pushed(policy, rows, x) for x in (v, w))
     covariance = (p * jv * jw).sum(-1) - (p * jv).sum(-1) * (p * jw).sum(-1)
@@ -98,7 +98,7 @@ def test_the_temperature_divides_the_logits(tiny_model):
     jv = pushed(policy, rows, v) / 0.5
     p = (logits_of(policy, rows) / 0.5).softmax(-1).detach()
     variance = (p * jv * jv).sum(-1) - (p * jv).sum(-1) ** 2
-    found = v @ Fisher(policy, rows, temperature=0.5, budget=1000)(v)
+    found = v @ Fisher(policy, rows, temperature=0.5, budget=Budget(1000))(v)
     assert float(found) == pytest.approx(float(variance.mean()), rel=1e-3)
 
 
@@ -106,9 +106,9 @@ def test_no_budget_changes_the_product(tiny_model):
     policy = unlike_zero(policy_of(tiny_model("llama"), 2))
     rows = collate(some_rows(6), PAD, CPU)
     (v,) = vectors(policy, 1)
-    whole = Fisher(policy, rows, temperature=1.0, budget=1000)
-    cut = Fisher(policy, rows, temperature=1.0, budget=1)
-    assert [len(list(micro_batches(rows, 300, Budget(tokens)))) for tokens in (1000, 1)] == [1, 6]
+    whole = Fisher(policy, rows, temperature=1.0, budget=Budget(1000))
+    cut = Fisher(policy, rows, temperature=1.0, budget=Budget(1))
+    assert [len(list(parts_by_logits(rows, 300, Budget(tokens)))) for tokens in (1000, 1)] == [1, 6]
     torch.testing.assert_close(cut(v), whole(v), rtol=1e-3, atol=1e-5)
     assert torch.equal(whole(v), whole(v)), "the graph that is kept is not used up"
 
@@ -118,7 +118,7 @@ def test_a_large_vocabulary_makes_small_micro_batches(monkeypatch):
 
     rows = collate(some_rows(8), PAD, CPU)
     monkeypatch.setattr(fisher, "LOGITS_AT_ONCE", 300 * 25)
-    parts = list(micro_batches(rows, 300, Budget(1000)))
+    parts = list(parts_by_logits(rows, 300, Budget(1000)))
     assert sum(len(part) for part in parts) == 8
     assert all(len(part) == 1 or len(part) * int(part.lengths().max()) <= 25 for part in parts)
 
@@ -157,7 +157,7 @@ def test_the_whole_step_has_the_length_that_was_asked_for(tiny_model, family, ra
         told, before, sample = one_step(policy, recipe)
         d = flat(policy.parameters()) - before
         put(policy.parameters(), before)
-        length = float(d @ Fisher(policy, sample, temperature=1.0, budget=1000)(d)) / 2
+        length = float(d @ Fisher(policy, sample, temperature=1.0, budget=Budget(1000))(d)) / 2
         if damping:
             assert 0 < length < 1e-4
         else:
@@ -205,9 +205,9 @@ def test_where_nothing_rises_the_policy_stays_bit_for_bit(tiny_model):
 
 
 def test_a_search_that_refuses_every_share_puts_the_policy_back(tiny_model, monkeypatch):
-    from tutelage.train.rl import natural_step
+    from tutelage.train.rl import natural as update
 
-    monkeypatch.setattr(natural_step, "mean_kl", lambda *given, **more: 1.0)
+    monkeypatch.setattr(update, "mean_kl", lambda *given, **more: 1.0)
     policy = policy_of(tiny_model("llama"))
     told, before, _ = one_step(policy, natural("update.backtracks=2"))
     assert torch.equal(flat(policy.parameters()), before)
@@ -215,9 +215,9 @@ def test_a_search_that_refuses_every_share_puts_the_policy_back(tiny_model, monk
 
 
 def test_an_objective_that_is_no_number_is_refused_and_the_policy_put_back(tiny_model, monkeypatch):
-    from tutelage.train.rl import natural_step
+    from tutelage.train.rl import natural as update
 
-    monkeypatch.setattr(natural_step, "mean_kl", lambda *given, **more: float("nan"))
+    monkeypatch.setattr(update, "mean_kl", lambda *given, **more: float("nan"))
     policy = policy_of(tiny_model("llama"))
     world = World(policy, natural(name="natural_gradient"), steps=1)
     before = snapshot(policy.parameters())
@@ -249,7 +249,7 @@ def test_the_learning_rate_is_the_critics_and_the_policy_takes_no_notice(tiny_mo
         policy = policy_of(tiny_model("llama"))
         world = World(policy, natural(), steps=1, lr=lr, weight_decay=0.1)
         next(world.train())
-        found.append((flat(policy.parameters()), flat(world.actor.critic_parameters())))
+        found.append((flat(policy.parameters()), flat(world.critic.parameters())))
     assert torch.equal(found[0][0], found[1][0])
     assert not torch.equal(found[0][1], found[1][1])
 
