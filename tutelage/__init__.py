@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tutelage.config.pieces import Optimiser as Optimiser
     from tutelage.config.pieces import Sampling as Sampling
     from tutelage.config.pieces import Shape as Shape
+    from tutelage.data.formats import load_demonstrations as load_demonstrations
+    from tutelage.data.formats import load_preferences as load_preferences
+    from tutelage.data.formats import load_prompts as load_prompts
     from tutelage.errors import TutelageError as TutelageError
     from tutelage.workflows.dpo import dpo as dpo
     from tutelage.workflows.dpo import prepare_dpo as prepare_dpo
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from tutelage.workflows.improve import improve as improve
     from tutelage.workflows.improve import prepare_improve as prepare_improve
     from tutelage.workflows.loading import load_policy as load_policy
+    from tutelage.workflows.loading import load_reward as load_reward
     from tutelage.workflows.loading import load_reward_model as load_reward_model
     from tutelage.workflows.pretrain import prepare_pretrain as prepare_pretrain
     from tutelage.workflows.pretrain import pretrain as pretrain
@@ -65,11 +69,12 @@ _NAMES = {
     "algorithms.recipe": ("Recipe",),
     "algorithms.registry": ("RECIPES",),
     "config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
+    "data.formats": ("load_demonstrations", "load_preferences", "load_prompts"),
     "errors": ("TutelageError",),
     "workflows.dpo": ("dpo", "prepare_dpo"),
     "workflows.evaluate": ("EvaluateResult", "evaluate"),
     "workflows.improve": ("improve", "prepare_improve"),
-    "workflows.loading": ("load_policy", "load_reward_model"),
+    "workflows.loading": ("load_policy", "load_reward", "load_reward_model"),
     "workflows.pretrain": ("prepare_pretrain", "pretrain"),
     "workflows.raters": ("RatersResult", "raters"),
     "workflows.rejection": ("prepare_rejection", "rejection"),

@@ -36,7 +36,7 @@ def test_editors_see_the_names_that_are_there(name):
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    offered = {(one, f"{name}.{module}.{one}") for one, module in package._PLACES.items()}
+    offered = {(one, f"tutelage.{module}.{one}") for one, module in package._PLACES.items()}
     assert seen == offered | ({("train", "tutelage.train")} if package is tt else set())
 
 

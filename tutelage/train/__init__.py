@@ -11,6 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tutelage.models.budget import Budget as Budget
+    from tutelage.rollout.local import LocalGenerator as LocalGenerator
+    from tutelage.rollout.prompts import encode_prompts as encode_prompts
     from tutelage.train.learner import Learner as Learner
     from tutelage.train.learner import Step as Step
     from tutelage.train.rl.critic import make_critic as make_critic
@@ -26,15 +29,18 @@ if TYPE_CHECKING:
     from tutelage.train.supervised.fit import fit as fit
 
 _NAMES = {
-    "learner": ("Learner", "Step"),
-    "rl.critic": ("make_critic",),
-    "rl.improve": ("improve",),
-    "rl.settings": ("ImproveSettings",),
-    "run.drive": ("Loop", "Training"),
-    "run.folder": ("Run",),
-    "run.terminal": ("complete", "follow", "remarks"),
-    "supervised.batches": ("Order",),
-    "supervised.fit": ("fit",),
+    "models.budget": ("Budget",),
+    "rollout.local": ("LocalGenerator",),
+    "rollout.prompts": ("encode_prompts",),
+    "train.learner": ("Learner", "Step"),
+    "train.rl.critic": ("make_critic",),
+    "train.rl.improve": ("improve",),
+    "train.rl.settings": ("ImproveSettings",),
+    "train.run.drive": ("Loop", "Training"),
+    "train.run.folder": ("Run",),
+    "train.run.terminal": ("complete", "follow", "remarks"),
+    "train.supervised.batches": ("Order",),
+    "train.supervised.fit": ("fit",),
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -44,7 +50,7 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'tutelage.train' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tutelage.train.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"tutelage.{_PLACES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -37,6 +37,7 @@ def dpo(settings: DpoSettings) -> DpoResult:
         return training.finish()
 
 
+@workflow(DpoSettings)
 @contextmanager
 def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""

@@ -45,6 +45,7 @@ def improve(settings: ImproveSettings) -> ImproveResult:
         return training.finish()
 
 
+@workflow(ImproveSettings)
 @contextmanager
 def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""

@@ -8,6 +8,7 @@ from tutelage.models import heads
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.models.rewards import FunctionReward, Reward, TextReward, make_reward
 
 Dtype = Literal["float32", "bf16"]
 
@@ -51,3 +52,21 @@ def load_reward_model(path: str | Path, *, dtype: Dtype = "float32", device: str
         TutelageError: there is no such model, or it is no reward model.
     """
     return heads.load_reward_model(config.Model(path=str(path), dtype=dtype, device=device))
+
+
+def load_reward(
+    source: str | Path | TextReward, *, policy: Policy | None = None, device: str = "auto"
+) -> Reward:
+    """A reward for `tutelage.train.improve`.
+
+    Args:
+        source: a function (prompts, answers) -> scores, its name as `module:function`, or the folder of a reward model.
+        policy: the policy whose answers a reward model scores; with the same vocabulary it reads their tokens.
+        device: where a reward model runs.
+
+    Raises:
+        TutelageError: there is no such reward.
+    """
+    if callable(source):
+        return FunctionReward(source, getattr(source, "__name__", type(source).__name__))
+    return make_reward([str(source)], policy, config.Model(path=str(source), device=device))

@@ -34,6 +34,7 @@ def pretrain(settings: PretrainSettings) -> LanguageResult:
         return training.finish()
 
 
+@workflow(PretrainSettings)
 @contextmanager
 def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[LanguageResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""

@@ -37,6 +37,7 @@ def rejection(settings: RejectionSettings) -> RejectionResult:
         return training.finish()
 
 
+@workflow(RejectionSettings)
 @contextmanager
 def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[RejectionResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""

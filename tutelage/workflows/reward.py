@@ -45,6 +45,7 @@ def reward(settings: RewardSettings) -> RewardResult:
         return training.finish()
 
 
+@workflow(RewardSettings)
 @contextmanager
 def prepare_reward(settings: RewardSettings) -> Iterator[Training[RewardResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""

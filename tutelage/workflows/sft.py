@@ -37,6 +37,7 @@ def sft(settings: SftSettings) -> SftResult:
         return training.finish()
 
 
+@workflow(SftSettings)
 @contextmanager
 def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
     """The same run opened and ready, for whoever iterates over its steps."""
