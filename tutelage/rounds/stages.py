@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -79,20 +79,10 @@ def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
     """A hash of the settings of each stage and of all stages before it."""
     state, found = "", {}
     for stage in stages:
-        settings = [_without_engine(to_mapping(each)) for each in stage.settings]
-        text = json.dumps([state, stage.name, *settings], sort_keys=True, default=str)
+        text = json.dumps([state, stage.name, *map(to_mapping, stage.settings)], sort_keys=True, default=str)
         state = hashlib.sha256(text.encode()).hexdigest()[:16]
         found[stage.name] = state
     return found
-
-
-def _without_engine(settings: Mapping[str, object]) -> dict[str, object]:
-    """The settings without those that say how a model computes and not what."""
-    return {
-        name: _without_engine(value) if isinstance(value, Mapping) else value
-        for name, value in settings.items()
-        if name != "engine"
-    }
 
 
 def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
