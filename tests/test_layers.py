@@ -44,8 +44,8 @@ EDGES = {"cli", "commands", "__main__"}
 THIRD_PARTIES: dict[str, set[str]] = {
     "errors": set(),
     "config": {"tomli_w", "tyro"},
-    "data": {"numpy", "pyarrow", "datasets"},
-    "stats": {"numpy"},
+    "data": {"numpy", "pyarrow", "datasets", "httpx"},
+    "stats": {"numpy", "scipy"},
     "simulate": {"numpy"},
     "core": {"torch"},
     "algorithms": {"torch"},

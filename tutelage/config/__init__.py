@@ -7,7 +7,7 @@ dataclass into plain mappings and back, `aliases` keeps their old names readable
 
 from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
-from tutelage.config.mapping import from_mapping, overlay, to_mapping, with_defaults
+from tutelage.config.mapping import from_mapping, identity, overlay, to_mapping, with_defaults
 from tutelage.config.pieces import POLICY_EPS, Checkpoints, Lora, Model, Optimiser, Sampling, Shape
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Shape",
     "difference",
     "from_mapping",
+    "identity",
     "load",
     "overlay",
     "resolve",

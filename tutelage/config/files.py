@@ -30,7 +30,7 @@ def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str
 
 
 def load(cls: type[S], path: Path | str) -> S:
-    """The settings that `save` wrote, or that a person wrote by hand."""
+    """The settings in a file that `save` wrote, or a person."""
     return resolve(cls, path)
 
 

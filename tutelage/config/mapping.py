@@ -17,6 +17,9 @@ from tutelage.errors import TutelageError
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 S = TypeVar("S")
 
+LATER = {"later": True}
+"""Metadata of a field that was added when folders with fingerprints of its class existed already (see `identity`)."""
+
 
 class _Unset:
     def __repr__(self) -> str:
@@ -78,6 +81,21 @@ def complete(settings: S, where: str = "") -> S:
 def to_mapping(settings: object) -> dict[str, Plain]:
     """The settings as dicts, lists, texts, numbers, booleans and None; `from_mapping` is the inverse."""
     return {field.name: _plain(getattr(settings, field.name)) for field in settable(type(settings))}
+
+
+def identity(settings: object) -> dict[str, Plain]:
+    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults.
+
+    What is computed from it, a fingerprint for example, stays the same when a setting is added.
+    """
+    found = to_mapping(settings)
+    for field in settable(type(settings)):
+        value = getattr(settings, field.name)
+        if LATER.items() <= field.metadata.items() and value == field.default:
+            del found[field.name]
+        elif dataclasses.is_dataclass(value):
+            found[field.name] = identity(value)
+    return found
 
 
 def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:
