@@ -85,9 +85,9 @@ def test_the_results_say_what_the_folder_says(tiny_model, tmp_path, data):
 
 
 def test_rows_that_do_not_fit_are_counted_in_the_result(tiny_model, tmp_path, data):
-    long = {"prompt": "word " * 200}
+    long = [{"prompt": f"{n} " + "word " * 200} for n in range(2)]
     file = tmp_path / "long.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in [long, long, *read_jsonl(data["prompts"])]))
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*long, *read_jsonl(data["prompts"])]))
     result = tt.improve(improve_settings(tiny_model("llama"), data, tmp_path / "run", prompts=str(file)))
     assert result.dropped == 2
 
