@@ -32,7 +32,7 @@ class Start:
 
     def policy(self, stage: str = "sft") -> Policy:
         """The model of a stage, loaded anew."""
-        return load_policy(self.model(stage).path, trainable=True)
+        return load_policy(self.model(stage), trainable=True)
 
     def model(self, stage: str) -> config.Model:
         """Where the model of a stage is."""

@@ -1,7 +1,6 @@
 """Models from their folders, ready to use."""
 
 from pathlib import Path
-from typing import Literal
 
 from tutelage import config
 from tutelage.models import heads
@@ -10,13 +9,10 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import FunctionReward, Reward, TextReward, make_reward
 
-Dtype = Literal["float32", "bf16"]
-
 
 def load_policy(
-    path: str | Path,
+    model: str | Path | config.Model,
     *,
-    dtype: Dtype = "float32",
     device: str = "auto",
     trainable: bool = False,
     lora: config.Lora | None = None,
@@ -25,9 +21,8 @@ def load_policy(
     """A causal language model as a policy.
 
     Args:
-        path: folder of a transformers model or of an adapter, or a name on the hub.
-        dtype: precision of the weights.
-        device: auto (a GPU when there is one), cpu, cuda, ...
+        model: folder of a transformers model or of an adapter, a name on the hub, or the settings of a model.
+        device: where a model that is given by its folder or name runs: auto (a GPU when there is one), cpu, cuda, ...
         trainable: keep every weight ready to be trained; otherwise the policy is for sampling and scoring alone.
         lora: adapters to train instead of the weights.
         seed: seed of the new adapters.
@@ -35,23 +30,25 @@ def load_policy(
     Raises:
         TutelageError: there is no such model, or it cannot be loaded.
     """
-    model = config.Model(path=str(path), dtype=dtype, device=device)
     adapters = lora or (config.Lora() if trainable else None)
-    return Policy(load_backbone(model, adapters, seed=seed))
+    return Policy(load_backbone(_settings(model, device), adapters, seed=seed))
 
 
-def load_reward_model(path: str | Path, *, dtype: Dtype = "float32", device: str = "auto") -> ScalarModel:
+def load_reward_model(model: str | Path | config.Model, *, device: str = "auto") -> ScalarModel:
     """A trained reward model, which scores an answer at its last token.
 
     Args:
-        path: folder of a reward model, or a name on the hub.
-        dtype: precision of the weights.
-        device: auto (a GPU when there is one), cpu, cuda, ...
+        model: folder of a reward model, its name on the hub, or the settings of a model.
+        device: where a model that is given by its folder or name runs: auto (a GPU when there is one), cpu, cuda, ...
 
     Raises:
         TutelageError: there is no such model, or it is no reward model.
     """
-    return heads.load_reward_model(config.Model(path=str(path), dtype=dtype, device=device))
+    return heads.load_reward_model(_settings(model, device))
+
+
+def _settings(model: str | Path | config.Model, device: str) -> config.Model:
+    return model if isinstance(model, config.Model) else config.Model(path=str(model), device=device)
 
 
 def load_reward(
