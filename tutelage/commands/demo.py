@@ -7,7 +7,7 @@ from pathlib import Path
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Pretrain a small language model on an embedded tutoring world, fine-tune it, let simulated raters judge its
-    answers, train a reward model on what they said, improve the model by PPO, and evaluate it on held-out topics."""
+    answers, train a reward model on their votes, improve the model by PPO, and evaluate it on held-out topics."""
 
     out: Path = Path("runs/demo")
     """Folder of the round. What is finished in it is skipped, what was interrupted goes on."""

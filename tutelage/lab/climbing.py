@@ -49,7 +49,7 @@ class Climb:
     """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
     lr: float = 3e-4
     critic_lr: float = 3e-3
-    """A critic that learns no faster than the policy foretells nothing in so few steps."""
+    """A critic that learns no faster than the policy predicts nothing in so few steps."""
     seed: int = 0
     reference: bool = True
     """Ask the reference in training; False is for recipes without a penalty, which do not need it."""

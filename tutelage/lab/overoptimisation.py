@@ -112,7 +112,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PairPlan:
     """What decides the pairs and the samples."""
 
     answers: int
@@ -122,7 +122,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SamplePlan:
     """What decides best-of-n."""
 
     prompts: int
@@ -157,7 +157,7 @@ def ensemble_of(size: Size) -> tuple[Judge, ...]:
 def cells(setting: Setting[Size]) -> list[Cell]:
     """Pairs, reward models, best-of-n by all of them, then a policy for each."""
     size, seed = setting.size, setting.seed
-    drawn = Drawn(size.answers, max(size.pairs), size.test_pairs, seed)
+    drawn = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
     made = [Cell(PAIRS, "pairs and votes", (drawn,), partial(_pairs, setting, drawn))]
     judges = judges_of(size)
     for judge in judges:
@@ -165,7 +165,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
             f", again ({judge.member})" if judge.member else ""
         )
         made.append(Cell(judge.name, title, (drawn, judge), partial(_judge, setting, judge)))
-    sampled = Sampled(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
+    sampled = SamplePlan(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
     made.append(Cell(SAMPLES, "best-of-n", (drawn, sampled), partial(_best_of_n, setting, sampled)))
     return made + [
         _climbing(setting, name, title, aim, plan) for name, title, aim, plan in _climbs(size, seed)
@@ -194,7 +194,7 @@ def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
 # Pairs ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(setting: Setting[Size], drawn: Drawn, folder: Path) -> Mapping[str, Any]:
+def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
     """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's answers; and the
     spread of gold over those answers."""
     policy = setting.start.policy()
@@ -216,14 +216,14 @@ def _pairs(setting: Setting[Size], drawn: Drawn, folder: Path) -> Mapping[str, A
 
 
 @dataclass(frozen=True)
-class Known:
+class Answers:
     """Prompts and answers to them."""
 
     prompts: Mapping[str, Prompt]
     answers: Sequence[Completion]
 
 
-def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Known:
+def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Answers:
     start = setting.start
     questions = start.questions(split, policy)
     prompts = [question.prompt for question in questions]
@@ -233,22 +233,24 @@ def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed:
             part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
             answered += completions(part, "sft", start.sampling)
             advance(min(at + 50, len(prompts)), {})
-    return Known({prompt.id: prompt for prompt in prompts}, answered)
+    return Answers({prompt.id: prompt for prompt in prompts}, answered)
 
 
-def _gold(known: Known) -> tuple[list[str], dict[str, float]]:
+def _gold(known: Answers) -> tuple[list[str], dict[str, float]]:
     """The prompts' texts row by row, and gold by the id of each answer."""
     asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
     values = gold(asked, [answer.text for answer in known.answers])
     return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
 
 
-def _differences(known: Known, values: Mapping[str, float], seed: int) -> list[float]:
+def _differences(known: Answers, values: Mapping[str, float], seed: int) -> list[float]:
     pairs = pair_completions(known.answers, pairs_per_prompt=4, rng_seed=seed)
     return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
-def _votes(known: Known, values: Mapping[str, float], tau: float, count: int, seed: int) -> list[Preference]:
+def _votes(
+    known: Answers, values: Mapping[str, float], tau: float, count: int, seed: int
+) -> list[Preference]:
     """`count` pairs in random order, each judged by one attentive rater of a panel; ties are asked again elsewhere."""
     per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
     said = [answer for answer in known.answers if answer.text.strip()]
@@ -307,7 +309,7 @@ def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
 # Best-of-n -----------------------------------------------------------------------------------------------------------
 
 
-def _best_of_n(setting: Setting[Size], sampled: Sampled, folder: Path) -> Mapping[str, Any]:
+def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Mapping[str, Any]:
     """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
     every score, which the policies are trained on, is left in scales.json."""
     policy = setting.start.policy()
@@ -330,7 +332,7 @@ def _best_of_n(setting: Setting[Size], sampled: Sampled, folder: Path) -> Mappin
     return {"answers": raw["gold"].size}
 
 
-def _proxies(scores: Mapping[str, Floats], sampled: Sampled) -> dict[str, Floats]:
+def _proxies(scores: Mapping[str, Floats], sampled: SamplePlan) -> dict[str, Floats]:
     """What is climbed, by name: every reward model alone, and the ensemble in every way."""
     alone = {judge.name: scores[judge.name] for judge in sampled.judges}
     several = [

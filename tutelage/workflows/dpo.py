@@ -40,7 +40,7 @@ def dpo(settings: DpoSettings) -> DpoResult:
 @workflow(DpoSettings)
 @contextmanager
 def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
-    """The same run opened and ready, for whoever iterates over its steps."""
+    """A run that learns from preferences, open and ready to be iterated over step by step; `dpo` runs it to its end."""
     loss = _loss(settings)
     read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
     loaded = read(settings.prompts or settings.data)

@@ -48,7 +48,7 @@ def improve(settings: ImproveSettings) -> ImproveResult:
 @workflow(ImproveSettings)
 @contextmanager
 def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResult]]:
-    """The same run opened and ready, for whoever iterates over its steps."""
+    """A reinforcement-learning run, open and ready to be iterated over step by step; `improve` runs it to its end."""
     recipe = _recipe(settings)
     for line in remarks(recipe):
         remark(line)

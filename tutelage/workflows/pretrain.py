@@ -37,7 +37,7 @@ def pretrain(settings: PretrainSettings) -> LanguageResult:
 @workflow(PretrainSettings)
 @contextmanager
 def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[LanguageResult]]:
-    """The same run opened and ready, for whoever iterates over its steps."""
+    """A pretraining run, open and ready to be iterated over step by step; `pretrain` runs it to its end."""
     loaded = load_texts(settings.data)
     remark(loaded.describe())
     with open_run(settings) as run:

@@ -40,7 +40,7 @@ def rejection(settings: RejectionSettings) -> RejectionResult:
 @workflow(RejectionSettings)
 @contextmanager
 def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[RejectionResult]]:
-    """The same run opened and ready, for whoever iterates over its steps."""
+    """A rejection-sampling run, open and ready to be iterated over step by step; `rejection` runs it to its end."""
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
     if not settings.overall and settings.keep == 1:

@@ -78,12 +78,12 @@ def sample(settings: SampleSettings) -> SampleResult:
 
 def _write_pairs(settings: SampleSettings, records: Sequence[Completion]) -> int:
     """Write the questions that people can be asked; returns how many there are."""
-    said = [record for record in records if record.text.strip() and "\0" not in record.text]
-    if len(said) < len(records):
+    shown = [record for record in records if record.text.strip() and "\0" not in record.text]
+    if len(shown) < len(records):
         remark(
-            f"{len(records) - len(said)} answers say nothing that could be shown and are left out of the pairs.",
+            f"{len(records) - len(shown)} answers say nothing that could be shown and are left out of the pairs.",
         )
-    pairs = pair_completions(said, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
+    pairs = pair_completions(shown, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
     remark(f"{len(pairs)} pairs to compare ({count_repeated(records)} answers repeat another).")
     return len(pairs)

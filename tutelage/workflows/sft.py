@@ -40,7 +40,7 @@ def sft(settings: SftSettings) -> SftResult:
 @workflow(SftSettings)
 @contextmanager
 def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
-    """The same run opened and ready, for whoever iterates over its steps."""
+    """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
     loaded = load_demonstrations(settings.data)
     remark(loaded.describe())
     with open_run(settings) as run:

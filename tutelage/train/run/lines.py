@@ -23,21 +23,23 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("ab", buffering=0)
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def append(self, row: Mapping[str, object]) -> None:
         """Write one object as one line, or nothing of it."""
         finite, odd = _finite(row)
         line = (json.dumps(finite, ensure_ascii=False, default=str) + "\n").encode("utf-8", errors="replace")
         for name, value in odd.items():
-            self._say(name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite.")
+            self._warn_once(
+                name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite."
+            )
         length = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._file.truncate(length)
-            self._say(
+            self._warn_once(
                 "", f"Cannot write to {self.path} ({error.strerror}); the run goes on without those lines."
             )
 
@@ -45,9 +47,9 @@ class Lines:
         """Close the file; nothing is buffered."""
         self._file.close()
 
-    def _say(self, subject: str, message: str) -> None:
-        if subject not in self._said:
-            self._said.add(subject)
+    def _warn_once(self, subject: str, message: str) -> None:
+        if subject not in self._logged:
+            self._logged.add(subject)
             log.warning(message)
 
 

@@ -56,16 +56,16 @@ def _tensorboard(path: Path, settings: Mapping[str, object]) -> Tracker:
 
 
 def _never_raising(name: str, tracker: Tracker) -> Tracker:
-    said = False
+    warned = False
 
     def track(step: int, metrics: Mapping[str, float]) -> None:
-        nonlocal said
+        nonlocal warned
         try:
             tracker(step, metrics)
         except Exception as error:
-            if not said:
+            if not warned:
                 log.warning(f"The tracker {name} fails ({error}); the run goes on without it.")
-            said = True
+            warned = True
 
     return track
 

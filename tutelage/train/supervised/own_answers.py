@@ -128,7 +128,7 @@ def statistics(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, 
 def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnAnswer]:
     """The `keep` best answers to each prompt, or the best `overall` share of all answers where that is above 0.
 
-    Only answers that ended by themselves are worth imitating, and what was said twice counts once. Raises TutelageError
+    Only answers that ended by themselves are kept, and each text once. Raises TutelageError
     when none remains.
     """
     count = sum(len(group) for group in groups)

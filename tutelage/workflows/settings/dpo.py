@@ -60,7 +60,7 @@ class DpoSettings(RoundSettings, RunSettings, BatchSettings):
             return
         if bool(self.reward) == bool(self.judge):
             raise TutelageError(
-                "--prompts needs somebody who compares the answers: either --reward or --judge."
+                "--prompts needs something that compares the answers: either --reward or --judge."
             )
         if bool(self.judge) != bool(self.judge_model):
             raise TutelageError(
