@@ -75,7 +75,7 @@ def main(out: Path) -> tt.EvaluateResult:
         resume=True,
     )
     samples = tt.sample(
-        model=sft.model, prompts=data / "prompts.jsonl", out=out / "sample", n=2, pairs=1, sampling=SAMPLING
+        model=sft.model, prompts=data / "prompts.jsonl", out=out / "sample", n=4, pairs=3, sampling=SAMPLING
     )
     print(f"{compare(samples.out, out / 'preferences.jsonl')} of {samples.pairs} pairs decided")
     reward = tt.reward(
@@ -92,10 +92,10 @@ def main(out: Path) -> tt.EvaluateResult:
         recipe="ppo",
         set=["shaping.normalise=running", "penalty.coef=0.05"],
         watch={"gold/mean": gold},
-        steps=5,
+        steps=12,
         batch_size=16,
         sampling=SAMPLING,
-        optimiser={"lr": 3e-4},
+        optimiser={"lr": 1e-3},
         out=out / "ppo",
         resume=True,
     )

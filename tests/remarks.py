@@ -11,12 +11,13 @@ class _Collector(logging.Handler):
         self.lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        if record.levelno == logging.INFO:
+            self.lines.append(record.getMessage())
 
 
 @contextmanager
 def collected(lines: list[str]) -> Iterator[None]:
-    """Append every message of the logger `tutelage`, remarks included, to `lines`."""
+    """Append every remark of the logger `tutelage`, which are its messages of level INFO, to `lines`."""
     logger, handler = logging.getLogger("tutelage"), _Collector(lines)
     level = logger.level
     logger.addHandler(handler)

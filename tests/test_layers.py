@@ -32,8 +32,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "rounds": {"workflows", "train", "people", "simulate", "stats", "data", "config"},
     "lab": {
-        *("rounds", "workflows", "report", "evaluation", "infer", "train", "models", "algorithms", "core"),
-        *("simulate", "data", "config"),
+        *("rounds", "workflows", "report", "evaluation", "infer", "train", "rollout", "models"),
+        *("algorithms", "core", "simulate", "data", "config"),
     },
 }
 """What a layer may import of the house, beside itself, the errors and the version."""

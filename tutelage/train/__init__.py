@@ -3,8 +3,8 @@
     for step in tutelage.train.improve(policy, generator, prompts, reward, recipe, learner, settings): ...
     for step in tutelage.train.fit(learner, policy, batches, objective, budget=4096, seed=0): ...
 
-`fit` and `improve` neither print, save nor stop by themselves; their caller does. The names below are imported when they
-are first used.
+`fit` and `improve` neither print, save nor stop by themselves; their caller does. The names below are imported when
+they are first used.
 """
 
 import importlib

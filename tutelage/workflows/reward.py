@@ -48,7 +48,7 @@ def reward(settings: RewardSettings) -> RewardResult:
 @workflow(RewardSettings)
 @contextmanager
 def prepare_reward(settings: RewardSettings) -> Iterator[Training[RewardResult]]:
-    """A run that trains a reward model, open and ready to be iterated over step by step; `reward` runs it to its end."""
+    """A reward-model run, open and ready to be iterated over step by step; `reward` runs it to its end."""
     data = read_data(settings)
     for line in (*data.remarks, *inert_columns(settings, data)):
         remark(line)

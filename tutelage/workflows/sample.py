@@ -15,7 +15,8 @@ from tutelage.data.records import Completion, Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.errors import TutelageError
 from tutelage.infer.best_of_n import Candidate, Score, best_of_n, best_of_n_kl
-from tutelage.infer.test_time import Found, Search, followed, optimise_at_test_time
+from tutelage.infer.search import Search
+from tutelage.infer.test_time import Found, followed, optimise_at_test_time
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.rewards import make_reward, score_texts

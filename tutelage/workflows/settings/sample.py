@@ -6,7 +6,7 @@ from pathlib import Path
 from tutelage import config
 from tutelage.config.limits import at_least
 from tutelage.errors import TutelageError
-from tutelage.infer.test_time import Search
+from tutelage.infer.search import Search
 
 
 @dataclass(frozen=True, kw_only=True)
