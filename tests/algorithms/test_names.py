@@ -232,7 +232,7 @@ def test_the_verb_prints_a_table_a_page_and_json(capsys: pytest.CaptureFixture[s
 
 
 def test_narrow_terminals_lose_columns_from_the_right_and_are_told() -> None:
-    module = importlib.import_module("tutelage.commands.recipes")
+    module = importlib.import_module("tutelage.commands.tables.recipes")
     kept, left_out = module._fitting(table(), 100)
     assert kept[:4] == ["name", "samples", "advantage", "surrogate"]
     assert kept + left_out == list(table()[0])

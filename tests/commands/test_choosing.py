@@ -6,10 +6,10 @@ from tiny_verbs import files, model, read_jsonl
 
 from tutelage import config
 from tutelage.commands import sample
-from tutelage.commands.sample import KEY
 from tutelage.data.formats import load_completions
 from tutelage.errors import TutelageError
-from tutelage.infer.test_time import Search
+from tutelage.infer.search import Search
+from tutelage.workflows.settings.endpoint import KEY
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=6)
 

@@ -21,7 +21,7 @@ from tutelage import config
 from tutelage.core.rows import collate
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
-from tutelage.evaluate.drift import response_logp
+from tutelage.evaluation.drift import response_logp
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model

@@ -21,8 +21,8 @@ from tutelage.train.supervised.own_answers import (
     OwnAnswer,
     OwnAnswers,
     best_against_worst,
-    described,
     keep_best,
+    statistics,
 )
 from tutelage.train.supervised.preference_training import paired_job, refer
 
@@ -83,7 +83,7 @@ def test_pairs_are_best_against_worst_where_one_is_better():
 
 def test_figures_of_a_round():
     groups = [group("a", ("x", 1.0), ("y", 3.0)), group("b", ("z", 2.0), ("w", 4.0, False))]
-    assert described(groups, keep_best(groups, 1, 0.0)) == {
+    assert statistics(groups, keep_best(groups, 1, 0.0)) == {
         "score/mean": 2.5,
         "score/std": pytest.approx(1.25**0.5),
         "score/kept": 2.5,
@@ -185,7 +185,7 @@ def test_rejection_sampling_learns_and_every_round_starts_from_the_last(tiny_mod
             scores.append(expected(policy, prompts_of(policy)))
     assert scores == sorted(scores)
     assert scores[-1] > before + 0.08
-    told = [described(own(policy, tmp_path, samples=6).of(n), [said("", "", 0.0)]) for n in range(3)]
+    told = [statistics(own(policy, tmp_path, samples=6).of(n), [said("", "", 0.0)]) for n in range(3)]
     assert told[2]["score/mean"] > told[0]["score/mean"], "the answers of a round are the learnt policy's own"
 
 

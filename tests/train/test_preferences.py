@@ -21,7 +21,7 @@ from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.train.supervised.batches import EncodedPair, Order
 from tutelage.train.supervised.desirability import (
-    Labelled,
+    SingleAnswer,
     encode_unpaired,
     judge_alone,
     label,
@@ -333,7 +333,7 @@ def test_single_answers_teach_and_their_budget_changes_nothing(tiny_model):
 def test_a_batch_of_good_answers_alone_is_no_division_by_zero(tiny_model):
     policy = policy_of(tiny_model("llama"))
     good = [item for item in labelled(policy, 4) if item.good]
-    assert isinstance(good[0], Labelled)
+    assert isinstance(good[0], SingleAnswer)
     _, told = judge_alone(policy, Kto(), labelled_batch(policy, good, 0.0))
     assert all(math.isfinite(float(x)) for x in told.values())
     assert float(told["kl/rejected"]) == 0.0

@@ -28,8 +28,9 @@ from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, sa
 from tutelage.train.rl.improve import improve
 from tutelage.train.rl.rollouts import answer
 from tutelage.train.rl.settings import ImproveSettings
-from tutelage.train.run.drive import Watch, drive, load_state, recipe_state
+from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
+from tutelage.train.run.terminal import follow
 from tutelage.train.supervised.batches import Order
 
 FOLLOWED = 2
@@ -50,7 +51,7 @@ class Climb:
     """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
     lr: float = 3e-4
     critic_lr: float = 3e-3
-    """A critic that learns no faster than the policy foretells nothing in so few steps."""
+    """A critic that learns no faster than the policy predicts nothing in so few steps."""
     seed: int = 0
     reference: bool = True
     """Ask the reference in training; False is for recipes without a penalty, which do not need it."""
@@ -129,18 +130,18 @@ def _train(
             _keep_answers(run, step.index, policy, followed, goal, start.sampling)
         return {"tokens": float(reward.tokens)} | _told(step, goal.judges)
 
-    drive(
-        run,
-        learner,
-        steps,
+    loop = Loop(
+        run=run,
+        learner=learner,
+        steps=steps,
         label=run.path.name,
         save=partial(save_policy, policy, critic),
         extra_state=lambda step: recipe_state(step) | {"tokens": reward.tokens},
         checkpoints=config.Checkpoints(every=25, keep=1),
         show=("score/mean", "gold/mean", "kl/reference"),
-        quiet=quiet,
         watch=Watch(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
     )
+    follow(loop, quiet=quiet)
 
 
 def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: Climb) -> Learner:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from tutelage.evaluate.overoptimisation import Fit, Form, fit
+from tutelage.evaluation.overoptimisation import Fit, Form, fit
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Mean

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tutelage.evaluate.text import text_metrics
+from tutelage.evaluation.text import text_metrics
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, interval, number, string
 from tutelage.report.scales import number as written

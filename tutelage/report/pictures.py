@@ -5,7 +5,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tutelage.evaluate.text import words
+from tutelage.evaluation.text import words
 from tutelage.report import answers
 from tutelage.report.bars import Bar, Bars, draw_bars
 from tutelage.report.charts import Axis, Chart, Rule, Series

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass
 class Cuts:
-    """What did not fit into the context, so that it can be said."""
+    """Counts of rows that did not fit into the context."""
 
     prompts: int = 0
     responses: int = 0

@@ -35,7 +35,7 @@ def fit(
 
     `batches(step)` gives the batch of a step (counted from 0) as a function of the step alone, and `budget` bounds
     the tokens of one forward pass; it changes the memory needed and nothing else, and is lowered where it turns out too
-    large. The step that is yielded is done: whoever iterates may save, evaluate or stop.
+    large. A yielded step is done: the caller may save, evaluate or stop.
 
     Metrics, beside those of `objective` and of the learner: tokens_per_second, and tokens_at_once, the budget.
     """

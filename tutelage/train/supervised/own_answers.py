@@ -111,7 +111,7 @@ def _best_first(group: Group) -> Group:
     return [group[i] for i in order]
 
 
-def described(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
+def statistics(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
     """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, ended (share), kept
     (how many)."""
     scores = [one.score for group in groups for one in group]
@@ -128,7 +128,7 @@ def described(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, f
 def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnAnswer]:
     """The `keep` best answers to each prompt, or the best `overall` share of all answers where that is above 0.
 
-    Only answers that ended by themselves are worth imitating, and what was said twice counts once. Raises TutelageError
+    Only answers that ended by themselves are kept, and each text once. Raises TutelageError
     when none remains.
     """
     count = sum(len(group) for group in groups)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.errors import TutelageError
-from tutelage.evaluate.overoptimisation import Fit, best_of_n, fit
+from tutelage.evaluation.overoptimisation import Fit, best_of_n, fit
 from tutelage.infer.best_of_n import best_of_n_kl
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tutelage.evaluate.win_rate import scored_win_rate
+from tutelage.evaluation.win_rate import scored_win_rate
 
 
 def test_counts_by_hand():

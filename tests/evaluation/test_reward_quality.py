@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tutelage.evaluate.reward_quality import reward_quality
+from tutelage.evaluation.reward_quality import reward_quality
 
 
 def test_counts_by_hand():

@@ -10,7 +10,7 @@ from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import Encoded, collate
 from tutelage.engines.sampling import PromptTokens
-from tutelage.evaluate.drift import perplexity, response_logp, sequence_kl
+from tutelage.evaluation.drift import perplexity, response_logp, sequence_kl
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.evaluate.text import (
+from tutelage.evaluation.text import (
     distinct,
     ended,
     lengths,

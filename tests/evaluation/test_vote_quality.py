@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.evaluate.vote_quality import against_votes, by_strength
+from tutelage.evaluation.vote_quality import against_votes, by_strength
 
 
 def test_votes_for_the_higher_score_are_counted() -> None:

@@ -8,71 +8,67 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from tutelage.commands.dpo import Settings
-from tutelage.commands.own_answers import longest, look_at_scores, own_answers, steps_of_a_round
-from tutelage.commands.preferring.given import reference_of
-from tutelage.commands.sample import KEY
 from tutelage.core.preferences import PreferenceLoss
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.people.judging import EndpointJudge
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
-from tutelage.train.supervised.job import Job
-from tutelage.train.supervised.own_answers import InRounds, best_against_worst, described
-from tutelage.train.supervised.preference_training import DRIFT, Referred, paired_job, refer
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.own_answers import InRounds, best_against_worst, statistics
+from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, paired_job, refer
+from tutelage.workflows.own_answers import answer_source, longest, score_look, steps_per_round
+from tutelage.workflows.preference_files import PreferenceJob, reference_of
+from tutelage.workflows.settings.dpo import DpoSettings
+from tutelage.workflows.settings.endpoint import KEY
 
-if TYPE_CHECKING:
-    from tutelage.train.run.folder import Run
 
-
-def from_own_answers(
-    settings: Settings,
-    run: "Run",
+def online_job(
+    settings: DpoSettings,
+    run: Run,
     policy: Policy,
     loss: PreferenceLoss,
     prompts: Sequence[Prompt],
     budget: Budget,
-) -> tuple[Job, Mapping[str, Any]]:
-    """The job of learning from the policy's own answers, compared round by round, and how many prompts there are."""
+) -> PreferenceJob:
+    """The job of learning from the policy's own answers, compared round by round."""
     policy.freeze_reference()
     named = reference_of(settings, policy)
     reward: Reward = (
         _judge(settings) if settings.judge else make_reward(settings.reward, policy, settings.model)
     )
     share = settings.held_out if settings.reward else 0.0
-    own, aside = own_answers(settings, run, policy, reward, prompts, share)
+    source = answer_source(settings, run, policy, reward, prompts, share)
+    answers = source.answers
     drift = DRIFT in getattr(loss, "needs", ())
 
-    def of_round(number: int) -> list[Referred]:
-        pairs = best_against_worst(own.of(number))
+    def pairs_of(round: int) -> list[ReferencePair]:
+        pairs = best_against_worst(answers.of(round))
         with policy.reference() if named is policy else nullcontext():
             return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
 
-    steps = steps_of_a_round(settings, own, 1, settings.epochs, settings.batch_size)
+    steps = steps_per_round(settings, answers, 1)
 
     def tell(step: int) -> Mapping[str, float]:
         if step % steps:
             return {}
-        groups = own.of(step // steps)
+        groups = answers.of(step // steps)
         pairs = len(best_against_worst(groups))
-        told = described(groups, [group[0] for group in groups])
-        return told | {"kept": float(pairs), "round": float(step // steps + 1)}
+        scores = statistics(groups, [group[0] for group in groups])
+        return scores | {"kept": float(pairs), "round": float(step // steps + 1)}
 
-    items = InRounds(of_round, steps, settings.batch_size, settings.seed)
+    items = InRounds(pairs_of, steps, settings.batch_size, settings.seed)
     job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)
     job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
-    if aside:
-        job = replace(job, look=look_at_scores(settings, policy, reward, aside))
-    return job, {"prompts": len(own.prompts.items), "held_out_prompts": len(aside)}
+    if source.held_out:
+        job = replace(job, look=score_look(settings, policy, reward, source.held_out))
+    return PreferenceJob(job, source.counts)
 
 
-def _judge(settings: Settings) -> Reward:
-    from tutelage.people.judging import EndpointJudge
-
+def _judge(settings: DpoSettings) -> Reward:
     key = os.environ.get(KEY, "")
     return PairwiseJudgeReward(
         EndpointJudge(settings.judge, settings.judge_model, settings.judge_question, key=key)

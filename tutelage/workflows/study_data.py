@@ -1,36 +1,43 @@
-"""A study as training data: its preferences at a frozen moment, and the votes that a reward model is held against."""
+"""A study as training data: its preferences at one moment, and the votes that a reward model is compared with."""
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tutelage.commands.collecting.place import ENDINGS, FILE
+import numpy as np
+
+from tutelage.config.files import write_atomically
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
 from tutelage.errors import TutelageError
-
-if TYPE_CHECKING:
-    from tutelage.people import Labelled, Selection, Snapshot
-    from tutelage.stats.calibration import VoteCeiling
-    from tutelage.stats.votes import Votes
+from tutelage.evaluation.vote_quality import against_votes, by_strength
+from tutelage.people import (
+    Labelled,
+    Selection,
+    Snapshot,
+    freeze,
+    label_study,
+    open_store,
+    open_study,
+)
+from tutelage.people.aggregate import pair_name
+from tutelage.people.export import reconciliation
+from tutelage.people.preferences import decided_votes
+from tutelage.stats.calibration import VoteCeiling, vote_ceiling
+from tutelage.stats.votes import Votes
 
 RECORD = "study.json"
-"""In the folder of a run: the study, the moment and what became of its votes."""
-SERVERS = ("postgresql://", "postgres://")
-
-
+"""File in a run directory: the study, the moment, and what became of its votes."""
 TRUSTED = 0.6
-"""The reliability from which a rater's single votes are what a reward model is held against: somebody who guesses, or
-votes for the worse, makes the ceiling of a pool of few raters meaningless."""
+"""Reliability from which the single votes of a rater are compared with a reward model. In a small pool, a rater who
+guesses or votes for the worse answer would make the ceiling meaningless."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What raters said of one pair: the mean strength in favour of the chosen side, and the trusted votes for
-    either."""
+class PairVotes:
+    """The votes on one pair: the mean strength in favour of the chosen side, and the trusted votes for each side."""
 
     strength: float
     for_chosen: int
@@ -38,37 +45,27 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What training reads of a study. `heard` is about each of the preferences; `ceiling` is what the best predictor
-    of single votes could reach, None without overlap; `record` is kept with the run."""
+class StudySnapshot:
+    """The preferences of a study at one moment. `votes` are those on each of them; `ceiling` is the accuracy that the
+    best predictor of single votes could reach, None without overlap; `record` is kept with the run."""
 
     train: tuple[Preference, ...]
     held_out: tuple[Preference, ...]
-    heard: Mapping[Preference, Heard]
-    ceiling: "VoteCeiling | None"
+    votes: Mapping[Preference, PairVotes]
+    ceiling: VoteCeiling | None
     record: Mapping[str, object]
-    told: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
-def study_address(data: str) -> str | None:
-    """The database that `data` names (a URL, a database file, or the folder of a study); None where it names none."""
-    if data.startswith(SERVERS):
-        return data
-    path = Path(data).expanduser()
-    if path.suffix in ENDINGS:
-        return str(path)
-    return str(path / FILE) if (path / FILE).is_file() else None
-
-
-def draw(
+def read_study(
     address: str,
     name: str,
-    selection: "Selection",
+    selection: Selection,
     *,
     held_out: float,
     seed: int,
     run: Path,
-) -> Drawn:
+) -> StudySnapshot:
     """The preferences of a study: as they stood when the run in the folder `run` began, if it has begun, else now.
 
     Held out are the pairs of the prompts that the study keeps aside; where it keeps none aside, a share `held_out` of
@@ -77,9 +74,6 @@ def draw(
     Raises:
         TutelageError: there is no such study, it has no preference yet, or the run belongs to another study.
     """
-    from tutelage.people import freeze, label_study, open_store, open_study
-    from tutelage.people.export import reconciliation
-
     with closing(open_store(address, create=False)) as store:
         study = open_study(store, name or None)
         at = _moment_of(run, study.name) or freeze(store, study.id)
@@ -96,24 +90,22 @@ def draw(
     kept, other = tuple(p for p in every if p not in aside), tuple(p for p in every if p in aside)
     if not kept or not other:
         kept, other = split_by_prompt(every, held_out, seed)
-    told = (
+    remarks = (
         f"{study.name} at judgement {at.last_judgement:,}: {len(every):,} preferences, {len(other):,} held out",
         *reconciliation(labelled, selection),
     )
     votes = _trusted_votes(labelled, selection)
-    return Drawn(kept, other, _heard(labelled, votes), _ceiling(labelled, votes), record, told)
+    return StudySnapshot(
+        kept, other, _pair_votes(labelled, votes), _ceiling(labelled, votes), record, remarks
+    )
 
 
-def remember(drawn: Drawn, run: Path) -> None:
-    """Keep with the run which study it read, and at which moment."""
-    from tutelage.config.files import write_atomically
-
-    write_atomically(run / RECORD, json.dumps(drawn.record, indent=2, ensure_ascii=False) + "\n")
+def record_study(study: StudySnapshot, run: Path) -> None:
+    """Write into the run directory which study the run read, and at which moment."""
+    write_atomically(run / RECORD, json.dumps(study.record, indent=2, ensure_ascii=False) + "\n")
 
 
-def _moment_of(run: Path, study: str) -> "Snapshot | None":
-    from tutelage.people import Snapshot
-
+def _moment_of(run: Path, study: str) -> Snapshot | None:
     file = run / RECORD
     if not file.is_file():
         return None
@@ -123,34 +115,23 @@ def _moment_of(run: Path, study: str) -> "Snapshot | None":
     return Snapshot(**record["snapshot"])
 
 
-def _trusted_votes(labelled: "Labelled", selection: "Selection") -> "Votes":
-    import numpy as np
-
-    from tutelage.people.preferences import decided_votes
-
+def _trusted_votes(labelled: Labelled, selection: Selection) -> Votes:
     votes = decided_votes(labelled, selection)
     known = [labelled.labels.accuracy[name] >= TRUSTED for name in votes.raters]
     return votes.keep(np.array(known)[votes.rater]) if any(known) else votes
 
 
-def _heard(labelled: "Labelled", votes: "Votes") -> dict[Preference, Heard]:
-    from tutelage.people.aggregate import pair_name
-
+def _pair_votes(labelled: Labelled, votes: Votes) -> dict[Preference, PairVotes]:
     counts = dict(zip(votes.items, votes.counts().tolist(), strict=True))
     found = {}
     for row in labelled.rows:
         sides = counts.get(pair_name(row.label), [0, 0])
         for_chosen, for_rejected = sides if row.chosen == row.label.first else sides[::-1]
-        found[row.preference] = Heard(row.strength, for_chosen, for_rejected)
+        found[row.preference] = PairVotes(row.strength, for_chosen, for_rejected)
     return found
 
 
-def _ceiling(labelled: "Labelled", votes: "Votes") -> "VoteCeiling | None":
-    import numpy as np
-
-    from tutelage.people.aggregate import pair_name
-    from tutelage.stats.calibration import vote_ceiling
-
+def _ceiling(labelled: Labelled, votes: Votes) -> VoteCeiling | None:
     prompts = {pair_name(row.label): row.question.prompt.id for row in labelled.rows}
     names = [prompts.get(item, item) for item in votes.items]
     try:
@@ -159,11 +140,12 @@ def _ceiling(labelled: "Labelled", votes: "Votes") -> "VoteCeiling | None":
         return None
 
 
-def figures(drawn: Drawn, differences: Sequence[float], pairs: Sequence[Preference]) -> dict[str, object]:
-    """How a reward model fares on these pairs: by strength, and against single votes and what they allow."""
-    from tutelage.evaluate.vote_quality import against_votes, by_strength
-
-    heard = [drawn.heard[pair] for pair in pairs]
+def vote_figures(
+    study: StudySnapshot, differences: Sequence[float], pairs: Sequence[Preference]
+) -> dict[str, object]:
+    """The accuracy of a reward model on these pairs by strength, and against single votes and the ceiling of their
+    noise."""
+    heard = [study.votes[pair] for pair in pairs]
     prompts = [str(pair.messages) for pair in pairs]
     votes = against_votes(
         differences, [each.for_chosen for each in heard], [each.for_rejected for each in heard], prompts
@@ -174,12 +156,12 @@ def figures(drawn: Drawn, differences: Sequence[float], pairs: Sequence[Preferen
         ),
         "votes": votes,
     }
-    if drawn.ceiling is not None:
-        best, agreement = drawn.ceiling.ceiling, drawn.ceiling.agreement
+    if study.ceiling is not None:
+        best, agreement = study.ceiling.ceiling, study.ceiling.agreement
         found["ceiling"] = {
             "value": best.value,
             "interval": [best.low, best.high],
             "agreement": agreement.value,
-            "bounds": [drawn.ceiling.lowest, drawn.ceiling.highest],
+            "bounds": [study.ceiling.lowest, study.ceiling.highest],
         }
     return found
