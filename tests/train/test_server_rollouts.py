@@ -11,7 +11,6 @@ from threading import Lock
 
 import httpx
 import pytest
-import torch
 from served import serving
 from tiny_training import World, assert_identical, letters, policy_of, recipe_of
 

@@ -20,8 +20,9 @@ from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step, seed_step
+from tutelage.train.rl.critic import Critic
 from tutelage.train.rl.natural import natural_update
-from tutelage.train.rl.policy import Critic, Policy
+from tutelage.train.rl.policy import Policy
 from tutelage.train.rl.rollouts import Answers, collect, greedy_answers, judge
 from tutelage.train.rl.settings import ImproveSettings, Setup
 from tutelage.train.rl.update import gradient_update
