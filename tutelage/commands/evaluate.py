@@ -12,7 +12,7 @@ from tutelage.data.records import Messages, Prompt
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
-    from tutelage.infer.answering import Answered
+    from tutelage.infer.answering import Answers
     from tutelage.models.policy import Policy
     from tutelage.rewards.reward import Reward
 
@@ -70,7 +70,7 @@ class Side:
     """One model's answers with all that was measured of each."""
 
     name: str
-    answered: "Answered"
+    answered: "Answers"
     scores: Mapping[str, list[float]]
     figures: dict[str, float]
 
