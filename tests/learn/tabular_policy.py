@@ -16,9 +16,9 @@ from tutelage import config
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.batch import Rollout, Rows, TokenScores
 from tutelage.core.kl import exact_kl as kl_between
+from tutelage.core.rows import by_tokens, spread
 from tutelage.data.records import Prompt, user
 from tutelage.models.budget import Budget
-from tutelage.models.rows import by_tokens, spread
 from tutelage.rewards.reward import Completion, Reward
 from tutelage.rollout.generator import PromptTokens
 from tutelage.rollout.prompts import EncodedPrompt

@@ -3,8 +3,8 @@
 import torch
 
 from tutelage.core.batch import Rollout
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.records import Message, Messages, Prompt, user
-from tutelage.models.rows import Encoded, collate
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Completion
 

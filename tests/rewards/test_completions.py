@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.records import Prompt, user
-from tutelage.models.rows import Encoded, collate
 from tutelage.rewards.completions import Completions, device_of, rows_of
 from tutelage.rewards.reward import Completion
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tutelage import config
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.chat import encode
 from tutelage.data.records import Prompt, user
 from tutelage.models.heads import new_reward_model
-from tutelage.models.rows import Encoded, collate
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.model import ModelReward
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tutelage.models.rows import Encoded, collate
+from tutelage.core.rows import Encoded, collate
 from tutelage.rewards.completions import rows_of
 
 HALF = 150

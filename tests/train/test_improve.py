@@ -22,11 +22,11 @@ from tiny_training import (
 
 from tutelage import config
 from tutelage.core.batch import Scored
+from tutelage.core.rows import collate
+from tutelage.engines.cpu import activation_cache as activations
+from tutelage.engines.cpu.prompt_cache import SharedPrompts
 from tutelage.errors import TutelageError
-from tutelage.models import activations
 from tutelage.models.budget import Budget
-from tutelage.models.rows import collate
-from tutelage.models.shared_prompts import SharedPrompts
 from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import NotFinite
 from tutelage.train.rl.critic import make_critic

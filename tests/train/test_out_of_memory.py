@@ -18,6 +18,7 @@ from tiny_training import (
 )
 
 from tutelage import config
+from tutelage.core.rows import collate
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.evaluate.drift import response_logp
@@ -25,7 +26,6 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rows import collate
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.model import ModelReward
 from tutelage.train.rl.mixing import PretrainingMix

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tutelage import config
 from tutelage.config.limits import at_least
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 from tutelage.infer.test_time import Search
 
@@ -107,7 +107,7 @@ def main(settings: Settings) -> int:
     return 0
 
 
-def _write_pairs(settings: Settings, records: Sequence[Completion]) -> None:
+def _write_pairs(settings: Settings, records: Sequence[CompletionRecord]) -> None:
     """The questions that people can be asked."""
     from tutelage.commands.runs import say
     from tutelage.data.pairing import count_repeated, pair_completions
@@ -124,7 +124,7 @@ def _write_pairs(settings: Settings, records: Sequence[Completion]) -> None:
     say(settings, f"{len(pairs)} pairs to compare ({count_repeated(records)} answers repeat another).")
 
 
-Rows = list[tuple[Completion, dict[str, object]]]
+Rows = list[tuple[CompletionRecord, dict[str, object]]]
 """Completions, each with the further columns of its line."""
 
 
@@ -143,7 +143,9 @@ def _completions(settings: Settings, prompts: Sequence[Prompt]) -> Rows:
     ]
 
 
-def _completion(settings: Settings, prompt: Prompt, number: int, text: str, finished: bool) -> Completion:
+def _completion(
+    settings: Settings, prompt: Prompt, number: int, text: str, finished: bool
+) -> CompletionRecord:
     """An answer as a record. Its id depends on the sampler, the prompt, its number and its text."""
     from dataclasses import asdict
 
@@ -151,7 +153,7 @@ def _completion(settings: Settings, prompt: Prompt, number: int, text: str, fini
 
     name = settings.model.path
     asked = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
-    return Completion(
+    return CompletionRecord(
         stable_id(name, prompt.id, str(number), text), prompt.id, text, name, asked + _how(settings), finished
     )
 

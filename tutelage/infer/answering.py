@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.data.identity import stable_id
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
@@ -43,12 +43,12 @@ def answer(
     return Answers(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
 
 
-def completions(answered: Answers, sampler: str, sampling: config.Sampling) -> list[Completion]:
+def completions(answered: Answers, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
     """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
     asked = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
     group = answered.rollout.group
     return [
-        Completion(
+        CompletionRecord(
             id=stable_id(sampler, prompt.id, str(row % group), text),
             prompt_id=prompt.id,
             text=text,

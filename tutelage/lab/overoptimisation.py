@@ -21,7 +21,7 @@ from tutelage import config
 from tutelage.commands import reward
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
-from tutelage.data.records import Completion, Preference, Prompt, Split
+from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.evaluate.overoptimisation import Floats, best_of_n
@@ -223,14 +223,14 @@ class Known:
     """Prompts and answers to them."""
 
     prompts: Mapping[str, Prompt]
-    answers: Sequence[Completion]
+    answers: Sequence[CompletionRecord]
 
 
 def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Known:
     start = setting.start
     questions = start.questions(split, policy)
     prompts = [question.prompt for question in questions]
-    answered: list[Completion] = []
+    answered: list[CompletionRecord] = []
     with progress(f"answers ({split})", len(prompts), quiet=setting.quiet) as advance:
         for at in range(0, len(prompts), 50):
             part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from tutelage.data.endpoint import Endpoint
@@ -90,7 +91,8 @@ class EndpointJudge:
         parts = {"question": self.question, "guidelines": self.guidelines, "conversation": conversation}
         text = fill(self.template, parts | {"first": first, "second": second})
         for _ in range(2):
-            reply = self._reply(text)
+            (found,) = self._endpoint.ask(user(text), temperature=self.temperature)
+            reply = found.text
             verdicts = _VERDICT.findall(reply)
             if verdicts:
                 preferred = _MEANING[verdicts[-1]]
@@ -99,10 +101,9 @@ class EndpointJudge:
             f"The judge {self.model} gave no verdict such as [[A]]: '{reply.strip()[-200:]}'."
         )
 
-    def _reply(self, text: str) -> str:
-        endpoint = Endpoint(self.url, self.model, self.key, self.timeout)
-        (reply,) = endpoint.ask(user(text), temperature=self.temperature)
-        return reply.text
+    @cached_property
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(self.url, self.model, self.key, self.timeout)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.records import Prompt
-from tutelage.models.rows import Encoded, collate
 from tutelage.rewards.reward import Completion
 
 UNUSED_PAD = 0

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rows
+from tutelage.core.rows import Encoded, by_tokens, collate
 from tutelage.data.chat import encode, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.models.rows import Encoded, by_tokens, collate
 from tutelage.rewards.completions import rows_of
 from tutelage.rewards.reward import Completion
 
