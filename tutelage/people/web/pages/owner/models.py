@@ -3,8 +3,9 @@
 from starlette.responses import Response
 
 from tutelage.people.web.call import Call
-from tutelage.people.web.charts import strengths
+from tutelage.people.web.drawings import strength_interval
 from tutelage.people.web.figures.models import FEW, leaderboard
+from tutelage.stats.intervals import Interval
 
 
 def standings(call: Call) -> Response:
@@ -26,7 +27,8 @@ def standings(call: Call) -> Response:
         matches=[match for match in matches if match.sampler_a != match.sampler_b],
         few=FEW,
         reach=reach,
-        strengths=strengths,
+        strength_interval=strength_interval,
+        Interval=Interval,
         kept=kept,
         place="models",
     )
