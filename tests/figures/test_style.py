@@ -1,10 +1,12 @@
 """Colours differ from their ground in every scheme, and the files of drawings stand alone."""
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tutelage.figures import Axis, Chart, Series, draw, standalone, stylesheet
 
+ROOT = Path(__file__).parents[2]
 LINES = tuple(Series((0.0, 1.0), (0.0, end), f"line {i}", colour=i) for i, end in enumerate((1.0, 2.0)))
 CHART = Chart("Test", LINES, Axis("x"), Axis("y"), height=300, names="ends")
 
@@ -45,3 +47,11 @@ def test_a_file_is_well_formed_has_its_own_colours_for_light_and_dark_and_nothin
     assert not re.findall(r"<title>", written)
     texts = {element.text for element in root.iter() if element.get("class", "").startswith("end")}
     assert texts == {"line 0", "line 1"}
+
+
+def test_the_drawings_that_are_kept_carry_this_style() -> None:
+    """Browsers show them in any width, so a rule about narrow screens has no place in them."""
+    kept = [path for folder in ("docs", "bench/results") for path in (ROOT / folder).rglob("*.svg")]
+    assert len(kept) > 20
+    assert [path.name for path in kept if stylesheet() not in path.read_text(encoding="utf-8")] == []
+    assert "max-width" not in stylesheet()

@@ -20,7 +20,7 @@ def interval_strip(
     drawn = [svg.tooltip(label), svg.path([(at.start, 8.0), (at.end, 8.0)], "grid")]
     if rule is not None:
         drawn.append(svg.path([(at.clipped(rule), 1.0), (at.clipped(rule), 15.0)], "rule"))
-    return svg.document(width, 16, label, *drawn, estimate(bar, at, 8.0, 3.5), class_="chart strip")
+    return svg.document(width, 16, label, *drawn, estimate(bar, at, 8.0, 4.0), class_="chart strip")
 
 
 def interval_scale(

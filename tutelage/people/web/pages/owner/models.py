@@ -26,7 +26,7 @@ def standings(call: Call) -> Response:
         board=board,
         matches=[match for match in matches if match.sampler_a != match.sampler_b],
         few=FEW,
-        reach=reach,
+        reach=4 / 3 * reach,  # room beside the longest interval
         strength_interval=strength_interval,
         Interval=Interval,
         kept=kept,
