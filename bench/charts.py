@@ -8,11 +8,7 @@ from typing import Any
 from bench.jobs.growth import AXES, BASE
 from tutelage.figures import Axis, Chart, Series, draw, standalone
 
-NAMES = {
-    "samples": "samples to a prompt",
-    "prompt": "tokens of a prompt",
-    "response": "tokens of a response",
-}
+NAMES = {"samples": "samples to a prompt", "prompt": "tokens of a prompt", "response": "tokens of a response"}
 SIDES = {"ours": "Tutelage", "theirs": "TRL 1.16.0"}
 
 

@@ -67,8 +67,8 @@ def column(ends: Sequence[End], at: Frame) -> list[Box]:
     """Names at the right of the plot at the heights of their lines' ends, a line apart at least."""
     order = sorted(range(len(ends)), key=lambda i: ends[i].y)
     heights = _spread([ends[i].y for i in order], at.y.end, at.y.start)
-    boxes = {i: Box(at.x.end + GAP, y + 4, ends[i].width) for i, y in zip(order, heights, strict=True)}
-    return [boxes[i] for i in range(len(ends))]
+    boxes = [(i, Box(at.x.end + GAP, y + 4, ends[i].width)) for i, y in zip(order, heights, strict=True)]
+    return [box for _, box in sorted(boxes, key=lambda numbered: numbered[0])]
 
 
 def _spread(wanted: Sequence[float], top: float, foot: float) -> list[float]:

@@ -20,17 +20,14 @@ class Frame:
     x: Scale
     y: Scale
 
-    def shows(self, series: Series, index: int) -> bool:
-        """Whether a point of a series has a place on the drawing."""
-        return self.x.shows(series.x[index]) and self.y.shows(series.y[index])
-
     def place(self, series: Series, index: int) -> tuple[float, float]:
         """The pixels of a point of a series."""
         return self.x(series.x[index]), self.y(series.y[index])
 
     def drawable(self, series: Series) -> list[int]:
         """The indices of the points of a series that have a place on the drawing."""
-        return [index for index in range(len(series.x)) if self.shows(series, index)]
+        places = enumerate(zip(series.x, series.y, strict=True))
+        return [index for index, (x, y) in places if self.x.shows(x) and self.y.shows(y)]
 
 
 def frame(chart: Chart) -> Frame:

@@ -63,8 +63,5 @@ def _digits(ticks: Sequence[float]) -> int:
     step = min((b - a for a, b in pairwise(ticks)), default=0.0)
     if step <= 0:
         return 3
-    return max(3, 2 + _exponent(max(map(abs, ticks))) - _exponent(step))
-
-
-def _exponent(value: float) -> int:
-    return math.floor(math.log10(value) + 1e-9)
+    largest, smallest = (math.floor(math.log10(value) + 1e-9) for value in (max(map(abs, ticks)), step))
+    return max(3, 2 + largest - smallest)

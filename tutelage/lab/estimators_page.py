@@ -10,16 +10,7 @@ from tutelage.figures.number_text import number, percent
 from tutelage.figures.plots import averaged
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
-from tutelage.lab.gradients import (
-    Estimate,
-    Floats,
-    cosine,
-    inner,
-    jackknife,
-    load_sketches,
-    noise,
-    products,
-)
+from tutelage.lab.gradients import Estimate, Floats, cosine, inner, jackknife, load_sketches, noise, products
 from tutelage.lab.measuring import Z95, Mean, mean
 from tutelage.lab.page import Figure, Page, Table
 

@@ -20,26 +20,13 @@ class Bin:
     observed: float
     n: int
 
-    @property
-    def note(self) -> str:
-        """The hover text of this bin."""
-        return (
-            f"{self.n} predictions of {self.low:.0%} to {self.high:.0%}\n"
-            f"mean {self.predicted:.1%}, came true {self.observed:.1%}"
-        )
-
 
 def bins(summary: Object) -> list[Bin]:
     """The bins of the calibration in a summary, without those in which a number is missing, as in an empty one."""
-    found = []
-    for row in objects(summary, "calibration"):
-        low, high, predicted, observed = (
-            number(row, key) for key in ("low", "high", "predicted", "observed")
-        )
-        n = number(row, "n")
-        if low is not None and high is not None and predicted is not None and observed is not None and n:
-            found.append(Bin(low, high, predicted, observed, int(n)))
-    return found
+    keys = ("low", "high", "predicted", "observed", "n")
+    rows = [[number(row, key) for key in keys] for row in objects(summary, "calibration")]
+    whole = [[value for value in row if value is not None] for row in rows]
+    return [Bin(a, b, mean, share, int(n)) for a, b, mean, share, n in (r for r in whole if len(r) == 5) if n]
 
 
 def reliability(bins: Sequence[Bin]) -> Chart:
@@ -57,7 +44,10 @@ def reliability(bins: Sequence[Bin]) -> Chart:
         low=tuple(math.nan if s.low is None else s.low for s in spread),
         high=tuple(math.nan if s.high is None else s.high for s in spread),
         size=tuple(b.n / most for b in bins),
-        notes=tuple(b.note for b in bins),
+        notes=tuple(
+            f"{b.n} predictions of {b.low:.0%} to {b.high:.0%}\nmean {b.predicted:.1%}, came true {b.observed:.1%}"
+            for b in bins
+        ),
     )
     diagonal = Series((start, 1.0), (start, 1.0), style="dashed", colour=5)
     x = Axis("predicted", percent=True, low=start, high=1.0)
