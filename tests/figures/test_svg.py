@@ -19,7 +19,7 @@ def test_unprintable_characters_become_visible() -> None:
 def test_a_page_takes_a_drawing_as_it_is_and_escapes_every_other_text() -> None:
     drawing = document(10, 5, "a <b> & c", text(0, 0, "</text><b>"))
     page = Environment(autoescape=True).from_string("{{ drawing }}{{ other }}")
-    assert page.render(drawing=drawing, other=str(drawing)) == drawing + escape(str(drawing))
+    assert page.render(drawing=drawing, other=str(drawing)) == str(drawing) + str(escape(str(drawing)))
     assert isinstance(drawing, Svg)
 
 
