@@ -18,6 +18,7 @@ from tutelage.data.formats import (
     load_prompts,
     load_unpaired,
 )
+from tutelage.data.own_columns import FIELDS
 from tutelage.data.records import (
     Comparison,
     Completion,
@@ -49,8 +50,14 @@ TURNS = st.builds(
 )
 NUMBER = st.floats(0, 1e6)
 PAIR = st.tuples(TEXT, TEXT).filter(lambda pair: pair[0].strip() != pair[1].strip())
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+OWN_COLUMNS = st.dictionaries(TEXT.filter(lambda column: column not in FIELDS), JSON, max_size=3)
 RECORDS = {
-    Prompt: st.builds(Prompt, TEXT, TURNS, st.sampled_from(["train", "held_out"])),
+    Prompt: st.builds(Prompt, TEXT, TURNS, st.sampled_from(["train", "held_out"]), OWN_COLUMNS),
     Completion: st.builds(Completion, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT),
     Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),
@@ -125,6 +132,12 @@ def test_rows_are_those_of_trl() -> None:
         "completion": [{"role": "assistant", "content": "So."}],
     }
     assert to_row(Prompt("a", user("Why?"))) == {"id": "a", "prompt": "Why?", "split": "train"}
+    assert to_row(Prompt("a", user("Why?"), data={"level": 3})) == {
+        "level": 3,
+        "id": "a",
+        "prompt": "Why?",
+        "split": "train",
+    }
     assert to_row(Prompt("a", talk, "held_out")) == {"id": "a", "messages": asked, "split": "held_out"}
 
 

@@ -189,6 +189,18 @@ def test_where_and_how_a_run_is_kept_may_change(tmp_path: Path) -> None:
     Run.open(tmp_path / "r", other, resume=True).close()
 
 
+def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", Settings()).close()
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    del config["settings"]["seed"], config["settings"]["lora"]["targets"]
+    (tmp_path / "r" / "config.json").write_text(json.dumps(config))
+    Run.open(tmp_path / "r", Settings(), resume=True).close()
+    with pytest.raises(TutelageError, match=r"seed \(3 against 4\)\. "):
+        Run.open(tmp_path / "r", Settings(seed=4), resume=True)
+    with pytest.raises(TutelageError, match=r"lora\.targets \('auto' against 'query'\)\. "):
+        Run.open(tmp_path / "r", Settings(lora=Lora(rank=4, targets="query")), resume=True)
+
+
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(TutelageError, match=r"other things than a run \(thesis.tex\)"):

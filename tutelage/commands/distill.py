@@ -11,9 +11,9 @@ from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
+    from tutelage.core.rows import Encoded
     from tutelage.data.records import Prompt
     from tutelage.models.policy import Policy
-    from tutelage.models.rows import Encoded
     from tutelage.train.run.folder import Run
     from tutelage.train.supervised.job import Job
     from tutelage.train.supervised.own_answers import OwnAnswer
@@ -102,9 +102,9 @@ def _job(
 ) -> tuple["Job", Mapping[str, Any]]:
     """What is learnt, and how many prompts there are."""
     from tutelage.commands.own_answers import look_at_scores, own_answers, steps_of_a_round
+    from tutelage.core.rows import collate
     from tutelage.data.chat import pad_token_id
-    from tutelage.models.rewards import make_reward
-    from tutelage.models.rows import collate
+    from tutelage.rewards.named import make_reward
     from tutelage.train.supervised.job import Job
     from tutelage.train.supervised.objectives import WeightedRows, imitate
     from tutelage.train.supervised.own_answers import InRounds, described, keep_best

@@ -14,7 +14,7 @@ from tutelage.errors import TutelageError
 if TYPE_CHECKING:
     from tutelage.infer.answering import Answered
     from tutelage.models.policy import Policy
-    from tutelage.models.rewards import Reward
+    from tutelage.rewards.reward import Reward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,8 @@ def main(settings: Settings) -> int:
     from tutelage.commands.runs import say
     from tutelage.data.formats import load_prompts
     from tutelage.data.rows import write_jsonl
+    from tutelage.data.tokenizer import same_vocabulary
     from tutelage.evaluate.win_rate import scored_win_rate
-    from tutelage.models.rewards import same_vocabulary
 
     loaded = load_prompts(settings.prompts)
     say(settings, loaded.describe())
@@ -124,7 +124,7 @@ def _load(path: str, settings: Settings) -> "Policy":
 
 
 def _rewards(settings: Settings, policy: "Policy") -> dict[str, "Reward"]:
-    from tutelage.models.rewards import make_reward
+    from tutelage.rewards.named import make_reward
 
     rewards = {}
     for given in settings.reward:
@@ -152,10 +152,11 @@ def _side(
     from tutelage.evaluate.drift import perplexity, sequence_kl
     from tutelage.evaluate.text import distinct, lengths, repetition, rouge
     from tutelage.infer.answering import answer
+    from tutelage.rewards.scores import scores_of
 
     answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed)
     rollout, texts = answered.rollout, list(answered.texts)
-    scores = {key: reward(rollout, answered.prompts, texts).tolist() for key, reward in rewards.items()}
+    scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
     figures = {}
     for key, values in scores.items():
         mean = sum(values) / len(values)
@@ -187,7 +188,7 @@ def _side(
 def _can_tell(policy: "Policy", other: "Policy", settings: Settings, what: str) -> bool:
     """Whether the figure means something; says so where not."""
     from tutelage.commands.runs import say
-    from tutelage.models.rewards import same_vocabulary
+    from tutelage.data.tokenizer import same_vocabulary
 
     sampling = settings.sampling
     if not same_vocabulary(policy.tokenizer, other.tokenizer):

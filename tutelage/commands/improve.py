@@ -29,8 +29,8 @@ class Settings(RunSettings):
     prompts: str
     """Prompts to answer: a file or hub data set; any format of demonstrations or preferences serves too."""
     reward: tuple[str, ...]
-    """What scores the answers: reward-model folders or module:function(prompts, answers) -> scores, each with an
-    optional =weight; several add up."""
+    """What scores the answers: reward-model folders or module:function(completions) -> scores, each with an optional
+    =weight; several add up."""
     recipe: str = "ppo"
     """The algorithm, as `tutelage recipes` lists them, or module:NAME of your own."""
     set: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ def _train(
     """Drive the loop to its end, from wherever the run was left."""
     from tutelage.algorithms.recipe import RecipeState, initial_state
     from tutelage.commands.runs import budget_of
-    from tutelage.models.rewards import make_reward
+    from tutelage.rewards.named import make_reward
     from tutelage.train.rl.improve import Progress, Rules, improve
     from tutelage.train.run.drive import Watch, drive, load_state
     from tutelage.train.supervised.batches import Order

@@ -10,7 +10,7 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.rl.rollouts import Question, ask
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order

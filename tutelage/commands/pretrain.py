@@ -9,9 +9,9 @@ from tutelage.config.run import BatchSettings, RunSettings
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
-    from tutelage.models.backbone import Backbone
+    from tutelage.core.rows import Encoded
+    from tutelage.engines.network import Backbone
     from tutelage.models.policy import Policy
-    from tutelage.models.rows import Encoded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,10 +190,10 @@ def _centre(
     model: "ScalarModel", train: Sequence["EncodedPair"], settings: Settings, max_length: int
 ) -> dict[str, Any]:
     """Make the mean score 0 on the demonstrations."""
+    from tutelage.core.rows import collate
     from tutelage.data.chat import pad_token_id
     from tutelage.data.formats import load_demonstrations
     from tutelage.models.heads import centre
-    from tutelage.models.rows import collate
     from tutelage.train.supervised.batches import encode_demonstrations
 
     rows = [pair.chosen for pair in train]

@@ -13,8 +13,9 @@ from tutelage.errors import TutelageError
 from tutelage.infer.test_time import Search
 
 if TYPE_CHECKING:
-    from tutelage.infer.best_of_n import Candidate, Score
+    from tutelage.infer.best_of_n import Candidate
     from tutelage.infer.test_time import Found
+    from tutelage.rewards.reward import Reward
     from tutelage.rollout.sampler import Sampler
 
 KEY = "TUTELAGE_ENDPOINT_KEY"
@@ -175,11 +176,10 @@ def _sampler(settings: Settings) -> "Sampler":
     return LocalSampler(Policy(load_backbone(settings.model)), settings.model.path)
 
 
-def _score(settings: Settings) -> "Score":
-    from tutelage.models.rewards import make_reward, score_texts
+def _reward(settings: Settings) -> "Reward":
+    from tutelage.rewards.named import make_reward
 
-    reward = make_reward(settings.reward, None, settings.model)
-    return lambda prompts, texts: score_texts(reward, prompts, texts)
+    return make_reward(settings.reward, None, settings.model)
 
 
 def _kept(settings: Settings, prompts: Sequence[Prompt], found: Sequence[Sequence["Candidate"]]) -> Rows:
@@ -200,7 +200,7 @@ def _chosen(settings: Settings, sampler: "Sampler", prompts: Sequence[Prompt]) -
     from tutelage.infer.best_of_n import best_of_n, best_of_n_kl
 
     n = settings.best_of
-    found = best_of_n(sampler, _score(settings), prompts, n, settings.sampling, seed=settings.seed)
+    found = best_of_n(sampler, _reward(settings), prompts, n, settings.sampling, seed=settings.seed)
     best = _mean([group[0].score for group in found])
     every = _mean([one.score for group in found for one in group])
     say(
@@ -223,7 +223,7 @@ def _searched(settings: Settings, sampler: "Sampler", prompts: Sequence[Prompt])
     with progress("test-time search", search.rounds, quiet=settings.quiet) as advance:
         found = optimise_at_test_time(
             sampler,
-            _score(settings),
+            _reward(settings),
             prompts,
             search,
             settings.sampling,

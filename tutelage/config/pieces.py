@@ -1,8 +1,9 @@
 """The settings that several verbs share. The text under a field is its help on the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from tutelage.config.mapping import LATER
 from tutelage.errors import TutelageError
 
 
@@ -16,6 +17,9 @@ class Model:
     """Precision of the weights. Log-probabilities are computed in float32 either way."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
+    engine: Literal["auto", "plain", "cpu"] = field(default="auto", metadata=LATER)
+    """How the model computes: plain runs the modules of transformers on any device, cpu the compiled engine for float32
+    on a processor; auto takes cpu on a processor in float32, else plain."""
 
     def __post_init__(self) -> None:
         if not self.path:

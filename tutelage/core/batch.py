@@ -148,3 +148,13 @@ def stacked(first: Rows, second: Rows) -> Rows:
         response=column("response", response, False),
         mask=column("mask", response, False),
     )
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What a policy says about the tokens of a response, each [B, R] and 0 where there is no token."""
+
+    logp: Tensor
+    entropy: Tensor | None = None
+    value: Tensor | None = None
+    exact_kl: Tensor | None = None

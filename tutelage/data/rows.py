@@ -1,6 +1,6 @@
 """The product's own files: one record per line, readable again by the loaders and, where they share them, by TRL.
 
-    prompts.jsonl         id, prompt (text of the one user turn) or messages, split
+    prompts.jsonl         id, prompt (text of the one user turn) or messages, split, and the row's own columns
     completions.jsonl     id, prompt_id, text, sampler, sampling, finished
     demonstrations.jsonl  prompt, completion                    (TRL prompt-completion)
     preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 from tutelage.data.asking import answer
 from tutelage.data.fields import Unusable, conversation, name, number, optional_text, text, truth
 from tutelage.data.known import named_prompt
+from tutelage.data.own_columns import columns_of
 from tutelage.data.preference_formats import explicit, labelled
 from tutelage.data.readers import Values
 from tutelage.data.records import (
@@ -49,7 +50,7 @@ def to_row(record: Record) -> dict[str, object]:
     """The record as one line of its file, ready for JSON."""
     match record:
         case Prompt(id, messages, split):
-            return {
+            return dict(columns_of(record)) | {
                 "id": id,
                 "prompt" if _is_text(messages) else "messages": _asked(messages),
                 "split": split,

@@ -8,9 +8,10 @@ from tutelage.core.batch import Rollout
 from tutelage.data.chat import encode
 from tutelage.data.identity import stable_id
 from tutelage.data.records import Completion, Prompt
+from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.models.sampling import PromptTokens, answers, sample
+from tutelage.rewards.completions import Completions
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,11 @@ class Answered:
     rollout: Rollout
     texts: tuple[str, ...]
 
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
+
 
 def answer(
     policy: Policy, prompts: Sequence[Prompt], n: int, sampling: config.Sampling, *, seed: int
@@ -29,7 +35,7 @@ def answer(
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
     tokens = tuple(tuple(encode(prompt.messages, None, policy.tokenizer)[0]) for prompt in prompts)
-    rollout = sample(policy, PromptTokens(tokens, tuple(p.id for p in prompts)), n, sampling, seed=seed)
+    rollout = policy.generate(PromptTokens(tokens, tuple(p.id for p in prompts)), n, sampling, seed=seed)
     repeated = tuple(prompt for prompt in prompts for _ in range(n))
     return Answered(repeated, rollout, tuple(answers(policy, rollout)))
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from tutelage import config
 from tutelage.data.chat import decode_response, encode, stop_strings
 from tutelage.data.records import Message, Messages
+from tutelage.engines.sampling import PromptTokens
 from tutelage.models.policy import Policy
-from tutelage.models.sampling import PromptTokens, sample
 
 
 def reply(
@@ -31,7 +31,7 @@ def reply(
             show(certain[shown:])
             shown = max(shown, len(certain))
 
-    sample(policy, PromptTokens((tokens,), ("chat",)), 1, sampling, seed=seed, on_token=on_token)
+    policy.generate(PromptTokens((tokens,), ("chat",)), 1, sampling, seed=seed, on_token=on_token)
     text = decode_response(said, policy.tokenizer, policy.end_ids)
     for stop in stop_strings(policy.tokenizer):
         text = text.partition(stop)[0]

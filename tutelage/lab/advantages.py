@@ -43,7 +43,7 @@ from tutelage.lab.policies import between
 from tutelage.lab.start import Start
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.learner import Learner
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.improve import Question, Rules

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tutelage.config import to_mapping
+from tutelage.config import identity
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 from tutelage.train.run.drive import Interrupted
@@ -80,7 +80,7 @@ def read_cell(place: Path, title: str) -> Done:
 
 def _claim(place: Path, cell: Cell, start: str) -> None:
     """Write down whose folder this is, or see that it is this cell's."""
-    settings = [to_mapping(settings) for settings in cell.settings]
+    settings = [identity(settings) for settings in cell.settings]
     text = json.dumps([start, cell.name, settings], sort_keys=True, default=str)
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
     note = place / CELL

@@ -16,7 +16,9 @@ from tutelage.lab.ensembles import Counted
 from tutelage.lab.measuring import BUDGET, averages, measure
 from tutelage.lab.start import Start
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.improve import Progress, Question, Rules, improve
@@ -146,8 +148,9 @@ def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
     kl = ((sample.logp - sample.ref_logp) * sample.mask).sum(1)
     figures = {"kl/std": float(kl.std(correction=0))}
     prompts = [Prompt(str(row), user(asked)) for row, (asked, _) in enumerate(step.texts)]
+    completions = Completions(prompts, [text for _, text in step.texts], sample)
     for name, judge in judges.items():
-        scores = judge(sample, prompts, [text for _, text in step.texts])
+        scores = scores_of(judge, completions)
         figures |= {f"{name}/mean": float(scores.mean()), f"{name}/std": float(scores.std(correction=0))}
     return figures
 
@@ -156,7 +159,7 @@ def _keep_answers(
     run: Run, step: int, policy: Policy, questions: Sequence[Question], goal: Goal, sampling: config.Sampling
 ) -> None:
     answered = ask(policy, questions, 1, sampling, goal.reward, seed=0)
-    gold = goal.judges["gold"](answered.rollout, answered.prompts, answered.texts).tolist()
+    gold = scores_of(goal.judges["gold"], answered.completions).tolist()
     run.samples(
         step,
         [

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tutelage.core.batch import Scored
+from tutelage.core.batch import Scored, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.returns import returns_to_go
@@ -29,7 +29,6 @@ from tutelage.lab.measuring import BUDGET
 from tutelage.lab.page import Page
 from tutelage.lab.policies import between
 from tutelage.lab.start import gold_reward
-from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.improve import Question, Rules

@@ -9,7 +9,8 @@ import torch
 
 from tutelage import config
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.improve import Question
 from tutelage.train.rl.rollouts import Answered, ask
@@ -79,7 +80,7 @@ def measure(
 
 def told(answered: Answered, judge: Reward) -> list[float]:
     """What a judge says about each answer."""
-    scores: list[float] = judge(answered.rollout, answered.prompts, answered.texts).tolist()
+    scores: list[float] = scores_of(judge, answered.completions).tolist()
     return scores
 
 

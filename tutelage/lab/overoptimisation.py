@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 
 from tutelage import config
 from tutelage.commands import reward
@@ -22,20 +23,24 @@ from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
 from tutelage.data.records import Completion, Preference, Prompt, Split
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.evaluate.overoptimisation import Combination, Floats, best_of_n, combine
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.evaluate.overoptimisation import Floats, best_of_n
 from tutelage.infer.answering import answer, completions
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.lab import overoptimisation_page
 from tutelage.lab.cells import Cell, Done
 from tutelage.lab.climbing import Climb, Goal, climb
-from tutelage.lab.ensembles import Ensemble, Scaled
+from tutelage.lab.ensembles import Scaled
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.measuring import mean
 from tutelage.lab.page import Page
 from tutelage.lab.start import gold_reward
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import ModelReward, Reward, same_vocabulary
+from tutelage.rewards.ensemble import Combination, Ensemble, combine
+from tutelage.rewards.model import ModelReward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rounds.tutoring import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
 from tutelage.train.run.lines import json_text
@@ -319,7 +324,7 @@ def _best_of_n(setting: Setting[Size], sampled: Sampled, folder: Path) -> Mappin
         for number, prompt in enumerate(prompts):
             answered = answer(policy, [prompt], sampled.samples, setting.start.sampling, seed=sampled.seed)
             for name, judge in rewards.items():
-                parts[name].append(judge(answered.rollout, answered.prompts, answered.texts).tolist())
+                parts[name].append(scores_of(judge, answered.completions).tolist())
             advance(number + 1, {})
     raw = {name: np.array(rows) for name, rows in parts.items()}
     scales = {name: (float(values.mean()), float(values.std()) or 1.0) for name, values in raw.items()}
@@ -337,9 +342,8 @@ def _proxies(scores: Mapping[str, Floats], sampled: Sampled) -> dict[str, Floats
     ]
     if not several:
         return alone
-    members = np.stack([scores[judge.name].ravel() for judge in several])
-    shape = scores["gold"].shape
-    return alone | {how: combine(members, how, sampled.variance).reshape(shape) for how in HOW}
+    members = torch.from_numpy(np.stack([scores[judge.name] for judge in several]))
+    return alone | {how: combine(members, how, sampled.variance).numpy() for how in HOW}
 
 
 def _curves(

@@ -14,7 +14,9 @@ from tutelage.data.records import Split
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import FunctionReward, Reward, make_reward
+from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 from tutelage.rounds.stages import ROUND, Story, run_stages
 from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring
 from tutelage.simulate import gold

@@ -7,8 +7,8 @@ from tutelage import config
 from tutelage.data.chat import encode
 from tutelage.data.identity import prompt_id
 from tutelage.data.records import Messages
+from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.models.policy import Policy
-from tutelage.models.sampling import PromptTokens, answers, sample
 from tutelage.rollout.sampler import Reply
 
 
@@ -27,7 +27,7 @@ class LocalSampler:
             return []
         tokens = tuple(tuple(encode(messages, None, self.policy.tokenizer)[0]) for messages in conversations)
         ids = tuple(prompt_id(messages) for messages in conversations)
-        rollout = sample(self.policy, PromptTokens(tokens, ids), n, sampling, seed=seed)
+        rollout = self.policy.generate(PromptTokens(tokens, ids), n, sampling, seed=seed)
         ended = rollout.terminated.tolist()
         said = [Reply(text, end) for text, end in zip(answers(self.policy, rollout), ended, strict=True)]
         return [said[start : start + n] for start in range(0, len(said), n)]

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tutelage.config import to_mapping
+from tutelage.config import identity, to_mapping
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 
@@ -78,7 +78,7 @@ def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
     """A hash of the settings of each stage and of all stages before it."""
     state, found = "", {}
     for stage in stages:
-        text = json.dumps([state, stage.name, *map(to_mapping, stage.settings)], sort_keys=True, default=str)
+        text = json.dumps([state, stage.name, *map(identity, stage.settings)], sort_keys=True, default=str)
         state = hashlib.sha256(text.encode()).hexdigest()[:16]
         found[stage.name] = state
     return found

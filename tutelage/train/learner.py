@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.core.batch import Scored
+from tutelage.engines.cpu.gradients import total_norm
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
-from tutelage.models.gradients import Gradients, total_norm
 
 T = TypeVar("T")
 
@@ -56,7 +56,6 @@ class Learner:
             eps=settings.eps,
             fused=True,
         )
-        self._gradients = Gradients(self.parameters)
 
     def _by_decay(
         self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]
@@ -83,8 +82,7 @@ class Learner:
 
     def accumulate(self, budget: Budget, attempt: Callable[[], T]) -> T:
         """What `attempt` returns, which leaves gradients behind and loops over parts of the budget (`Budget.spend`)."""
-        with self._gradients.in_place():
-            return budget.spend(attempt, self.forget)
+        return budget.spend(attempt, self.forget)
 
     def add_zeros(self) -> None:
         """Give every parameter that has no gradient one of 0: the optimiser passes over it otherwise, where with 0 its
@@ -96,7 +94,6 @@ class Learner:
     def forget(self) -> None:
         """Clear the gradients that were accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
-        self._gradients.forget()
 
     def update(self) -> dict[str, float]:
         """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def reference_of(settings: Settings, policy: "Policy") -> "Policy":
     """The policy itself, which has learnt nothing yet, or the model that is named."""
+    from tutelage.data.tokenizer import same_vocabulary
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
-    from tutelage.models.rewards import same_vocabulary
 
     if not settings.reference:
         return policy

@@ -6,34 +6,27 @@ was at the start.
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor
 
 from tutelage.commands.dpo import Settings
 from tutelage.commands.own_answers import longest, look_at_scores, own_answers, steps_of_a_round
 from tutelage.commands.preferring.given import reference_of
 from tutelage.commands.sample import KEY
-from tutelage.core.batch import Rows
 from tutelage.core.preferences import PreferenceLoss
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward, make_reward
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.own_answers import InRounds, best_against_worst, described
 from tutelage.train.supervised.preference_training import DRIFT, Referred, paired_job, refer
 
 if TYPE_CHECKING:
-    from tutelage.people.judging import Compare
     from tutelage.train.run.folder import Run
-
-AT_ONCE = 8
-"""Pairs that a judge is asked about at the same time."""
 
 
 def from_own_answers(
@@ -81,30 +74,6 @@ def _judge(settings: Settings) -> Reward:
     from tutelage.people.judging import EndpointJudge
 
     key = os.environ.get(KEY, "")
-    return JudgedInPairs(
+    return PairwiseJudgeReward(
         EndpointJudge(settings.judge, settings.judge_model, settings.judge_question, key=key)
     )
-
-
-@dataclass(frozen=True)
-class JudgedInPairs:
-    """A judge as a reward of answers that come in twos: 1 for the one that it prefers in both orders, 0 for the other,
-    and 1/2 for both where its preference turns with the order."""
-
-    compare: "Compare"
-
-    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        """Float[B]. Raises TutelageError where the judge fails."""
-        pairs = list(zip(prompts[::2], texts[::2], texts[1::2], strict=True))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            won = list(pool.map(lambda pair: self._first(*pair), pairs))
-        return torch.tensor(
-            [score for first in won for score in (first, 1.0 - first)], device=rows.prompt.device
-        )
-
-    def _first(self, prompt: Prompt, one: str, other: str) -> float:
-        if one == other:
-            return 0.5
-        shown = self.compare(prompt.messages, one, other).preferred
-        turned = self.compare(prompt.messages, other, one).preferred
-        return {("first", "second"): 1.0, ("second", "first"): 0.0}.get((shown, turned), 0.5)

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from tutelage import config
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Rows, TokenScores
+from tutelage.core.rows import spread
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.engines.cpu.states import micro_batches
+from tutelage.engines.network import Backbone
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import Backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
-from tutelage.models.logprobs import TokenScores
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import same_vocabulary
-from tutelage.models.rows import spread
-from tutelage.models.states import micro_batches
 
 CRITIC = "critic"
 CriticPlace = Literal["trunk", "network"]

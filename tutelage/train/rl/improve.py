@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,15 +15,13 @@ from tutelage.algorithms.recipe import (
     critic_only,
     prepare,
 )
-from tutelage.core.batch import Batch
-from tutelage.models.activations import Activations
 from tutelage.models.budget import Budget
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.learner import Learner, Step, seed_step
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.natural_step import natural_step
 from tutelage.train.rl.rollouts import Question, Rules, collect, greedy_answers, judged
-from tutelage.train.rl.updates import Update, distance, gradient_steps, refuse_disagreement
+from tutelage.train.rl.updates import Update, gradient_steps
 
 __all__ = ["Progress", "Question", "Rules", "improve"]
 
@@ -66,14 +63,12 @@ def improve(
         mix=mix,
     )
     update = gradient_steps if isinstance(recipe.update, GradientSteps) else natural_step
-    keeping = how.exact and _reads_once(recipe) and Activations.can_be_kept(policy.model)
-    kept = Activations(policy.model) if keeping else None
-    compared = False
+    on_policy = how.exact and _reads_once(recipe)
     while learner.step < learner.total:
         started = time.perf_counter()
         seed_step(rules.seed, learner.step)
         answered, sampled = collect(
-            policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total, kept
+            policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total, on_policy
         )
         scored, metrics = judged(actor, answered, rules)
         greedy = greedy_answers(policy, answered, recipe, rules, reward)
@@ -82,11 +77,7 @@ def improve(
         )
         metrics |= {name: float(value) for name, value in prepared.items()} | sampled
         warming = critic_only(recipe, progress.state)
-        if kept is not None and len(kept) and not compared:
-            _compare(actor, batch, how)
-            compared = True
-        with nullcontext() if kept is None else kept.reused():
-            metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
+        metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
         learner.step += 1
         progress.state = after_update(
             recipe,
@@ -96,8 +87,7 @@ def improve(
             rows=len(batch),
         )
         metrics["tokens_at_once"] = float(budget.tokens)
-        if kept is not None:
-            metrics["tokens/kept"] = float(kept.taken)
+        metrics |= policy.metrics()
         metrics["tokens_per_second"] = metrics.pop("tokens/sampled") / (time.perf_counter() - started)
         questions_asked = (p.messages[-1].content if p.messages else "" for p in answered.prompts)
         yield Step(learner.step, metrics, scored, tuple(zip(questions_asked, answered.texts, strict=True)))
@@ -109,10 +99,3 @@ def _reads_once(recipe: Recipe) -> bool:
     update = recipe.update
     one = isinstance(update, GradientSteps) and update.epochs == update.minibatches == 1
     return one and not recipe.dynamic_sampling
-
-
-def _compare(actor: Actor, batch: Batch, how: Update) -> None:
-    """Refuse a trainer that disagrees with the sampler, by a forward pass of its own: an update that takes over what
-    sampling computed would agree with it in any case."""
-    logp, _ = Actor(actor.policy).scores_of_all(batch, temperature=how.temperature, budget=how.budget)
-    refuse_disagreement(float(distance(batch, logp)))

@@ -12,12 +12,12 @@ from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_gre
 from tutelage.core.batch import Rollout, Scored
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
-from tutelage.models.activations import Activations
+from tutelage.engines.sampling import PromptTokens, answers, concatenate
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
-from tutelage.models.sampling import PromptTokens, answers, concatenate, sample
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.train.rl.actor import Actor
 from tutelage.train.rl.mismatch import Mismatch, apart, share_truncated, truncated_importance
 
@@ -61,6 +61,11 @@ class Answered:
         """The prompt of each row."""
         return [question.prompt for question in self.questions for _ in range(self.rollout.group)]
 
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
+
     def scored(self) -> Scored:
         """As far as the recipe can judge it before the reference and the critic were asked."""
         known = {name: getattr(self.rollout, name) for name in Rollout.__dataclass_fields__}
@@ -86,19 +91,14 @@ def ask(
     reward: Reward,
     *,
     seed: int,
-    keep: Activations | None = None,
+    on_policy: bool = False,
 ) -> Answered:
     """Sample `n` answers to each question and score them. What the policy's layers compute is left in `keep`."""
     tokens = PromptTokens(tuple(q.tokens for q in questions), tuple(q.prompt.id for q in questions))
-    rollout = sample(policy, tokens, n, sampling, seed=seed, keep=keep)
+    rollout = policy.generate(tokens, n, sampling, seed=seed, on_policy=on_policy)
     texts = tuple(answers(policy, rollout))
     prompts = [question.prompt for question in questions for _ in range(n)]
-    score = reward(rollout, prompts, texts)
-    for row in (~score.isfinite()).nonzero().flatten().tolist():
-        raise TutelageError(
-            f"The answer {texts[row][:60]!r} to prompt {prompts[row].id} got the score {float(score[row])}, which "
-            "nothing can be learnt from. Is the reward model intact?"
-        )
+    score = scores_of(reward, Completions(prompts, texts, rollout))
     return Answered(tuple(questions), rollout, texts, score)
 
 
@@ -111,7 +111,7 @@ def collect(
     rules: Rules,
     step: int,
     total: int,
-    keep: Activations | None = None,
+    on_policy: bool = False,
 ) -> tuple[Answered, dict[str, float]]:
     """The answers of one step: those to `questions(step)`, and with dynamic sampling only to questions that teach.
 
@@ -125,8 +125,8 @@ def collect(
     """
     seed = rules.seed * 1_000_003 + step
     asked = questions(step)
-    keep = None if recipe.dynamic_sampling else keep
-    first = ask(policy, asked, recipe.samples, rules.sampling, reward, seed=seed, keep=keep)
+    on_policy = on_policy and not recipe.dynamic_sampling
+    first = ask(policy, asked, recipe.samples, rules.sampling, reward, seed=seed, on_policy=on_policy)
     if not recipe.dynamic_sampling:
         return first, {"tokens/sampled": float(first.rollout.mask.sum())}
     wanted, rounds = len(asked), [first]
@@ -208,8 +208,9 @@ def judged(actor: Actor, answered: Answered, rules: Rules) -> tuple[Scored, dict
             bare = Actor(actor.policy)
             ref_logp, _ = bare.scores_of_all(rollout, temperature=temperature, budget=budget)
     scored = replace(answered.scored(), logp=logp, ref_logp=ref_logp, value=value, importance=importance)
+    completions = answered.completions
     for name, other in rules.watch.items():
-        metrics[name] = float(other(rollout, answered.prompts, answered.texts).mean())
+        metrics[name] = float(scores_of(other, completions).mean())
     tokens = rollout.mask.sum().clamp(min=1)
     metrics["entropy"] = -float((scored.logp * rollout.mask).sum() / tokens)
     return scored, metrics

@@ -17,14 +17,13 @@ from tutelage.algorithms.recipe import (
     needs_exact_kl,
     objective,
 )
-from tutelage.core.batch import Batch
+from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.surrogates import Driven
+from tutelage.engines.cpu import states
 from tutelage.errors import TutelageError
-from tutelage.models import states
 from tutelage.models.budget import Budget
-from tutelage.models.logprobs import TokenScores
 from tutelage.train.learner import Learner, refuse_not_finite
 from tutelage.train.rl.actor import Actor
 

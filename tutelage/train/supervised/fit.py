@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tutelage.core.batch import Pairs, Rows
+from tutelage.engines.cpu.states import micro_batches
 from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
-from tutelage.models.states import micro_batches
 from tutelage.train.learner import Learner, Step, refuse_not_finite, seed_step
 
 Splittable = Rows | Pairs
