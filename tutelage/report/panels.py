@@ -157,7 +157,7 @@ IMPROVE = (
     ),
     Panel(
         "Explained variance of the critic",
-        "1 = foresees every return, 0 = no better than their mean",
+        "1 = predicts every return, 0 = no better than their mean",
         (Curve("value/explained_variance", "explained"),),
         healthy="It climbs from about 0 towards 1.",
         alarming="Below 0 for long: the critic misleads, and learning is noisier than without one.",
