@@ -14,7 +14,7 @@ from tutelage.report.json_values import Object, interval, number, string
 
 @dataclass(frozen=True)
 class Fact:
-    """A number as text, with its name; `note` puts it into perspective."""
+    """A number as text, with its name; `note` puts it into perspective, and `drawing` shows its interval."""
 
     name: str
     value: str

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from tutelage.figures import Axis, Chart, Rule, Series, draw
+from tutelage.figures import Axis, Chart, Rule, Series, Svg, draw
 from tutelage.report.diagnoses import broken, closing, column, finite, smooth
 from tutelage.report.folders import Run
 from tutelage.report.json_values import number
@@ -17,7 +17,7 @@ class Figure:
     """A drawing on the page with its words: `span` has the first and the last value, `finding` what asks for a look."""
 
     title: str
-    drawing: str
+    drawing: Svg
     unit: str = ""
     span: str = ""
     healthy: str = ""
