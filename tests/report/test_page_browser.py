@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_round import make_round
 
 from tutelage.report import write_report
+
+from .fake_round import make_round
 
 CLIPPED = """() => [...document.querySelectorAll('svg.chart')].flatMap(svg => {
     const box = svg.closest('figure, td, .tile, .timings').getBoundingClientRect();

@@ -1,4 +1,4 @@
-"""The pictures that a stage shows beside its curves, made from its summary, its samples or its answers."""
+"""The figures of each kind of stage: its panels, and drawings of its summary, its samples or its answers."""
 
 from collections.abc import Callable, Mapping
 from math import ceil
@@ -6,25 +6,25 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from tutelage.evaluation.text import words
+from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
+from tutelage.figures.number_text import number as written
+from tutelage.figures.number_text import percent
+from tutelage.figures.plots import bin_width, fit, histogram, scatter
 from tutelage.report import answers
-from tutelage.report.bars import Bar, Bars, draw_bars
-from tutelage.report.charts import Axis, Chart, Rule, Series
-from tutelage.report.curves import Figure, figure
-from tutelage.report.drawing import draw
+from tutelage.report.calibration import bins, reliability
+from tutelage.report.diagnoses import accuracy_of, finite, smooth
 from tutelage.report.folders import Run
-from tutelage.report.json_values import Object, number, objects, string
+from tutelage.report.json_values import number, string
+from tutelage.report.metric_figures import Figure, figure
 from tutelage.report.panels import IMPROVE, LANGUAGE, REWARD, Panel, further
-from tutelage.report.plots import Bin, bin_width, fit, histogram, reliability, scatter
-from tutelage.report.scales import number as written
-from tutelage.report.watch import accuracy_of, finite, smooth
-from tutelage.report.words import percent
 
-POINTS = 400  # more of them hide each other
-Picture: TypeAlias = Callable[[Run], Figure | None]
+POINTS = 400
+"""The most points of a scatter; more of them would hide each other."""
+FigureMaker: TypeAlias = Callable[[Run], Figure | None]
 
 
 def accuracy_figure(run: Run) -> Figure | None:
-    """The reward model's accuracy beside what chance and a perfect model would reach."""
+    """The accuracy of a reward model beside those of a coin and of a perfect model."""
     accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
     if accuracy is None or ceiling is None:
         return None
@@ -34,46 +34,34 @@ def accuracy_figure(run: Run) -> Figure | None:
         Bar("reward model", value, percent(value, 1), low, high),
         Bar("coin", 0.5, "50%", colour=5),
     )
-    chart = Bars(
+    chart = BarChart(
         "Accuracy against its ceiling", bars, Axis(percent=True, low=0.45), (Rule(ceiling, "ceiling"),), "dot"
     )
     return Figure(
         title=chart.title,
-        drawing=draw_bars(chart),
-        unit="share of held-out votes foreseen, with its 95% interval",
-        see="The interval reaches near the ceiling: little of what raters agree on is missed.",
-        alarm="The interval touches 50% (nothing was learnt) or lies above the ceiling (a leak).",
+        drawing=draw(chart),
+        unit="share of held-out votes predicted, with its 95% interval",
+        healthy="The interval reaches near the ceiling: little of what raters agree on is missed.",
+        alarming="The interval touches 50% (nothing was learnt) or lies above the ceiling (a leak).",
     )
 
 
 def calibration_figure(run: Run) -> Figure | None:
-    """Whether the reward model is as often right as it believes."""
-    bins = [told for row in objects(run.summary, "calibration") if (told := bin_of(row))]
-    if not bins:
+    """The calibration of a reward model: whether it is as often right as it predicts."""
+    found = bins(run.summary)
+    if not found:
         return None
-    start = 0.5 if all(bin.predicted >= 0.5 for bin in bins) else 0.0
-    chart = reliability(bins, start=start)
     return Figure(
         title="Calibration",
-        drawing=draw(chart),
+        drawing=draw(reliability(found)),
         unit="how often an answer was preferred, against the predicted probability of it",
-        see="The discs lie along the diagonal: of the votes given 70%, seven in ten come true.",
-        alarm="A line flatter than the diagonal: the reward model is surer than it has reason to be.",
+        healthy="The discs lie along the diagonal: of the votes given 70%, seven in ten come true.",
+        alarming="A line flatter than the diagonal: the reward model is surer than it has reason to be.",
     )
-
-
-def bin_of(row: Object) -> Bin | None:
-    """A bin of the calibration in a summary; nothing when a number is missing, as in an empty one."""
-    low, high, predicted, observed, n = (
-        number(row, key) for key in ("low", "high", "predicted", "observed", "n")
-    )
-    if low is None or high is None or predicted is None or observed is None or not n:
-        return None
-    return Bin(low, high, predicted, observed, int(n))
 
 
 def path_figure(run: Run) -> Figure | None:
-    """Gold over score: the path of the policy through what it is paid for and what its answers are worth."""
+    """The path of a policy through score and gold, from step to step."""
     gold = dict(zip(*finite(run, "gold/mean"), strict=True))
     score = dict(zip(*finite(run, "score/mean"), strict=True))
     steps = sorted(gold.keys() & score.keys())
@@ -89,13 +77,13 @@ def path_figure(run: Run) -> Figure | None:
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
         unit=f"gold upwards, score to the right, one point per {f'{every} steps' if every > 1 else 'step'}",
-        see="The path leads to the upper right: what is rewarded is what is wanted.",
-        alarm="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
+        healthy="The path leads to the upper right: what is rewarded is what is wanted.",
+        alarming="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
     )
 
 
 def length_figure(run: Run) -> Figure | None:
-    """How long the sampled answers are."""
+    """The distribution of the lengths of sampled answers, in words."""
     lengths = [float(len(words(string(row, "completion")))) for row in run.samples]
     if len(lengths) < 2:
         return None
@@ -104,13 +92,13 @@ def length_figure(run: Run) -> Figure | None:
         title="Length of the answers",
         drawing=draw(Chart("Length of the answers", series, Axis("words"))),
         unit="number of answers",
-        see="One broad hump: answers of natural length, differing enough to compare.",
-        alarm="A spike at the right edge: answers run into the length limit.",
+        healthy="One broad hump: answers of natural length, differing enough to compare.",
+        alarming="A spike at the right edge: answers run into the length limit.",
     )
 
 
 def gain_figure(run: Run) -> Figure | None:
-    """How the change from before to after is spread over the prompts."""
+    """The distribution over prompts of the change from the answer before to the answer after."""
     name = answers.measure(run.answers)
     changes = (
         [change for row in run.answers if (change := answers.gain(row, name)) is not None] if name else []
@@ -131,13 +119,13 @@ def gain_figure(run: Run) -> Figure | None:
             )
         ),
         unit="number of prompts",
-        see="Most of the weight lies right of zero, and the left tail is short.",
-        alarm="Two humps, or a long left tail: some kind of prompt is paying for the others.",
+        healthy="Most of the weight lies right of zero, and the left tail is short.",
+        alarming="Two humps, or a long left tail: some kind of prompt is paying for the others.",
     )
 
 
 def trust_figure(run: Run) -> Figure | None:
-    """Whether the score still orders answers as gold does."""
+    """The change in gold over the change in score, one point per prompt."""
     points = [
         (score, gold, string(row, "prompt"))
         for row in run.answers
@@ -159,12 +147,12 @@ def trust_figure(run: Run) -> Figure | None:
             )
         ),
         unit=f"gold after − before; correlation {written(line[2], 2)}",
-        see="A cloud that leans to the upper right: what the reward model pays for is worth something.",
-        alarm="A flat or falling line: at this distance from the reference the score has lost its meaning.",
+        healthy="A cloud that leans to the upper right: what the reward model pays for is worth something.",
+        alarming="A flat or falling line: at this distance from the reference the score has lost its meaning.",
     )
 
 
-FIGURES: Mapping[str, tuple[Panel | Picture, ...]] = MappingProxyType(
+FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
     {
         "pretrain": LANGUAGE,
         "sft": LANGUAGE,
@@ -174,16 +162,16 @@ FIGURES: Mapping[str, tuple[Panel | Picture, ...]] = MappingProxyType(
         "evaluate": (gain_figure, trust_figure),
     }
 )
-"""What each kind of stage shows, in this order."""
+"""The figures of each kind of stage, in the order in which the page shows them."""
 
 
 def figures(kind: str, run: Run) -> tuple[Figure, ...]:
-    """The figures of a stage, as far as the run has something for them."""
+    """The figures of a stage of some kind for which its run has data."""
     made = (figure(item, run) if isinstance(item, Panel) else item(run) for item in FIGURES.get(kind, ()))
     return tuple(filter(None, made))
 
 
 def further_figures(kind: str, run: Run) -> tuple[Figure, ...]:
-    """The figures of all the metrics that are not among those."""
+    """The figures of all metrics of a run that `figures` does not show."""
     panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
     return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))

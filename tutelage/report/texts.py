@@ -1,4 +1,4 @@
-"""What the page says about each kind of stage to someone who sees it for the first time, and its small dictionary."""
+"""The texts of the page: titles and explanations of each kind of stage, and a small dictionary for a first reader."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

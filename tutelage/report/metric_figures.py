@@ -1,52 +1,52 @@
-"""From a run and a panel to a figure: the drawing, where it began and ended, and what was noticed."""
+"""Figures of metrics: the curves of a run in a panel, with their first and last values and what was noticed."""
 
 from dataclasses import dataclass, replace
 
-from tutelage.report.charts import Axis, Chart, Rule, Series
-from tutelage.report.drawing import draw
+from tutelage.figures import Axis, Chart, Rule, Series, Svg, draw
+from tutelage.report.diagnoses import broken, closing, column, finite, smooth
 from tutelage.report.folders import Run
 from tutelage.report.json_values import number
 from tutelage.report.panels import Curve, Panel
-from tutelage.report.watch import broken, closing, column, finite, smooth
 
-AVERAGED = 12  # a curve of fewer points is shown as it is
+AVERAGED = 12
+"""The fewest points of a curve that is averaged."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart on the page. `drawing` is SVG; `span` the first and the last value; `finding` what asks for a look."""
+    """A drawing on the page with its words: `span` has the first and the last value, `finding` what asks for a look."""
 
     title: str
-    drawing: str
+    drawing: Svg
     unit: str = ""
     span: str = ""
-    see: str = ""
-    alarm: str = ""
+    healthy: str = ""
+    alarming: str = ""
     finding: str = ""
 
 
 def figure(panel: Panel, run: Run) -> Figure | None:
-    """The panel filled with the run's curves, or nothing when the run has logged none of them more than once."""
+    """The figure of a panel for a run, or None when the run has logged no curve of the panel more than once."""
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
     if all(len(one.x) < 2 for one in series):
         return None
     chart = Chart(
         panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)
     )
-    findings = [panel.watch(run), *(broken(run, curve.metric) for curve in panel.curves)]
+    findings = [panel.diagnose(run), *(broken(run, curve.metric) for curve in panel.curves)]
     return Figure(
         title=panel.title,
         drawing=draw(chart),
         unit=panel.unit,
         span=span(panel, run),
-        see=panel.see,
-        alarm=panel.alarm,
+        healthy=panel.healthy,
+        alarming=panel.alarming,
         finding=" ".join(filter(None, findings)),
     )
 
 
 def series_of(curve: Curve, run: Run) -> tuple[Series, ...]:
-    """A curve as it is, or pale under its running average; with its spread as a band."""
+    """The series of a curve: as it is, or pale under its running average, or the average with its spread as a band."""
     steps, values = column(run, curve.metric)
     if not steps:
         return ()
@@ -65,7 +65,7 @@ def series_of(curve: Curve, run: Run) -> tuple[Series, ...]:
 
 
 def rules_of(panel: Panel, run: Run) -> tuple[Rule, ...]:
-    """The reference line that the run itself supplies: the ceiling of accuracy."""
+    """The reference line that a run itself supplies for a panel of accuracy: the ceiling."""
     ceiling = number(run.summary, "ceiling")
     if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
         return ()
@@ -73,7 +73,8 @@ def rules_of(panel: Panel, run: Run) -> tuple[Rule, ...]:
 
 
 def span(panel: Panel, run: Run) -> str:
-    """Where the panel's first curve began, and where it closed: for a noisy one, the mean of its last window."""
+    """The first and the last value of a panel's first curve as text; the last one of a noisy curve is the mean of its
+    last window."""
     for curve in panel.curves:
         _, values = finite(run, curve.metric)
         if len(values) > 1:

@@ -1,16 +1,18 @@
-"""Common pictures as chart values: running averages, histograms, straight-line fits, reliability diagrams."""
+"""Series from data: running averages, histograms, scatters with their straight line."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from tutelage.report.charts import Axis, Chart, Series
-from tutelage.report.scales import round_step
-from tutelage.stats.intervals import wilson
+from tutelage.figures.charts import Series
+from tutelage.figures.scales import round_step
+
+Z95 = NormalDist().inv_cdf(0.975)
+"""Half of a 95 % interval in standard errors."""
 
 
 def smoothed(values: Sequence[float], window: int) -> tuple[float, ...]:
@@ -40,6 +42,16 @@ def smoothed(values: Sequence[float], window: int) -> tuple[float, ...]:
     )
     line = centre + over(y) / count + slope * (x - mean / count)
     return tuple(np.where(known, line, value).tolist())
+
+
+def averaged(
+    x: Sequence[float], y: Sequence[float], error: Sequence[float], label: str, colour: int, *, window: int
+) -> Series:
+    """A running average with the 95 % band that the standard errors of its points give it. All [T]"""
+    line, variance = smoothed(y, window), smoothed([e * e for e in error], window)
+    half = [Z95 * math.sqrt(max(v, 0.0) / window) for v in variance]
+    low, high = (tuple(a + sign * h for a, h in zip(line, half, strict=True)) for sign in (-1, 1))
+    return Series(tuple(x), line, label, colour=colour, low=low, high=high)
 
 
 def bin_width(values: Sequence[float], bins: int = 24) -> float:
@@ -91,39 +103,3 @@ def scatter(
         return (points,)
     ends = (min(filter(math.isfinite, x)), max(filter(math.isfinite, x)))
     return points, Series(ends, tuple(line[0] + line[1] * end for end in ends), colour=1, style="dashed")
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Comparisons whose predicted probability lay in [low, high]: the mean prediction, the share that came true, and
-    how many there were, at least one."""
-
-    low: float
-    high: float
-    predicted: float
-    observed: float
-    n: int
-
-
-def reliability(bins: Sequence[Bin], *, start: float = 0.0) -> Chart:
-    """The reliability diagram: predicted against observed shares, discs as large as the bins are full, whiskers of
-    Wilson's 95 % interval, and the diagonal on which an honest forecaster lies."""
-    most = max((b.n for b in bins), default=1)
-    spread = [wilson(b.observed * b.n, b.n) for b in bins]
-    said = Series(
-        x=tuple(b.predicted for b in bins),
-        y=tuple(b.observed for b in bins),
-        label="bins of comparisons",
-        mark="points",
-        low=tuple(math.nan if s.low is None else s.low for s in spread),
-        high=tuple(math.nan if s.high is None else s.high for s in spread),
-        size=tuple(b.n / most for b in bins),
-        notes=tuple(
-            f"{b.n} predictions of {b.low:.0%} to {b.high:.0%}\nmean {b.predicted:.1%}, came true {b.observed:.1%}"
-            for b in bins
-        ),
-    )
-    honest = Series((start, 1.0), (start, 1.0), style="dashed", colour=5)
-    x = Axis("predicted", percent=True, low=start, high=1.0)
-    y = Axis("came true", percent=True, low=start, high=1.0)
-    return Chart("Calibration: predicted against observed shares", (honest, said), x, y)

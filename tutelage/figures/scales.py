@@ -1,13 +1,11 @@
-"""From numbers to places on paper: linear and logarithmic scales, their ticks, and how numbers are written."""
+"""Scales: the linear and logarithmic maps from data to pixels, their ticks, and the intervals that axes show."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
-MINUS = "\N{MINUS SIGN}"
 LARGEST = 1e100
-"""No quantity is larger, or on a logarithmic axis smaller than the inverse of this; beyond lies overflow."""
+"""The largest value that is drawn; its inverse is the smallest on a logarithmic axis. Beyond lies overflow."""
 
 
 def drawable(value: float, log: bool) -> bool:
@@ -32,6 +30,10 @@ class Scale:
         """The pixel of a value."""
         low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return self.start + (self.end - self.start) * (at - low) / (high - low)
+
+    def clipped(self, value: float) -> float:
+        """The pixel of a value, or of the nearer end of the scale where the value lies outside."""
+        return self(min(max(value, self.low), self.high))
 
     def invert(self, pixel: float) -> float:
         """The value at a pixel: scale.invert(scale(v)) == v."""
@@ -100,61 +102,3 @@ def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
         below if low - below <= step / 2 else low - room,
         above if above - high <= step / 2 else high + room,
     )
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number for reading: `digits` significant ones, thousands apart, a true minus sign, no needless zeros.
-
-    12345 -> 12,345 · 0.03162 -> 0.0316 · -2 -> −2 · 3e-6 -> 3e−6 · NaN -> "not a number".
-    """
-    if math.isnan(value):
-        return "not a number"
-    if math.isinf(value):
-        return "∞" if value > 0 else f"{MINUS}∞"
-    size = abs(value)
-    if size and (size < 1e-4 or size >= 1e9):
-        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        written = f"{trimmed(mantissa)}e{int(exponent)}"
-    elif size >= 10 ** (digits - 1):
-        written = f"{value:,.0f}"
-    else:
-        decimals = digits - 1 - (math.floor(math.log10(size)) if size else 0)
-        written = trimmed(f"{value:.{decimals}f}")
-    return "0" if written == "-0" else written.replace("-", MINUS)
-
-
-def trimmed(decimal: str) -> str:
-    """A decimal without the zeros that end it."""
-    return decimal.rstrip("0").rstrip(".") if "." in decimal else decimal
-
-
-def tick_labels(ticks: tuple[float, ...], *, percent: bool = False, log: bool = False) -> tuple[str, ...]:
-    """The ticks as written on an axis: those of a linear one with equally many decimals, so that they align."""
-    shown = [round(tick * 100, 9) if percent else tick for tick in ticks]
-    sign = "%" if percent else ""
-    extreme = any(abs(tick) >= 1e4 or 0 < abs(tick) < 1e-3 for tick in shown)
-    if log or extreme:
-        digits = 3 if log else _digits(shown)
-        return tuple(compact(tick, digits) + sign for tick in shown)
-    decimals = max((len(f"{tick:.6g}".partition(".")[2]) for tick in shown), default=0)
-    return tuple(f"{tick:,.{decimals}f}".replace("-", MINUS) + sign for tick in shown)
-
-
-def _digits(ticks: Sequence[float]) -> int:
-    """Significant digits that tell ticks apart, whose steps have up to two: 1,000,000 and 1,025,000 need four."""
-    step = min((b - a for a, b in pairwise(ticks)), default=0.0)
-    if step <= 0:
-        return 3
-    return max(3, 2 + _exponent(max(map(abs, ticks))) - _exponent(step))
-
-
-def _exponent(value: float) -> int:
-    return math.floor(math.log10(value) + 1e-9)
-
-
-def compact(value: float, digits: int = 3) -> str:
-    """A number in the least room: 12,000 -> 12k, 2,500,000 -> 2.5M."""
-    for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if least <= abs(value) < 1e12:
-            return number(value / unit, digits) + letter
-    return number(value, digits)

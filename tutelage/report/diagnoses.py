@@ -1,18 +1,17 @@
-"""Looking at a run's curves for the known ways in which training goes wrong. Each function reads one run and answers
-with a sentence about what it found, or with nothing. The thresholds are rules of thumb, named here; a sentence asks for
-a look, it proves nothing.
+"""Diagnoses of the known ways in which training goes wrong. Each function reads the curves of one run and returns a
+sentence about what it found, or an empty text. The thresholds are rules of thumb, named here; a sentence asks for a
+look, it proves nothing.
 """
 
 from collections.abc import Sequence
 from math import isfinite, isnan, nan, sqrt
 from statistics import fmean
 
+from tutelage.figures.number_text import number, percent
+from tutelage.figures.plots import smoothed
 from tutelage.report.folders import Run
 from tutelage.report.json_values import interval
 from tutelage.report.json_values import number as number_in
-from tutelage.report.plots import smoothed
-from tutelage.report.scales import number
-from tutelage.report.words import percent
 
 Column = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -36,40 +35,41 @@ def column(run: Run, metric: str) -> Column:
 
 
 def window(values: Sequence[float]) -> int:
-    """The width of the running average of a curve: a tenth of its points, odd, at least 3."""
+    """The width of a curve's running average: a tenth of its points, odd, at least 3."""
     return max(3, len(values) // 10 | 1)
 
 
 def smooth(values: Sequence[float]) -> tuple[float, ...]:
-    """The running average that is drawn."""
+    """The running average of a curve, as it is drawn."""
     return smoothed(values, window(values))
 
 
 def opening(values: Sequence[float]) -> float:
-    """The mean of the first window."""
+    """The mean of a curve's first window."""
     return fmean(values[: window(values)])
 
 
 def closing(values: Sequence[float]) -> float:
-    """The mean of the last window."""
+    """The mean of a curve's last window."""
     return fmean(values[-window(values) :])
 
 
 def finite(run: Run, metric: str) -> Column:
-    """A column without what is not finite."""
+    """The column of a metric without the values that are not finite."""
     kept = [(step, value) for step, value in zip(*column(run, metric), strict=True) if isfinite(value)]
     return tuple(step for step, _ in kept), tuple(value for _, value in kept)
 
 
 def broken(run: Run, metric: str) -> str:
-    """A value that was not finite: after it nothing can be trusted."""
+    """A diagnosis of a metric with a value that is not finite: after it nothing can be trusted."""
     steps, values = column(run, metric)
     bad = [step for step, value in zip(steps, values, strict=True) if isnan(value)]
     return f"{metric} was not a finite number at step {bad[0]:.0f}." if bad else ""
 
 
 def fall(values: Sequence[float]) -> tuple[int, float]:
-    """Where the running average was highest, and how far below that the curve closed; a fall within its noise is 0."""
+    """The index at which a curve's running average was highest, and how far below it the curve closed; 0 when the
+    fall is within the noise."""
     average, half = smooth(values), window(values) // 2
     top = max(range(half, len(values) - half), key=lambda i: average[i])
     spread = sqrt(fmean((v - a) ** 2 for v, a in zip(values, average, strict=True)))
@@ -79,7 +79,7 @@ def fall(values: Sequence[float]) -> tuple[int, float]:
 
 
 def hacking(run: Run) -> str:
-    """Reward hacking: gold has fallen from its peak while the score went on rising."""
+    """A diagnosis of reward hacking: gold has fallen from its peak while the score went on rising."""
     steps, gold = finite(run, "gold/mean")
     score_steps, score = finite(run, "score/mean")
     if len(gold) < SHORTEST or len(score) < SHORTEST:
@@ -96,7 +96,7 @@ def hacking(run: Run) -> str:
 
 
 def overfitting(run: Run) -> str:
-    """The held-out loss has left its lowest value behind."""
+    """A diagnosis of over-fitting: the held-out loss ended above its lowest value."""
     steps, loss = finite(run, "held_out/loss")
     if len(loss) < 3:
         return ""
@@ -111,7 +111,7 @@ def overfitting(run: Run) -> str:
 
 
 def collapse(run: Run) -> str:
-    """Entropy has fallen to a small part of what it was."""
+    """A diagnosis of collapse: entropy has fallen to a small part of what it was."""
     _, entropy = finite(run, "entropy")
     if len(entropy) < SHORTEST or closing(entropy) >= COLLAPSED * opening(entropy):
         return ""
@@ -120,7 +120,7 @@ def collapse(run: Run) -> str:
 
 
 def drifting_length(run: Run) -> str:
-    """Answers have become much longer or much shorter."""
+    """A diagnosis of answers that have become much longer or much shorter."""
     _, length = finite(run, "length/mean")
     if len(length) < SHORTEST:
         return ""
@@ -135,7 +135,7 @@ def drifting_length(run: Run) -> str:
 
 
 def unfinished(run: Run) -> str:
-    """Many answers run into the length limit."""
+    """A diagnosis of answers that run into the length limit."""
     _, ended = finite(run, "ended")
     if len(ended) < SHORTEST or closing(ended) >= ENDING:
         return ""
@@ -143,7 +143,7 @@ def unfinished(run: Run) -> str:
 
 
 def leaping(run: Run) -> str:
-    """The KL to the reference has jumped."""
+    """A diagnosis of a jump of the KL to the reference."""
     steps, kl = finite(run, "kl/reference")
     for step, before, after in zip(steps[1:], kl, kl[1:], strict=False):
         if after - before > JUMP_NATS and after > JUMP_FACTOR * before:
@@ -152,7 +152,7 @@ def leaping(run: Run) -> str:
 
 
 def clipping(run: Run) -> str:
-    """A large share of tokens is clipped."""
+    """A diagnosis of updates that clip a large share of the tokens."""
     _, clipped = finite(run, "clip_fraction")
     if len(clipped) < SHORTEST or closing(clipped) <= CLIPPED:
         return ""
@@ -160,7 +160,7 @@ def clipping(run: Run) -> str:
 
 
 def blind_critic(run: Run) -> str:
-    """The critic predicts worse than a constant."""
+    """A diagnosis of a critic that predicts worse than a constant."""
     _, explained = finite(run, "value/explained_variance")
     if len(explained) < SHORTEST or closing(explained) >= 0:
         return ""
@@ -175,7 +175,7 @@ def accuracy_of(run: Run) -> tuple[float, float, float] | None:
 
 
 def doubtful_accuracy(run: Run) -> str:
-    """The reward model foresees single votes no better than a coin, or better than the votes' own noise allows."""
+    """A diagnosis of a reward model that predicts single votes no better than a coin, or too well for their noise."""
     found, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
     if found is None:
         return ""

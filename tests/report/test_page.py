@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fake_round import make_round, write, write_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,8 @@ from tutelage.report import write_report
 from tutelage.report.folders import KINDS, Round, Run, Stage, read
 from tutelage.report.headline import headline, verdict
 from tutelage.report.page import render
+
+from .fake_round import make_round, write, write_rows
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 EVIL = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>{{ 7*7 }}&amp;\x00\u202e"
@@ -88,7 +89,7 @@ def test_the_story_is_told_in_order(finished: Path) -> None:
     assert places == sorted(places)
     assert "wins 86% of the comparisons (95% interval 82–90%)" in text
     assert "+1.9 standard deviations" in text
-    assert "72% of held-out votes foreseen; 75% is possible" in text
+    assert "72% of held-out votes predicted; 75% is possible" in text
     assert "Largest losses" in text
 
 
