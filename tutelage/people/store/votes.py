@@ -177,7 +177,7 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         chosen_by=row["chosen_by"],
         verdict=row["verdict"],
         strength=row["strength"],
-        ranking=_list(row["ranking"] or "[]"),
+        ranking=tuple(_mapping(row["content"] or "{}").get("ranking", ())),
         criteria=_mapping(row["criteria"]),
         displayed=_mapping(row["displayed"]),
         sides=_list(row["order"]),
