@@ -208,7 +208,7 @@ def test_a_ranking_arrives_as_it_was_given(site: Site, visit: Visit, tmp_path: P
     assert [tuple(vote.displayed.get("ranking", ())) for vote in votes] == [(2, 1, 4, 2), (1, 3, 1, 2), ()]
     assert [vote.verdict for vote in votes] == ["ranked", "ranked", "both_bad"]
     for vote, screen in zip(votes[:2], (first, second), strict=True):
-        ranked = {f"text {'abcd'[index]}": vote.ranking[index] for index in range(4)}
+        ranked = {f"text {'abcd'[index]}": vote.content["ranking"][index] for index in range(4)}
         assert [ranked[text] for text in screen.texts] == list(vote.displayed["ranking"])  # type: ignore[call-overload]
     assert third.question not in (first.question, second.question)
     assert len(site.exported(study, tmp_path / "export")) == 3

@@ -65,15 +65,10 @@ class Labels:
 
 
 def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
-    """The pairs that votes speak about: a pair itself, or every pair of a ranking."""
+    """What votes say about pairs of responses, by the rules of their kinds."""
     for vote in votes:
-        for first, second in pairs_of(vote):
-            if vote.ranking:
-                ahead = vote.ranking[second] - vote.ranking[first]
-                verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
-                yield PairVote(vote.item, first, second, vote.rater, verdict, min(abs(ahead), 3))
-            elif vote.verdict != "skip":
-                yield PairVote(vote.item, first, second, vote.rater, vote.verdict, vote.strength)
+        for first, second, verdict, strength in vote.pairs:
+            yield PairVote(vote.item, first, second, vote.rater, verdict, strength)
 
 
 def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
@@ -82,7 +77,8 @@ def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
 
 
 def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: bool = True) -> Labels:
-    """Label every pair that these votes speak about. `gold` gives the known answers by item: only a and b are used.
+    """Label every pair that these votes speak about. `gold` gives the known answers by the name of the pair
+    (`pair_name`; that of an item with two responses is its key): only a and b are used.
 
     Without two votes on any pair, or where raters agree no more than chance, strength is left out of account: nothing
     could calibrate it.

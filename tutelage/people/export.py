@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tutelage import __version__
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
+from tutelage.people.kinds import find_kind
 from tutelage.people.preferences import Labelled, Row, label_study
 from tutelage.people.selection import FATES, Selection
 from tutelage.people.store.catalogue import Question, list_questions
@@ -84,7 +85,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(store.clock())),
         "study": {
             "name": study.name,
-            "kind": study.kind,
+            "kind": study.kind.name,
             "plan": asdict(study.plan),
             "created": study.created,
         },
@@ -207,12 +208,14 @@ _CSV = (
 )
 
 
-def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
+def _write_csv(path: Path, votes: Sequence[Vote]) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created"))
-        for vote in votes:
+        own = [find_kind(vote.kind).cells(vote.said) for vote in votes]
+        names = list(dict.fromkeys(name for cells in own for name in cells))
+        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created", *names))
+        for vote, found in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [getattr(vote, name) for name in _CSV]
                 cells += [
@@ -221,6 +224,7 @@ def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
                     vote.reason,
                     vote.excluded,
                     vote.created,
+                    *(found.get(name) for name in names),
                 ]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
                 count += 1

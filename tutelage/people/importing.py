@@ -11,7 +11,7 @@ from tutelage.data.identity import prompt_id, stable_id
 from tutelage.data.records import Completion, Messages, Preference, Prompt, Split, user
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer, Choice
+from tutelage.people.answers import Answer
 from tutelage.people.store.bulk import Told, write_answers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.items import Item, add_items
@@ -171,7 +171,7 @@ class _Reading:
         created = _milliseconds(_text(values, self.columns.time))
         reason = _text(values, self.columns.reason)
         verdict, strength = meaning
-        choice: Choice = {"a": "left", "b": "right"}.get(verdict, verdict)  # type: ignore[assignment]
+        choice = {"a": "left", "b": "right"}.get(verdict, verdict)
         content = stable_id(item.key, rater, str(sides), choice, str(strength), str(created), reason)
         self._keys[content] = self._keys.get(content, 0) + 1
         answer = Answer(

@@ -8,7 +8,7 @@ from typing import Any
 from tutelage.data.records import Completion, Prompt
 from tutelage.data.rows import from_row
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer
+from tutelage.people.answers import from_displayed
 from tutelage.people.export import FORMAT, file_hash
 from tutelage.people.store.bulk import Told, write_answers
 from tutelage.people.store.engine import Store
@@ -87,20 +87,8 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
 
 
 def _told(row: Mapping[str, Any]) -> Told:
-    said = row["displayed"]
-    answer = Answer(
-        said["choice"],
-        said.get("strength", 0),
-        tuple(said.get("ranking", ())),
-        said.get("criteria", {}),
-        tuple(row["flags"]),
-        row["reason"],
-        row["active_ms"],
-        row["wall_ms"],
-        row["changes"],
-        row["client"],
-        row["key"],
-    )
+    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
+    answer = from_displayed(row["displayed"], envelope | {"flags": tuple(row["flags"])})
     return Told(
         row["item"], row["rater"], tuple(row["sides"]), answer, row["created"], row["version"], row["chosen_by"],
         row["repeat"], row["extra"],

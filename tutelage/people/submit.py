@@ -10,8 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tutelage.errors import TutelageError
-from tutelage.people import answers
-from tutelage.people.answers import Answer
+from tutelage.people.answers import Answer, check_envelope
 from tutelage.people.store import judgements, leases, search
 from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store, record_event
@@ -57,9 +56,8 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         if same is not None:
             return _receipt_again(same, assignment_id)
         lease = locked.lease
-        answers.check(
-            answer, places=len(lease.order), ranks=lease.ranks, scale=lease.scale, criteria=lease.criteria
-        )
+        lease.kind.check(answer, lease.screen)
+        check_envelope(answer)
         return _write(connection, locked, before, answer, store.now())
 
 
@@ -86,7 +84,7 @@ def _write(
 ) -> Receipt:
     rater, lease, item = locked.rater, locked.lease, locked.item
     extra = _is_extra(lease, item)
-    said = answers.canonical(answer, lease.order)
+    said = lease.kind.canonical(answer, lease.order, lease.screen)
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.kind != "llm" and rater.excluded is None

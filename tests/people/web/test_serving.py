@@ -300,7 +300,7 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
     assert "2 sets of 4 answers to be put in order" in out
     store = open_store(folder / "study" / "study.sqlite")
     study = open_study(store)
-    assert study.kind == "ranking"
+    assert study.kind.name == "ranking"
     assert [len(set(question.texts)) for question in list_questions(store, study.id)] == [4, 4]
     store.close()
     status, _, err = run(capsys, "init", folder / "other", "--from-sample", asked, "--rank", "6")
@@ -310,7 +310,7 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
     write_jsonl(asked / "comparisons.jsonl", [to_row(pair)])
     status, _, err = run(capsys, "init", folder / "study", "--from-sample", asked)
     assert status == 2
-    assert "ranks answers: add questions with --rank" in err
+    assert "ranks answers: add questions with --kind ranking" in err
 
 
 def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
@@ -351,7 +351,13 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
         ("init x --model m", "both --prompts and --model"),
         ("init x --against m", "--against needs --model"),
         ("init x --from-pairs a.jsonl --rank 4", "ready pairs, --golds and --training have two answers each"),
-        ("init x --prompts b.jsonl --model m --rank 7", "a screen shows 3 to 6"),
+        ("init x --prompts b.jsonl --model m --rank 7", "shows 2 to 6 answers at a time"),
+        (
+            "init x --from-pairs a.jsonl --kind guess",
+            "no kind of question 'guess'; a study is of kind pair, ranking",
+        ),
+        ("init x --prompts b.jsonl --model m --answers 3", "a study that compares pairs shows 2 answers"),
+        ("init x --prompts b.jsonl --model m --rank 3 --answers 4", "--rank N is the old name"),
         ("init x --from-pairs nowhere.jsonl", "nowhere.jsonl"),
         ("simulate nowhere --gold x", "There is no database"),
         ("srve x", "did you mean 'serve'?"),

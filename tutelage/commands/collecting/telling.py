@@ -3,9 +3,9 @@
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Status
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.serving import describe
+from tutelage.commands.collecting.settings import Status
 
 if TYPE_CHECKING:
     from rich.console import Console

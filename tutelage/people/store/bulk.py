@@ -3,16 +3,18 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer, canonical
+from tutelage.people.answers import Answer, Canonical
+from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import row_of, stored
+from tutelage.people.store.studies import Study, load_study
 from tutelage.people.tallying import About, tally
 
 _CHUNK = 5_000
@@ -163,13 +165,15 @@ def _judgements(
     for some in _chunks(sorted(touched)):
         change = _said.update().where(_said.c.assignment_id.in_(some), _said.c.latest == 1)
         connection.execute(change.values(latest=0))
+    study, screens = load_study(connection, study_id), _screens(connection, study_id)
     left, seen = Counter(places), Counter[_Place]()
     rows = []
     for place, each in zip(places, told, strict=True):
         seen[place] += 1
         left[place] -= 1
         assignment_id, before = assignments[place]
-        said = canonical(each.answer, each.sides)
+        version_id = ids.find("version", each.version)
+        said = _canonical(each, study, screens[each.version])
         row = row_of(
             each.answer, said, each.sides, before + seen[place], each.repeat, each.extra, each.created
         )
@@ -179,9 +183,24 @@ def _judgements(
             "item_id": place[0],
             "rater_id": place[1],
         }
-        rows.append(row | {"version_id": ids.find("version", each.version), "latest": int(left[place] == 0)})
+        rows.append(row | {"version_id": version_id, "latest": int(left[place] == 0)})
     for some_rows in _chunks(rows):
         connection.execute(_said.insert(), some_rows)
+
+
+def _screens(connection: Connection, study_id: int) -> dict[int, Screen]:
+    """What each version of the question showed beside its responses, by its number."""
+    query = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
+    rows = connection.execute(query).mappings()
+    return {row["number"]: Screen(0, row["scale"], tuple(json.loads(row["criteria"]))) for row in rows}
+
+
+def _canonical(each: Told, study: Study, shown: Screen) -> Canonical:
+    """The answer by response. Raises TutelageError where its content, which a file may hold in any form, is none."""
+    screen = replace(shown, places=len(each.sides))
+    if each.answer.content:
+        study.kind.check(each.answer, screen)
+    return study.kind.canonical(each.answer, each.sides, screen)
 
 
 def _tallies(connection: Connection, study_id: int) -> None:

@@ -129,7 +129,7 @@ def row_of(
         "order": _text(order),
         "verdict": canonical.verdict,
         "strength": canonical.strength,
-        "content": _text({"ranking": canonical.ranking}) if canonical.ranking else None,
+        "content": _text(dict(canonical.content)) if canonical.content else None,
         "criteria": _text(dict(canonical.criteria)),
         "flags": _text(answer.flags),
         "reason": answer.reason,

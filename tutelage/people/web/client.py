@@ -55,8 +55,8 @@ class RaterClient:
 
     def answer(self, assignment: int, answer: Answer) -> Mapping[str, Any]:
         """Send an answer; sending the same one again changes nothing."""
-        said = asdict(answer) | {"ranking": list(answer.ranking), "flags": list(answer.flags)}
-        return self._post("/rate/answers", said | {"assignment": assignment})
+        sent = {name: value for name, value in asdict(answer).items() if name != "content"}
+        return self._post("/rate/answers", {**sent, **answer.content, "assignment": assignment})
 
     def close(self) -> None:
         self._http.close()

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from tutelage.people import Snapshot, Store, Study, list_raters
 from tutelage.people.store.overview import Survey, survey
 from tutelage.people.store.votes import last_moment
-from tutelage.people.web.figures.ballots import BallotBox, Ballots, ranked_pairs
+from tutelage.people.web.figures.ballots import BallotBox, Ballots, pair_ballots
 from tutelage.people.web.figures.computing import Figures, compute
 
 T = TypeVar("T")
@@ -51,11 +51,11 @@ class Keeper:
         self._lock = threading.Lock()
 
     def ballots(self, study: Study) -> Ballots:
-        """The votes as they stand; of a ranking study, its pairs."""
+        """The votes as they stand; where an answer is about several responses, as votes on their pairs."""
         with self._lock:
             box = self._boxes.setdefault(study.id, BallotBox(self._store, study.id))
         ballots = box.open()
-        return ranked_pairs(self._store, study.id, ballots) if study.kind == "ranking" else ballots
+        return ballots if study.kind.traits.sides else pair_ballots(self._store, study.id, ballots)
 
     def whole(self, study: Study) -> Kept[Whole]:
         """The last figures, brought up to date first where that is quick, and else soon."""
