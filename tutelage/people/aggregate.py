@@ -13,7 +13,10 @@ import numpy as np
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import LETTERS
+from tutelage.people.kinds import find_kind
+from tutelage.people.kinds.values import Statement
 from tutelage.people.store.votes import Vote
+from tutelage.stats.agreement import Alpha
 from tutelage.stats.reliability import one_coin, posterior
 from tutelage.stats.strength import strength_scale
 from tutelage.stats.votes import Floats, Votes
@@ -69,6 +72,12 @@ def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
     for vote in votes:
         for first, second, verdict, strength in vote.pairs:
             yield PairVote(vote.item, first, second, vote.rater, verdict, strength)
+
+
+def agreements(votes: Sequence[Vote]) -> dict[str, Alpha]:
+    """How much raters agree in what pairs do not tell, by name (`Kind.agreements`); all votes are of one study."""
+    said = [Statement(vote.item, vote.rater, vote.said) for vote in votes if vote.verdict != "skip"]
+    return dict(find_kind(votes[0].kind).agreements(said)) if votes else {}
 
 
 def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:

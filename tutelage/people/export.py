@@ -24,9 +24,10 @@ from tutelage import __version__
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
+from tutelage.people.aggregate import agreements
 from tutelage.people.kinds import find_kind
 from tutelage.people.preferences import Labelled, Row, label_study
-from tutelage.people.selection import FATES, Selection
+from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
@@ -79,6 +80,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
     """The manifest but for its files: what was exported, from which votes, and what became of all the others."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     excluded = list_exclusions(store, study.id, labelled.snapshot)
+    counted = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     return {
         "format": FORMAT,
         "tutelage": __version__,
@@ -100,6 +102,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         },
         "reliability": labelled.labels.accuracy,
         "strength_agreement": labelled.labels.strength_agreement,
+        "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},
         "excluded": asdict(excluded),
         "notes": list(_notes(fates, selection)),
     }

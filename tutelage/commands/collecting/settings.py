@@ -84,7 +84,8 @@ class Init(Settings):
 
     def _read_old_name(self) -> None:
         """`rank` was the name before there were other kinds than pairs and rankings."""
-        from tutelage.people.kinds import DEFAULT, RANKING
+        from tutelage.people.kinds import DEFAULT
+        from tutelage.people.kinds.ranking import RANKING
 
         if self.rank is None:
             return

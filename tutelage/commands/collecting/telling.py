@@ -35,6 +35,11 @@ def tell(settings: Status) -> int:
         )
         console.print(f"agreement     {_agreement(figures.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
+        for name, alpha in whole.agreements.items():
+            value = (
+                alpha.note if alpha.value is None else f"{alpha.value:.2f} (Krippendorff's alpha, ordinal)"
+            )
+            console.print(f"  {name:<12}{value}", markup=False)
         _print_rounds(console, whole.survey.rounds)
         _print_raters(console, [r for r in list_raters(store, study.id) if r.role == "rater"], whole)
     return 0

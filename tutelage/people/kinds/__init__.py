@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 from tutelage.errors import TutelageError
 from tutelage.people.kinds.kind import Kind
+from tutelage.people.kinds.likert import LIKERT
 from tutelage.people.kinds.pair import PAIR
 from tutelage.people.kinds.ranking import RANKING
 
 DEFAULT: Kind = PAIR
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING)}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT)}
 
 
 def find_kind(name: str) -> Kind:

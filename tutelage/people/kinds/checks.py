@@ -57,6 +57,12 @@ def whole_numbers(value: object, count: int, highest: int) -> bool:
     )
 
 
+def whole_number(cell: object) -> int:
+    """The whole number in a cell of a table; 0 where there is none."""
+    text = "" if cell is None else str(cell).strip().removesuffix(".0")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
 def by_response(values: Sequence[int], order: Sequence[int]) -> list[int]:
     """Values by place as values by canonical index: the response `order[k]` stands in place k."""
     found = [0] * len(values)

@@ -44,6 +44,9 @@ class Kind(Protocol):
     def cells(self, said: Canonical) -> Mapping[str, object]:
         """Columns for a table of votes, beside verdict and strength."""
 
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        """The inverse of `cells`, for responses in the order of display; None where the columns do not say enough."""
+
     def simulate(
         self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int
     ) -> Answer:

@@ -91,6 +91,9 @@ class Pair:
     def cells(self, said: Canonical) -> Mapping[str, object]:
         return {}
 
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        return None
+
     def simulate(
         self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int
     ) -> Answer:

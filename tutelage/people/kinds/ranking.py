@@ -15,6 +15,7 @@ from tutelage.people.kinds.checks import (
     check_sides,
     check_strength,
     sides_by_letter,
+    whole_number,
     whole_numbers,
 )
 from tutelage.people.kinds.simulation import Question, SimulatedRater
@@ -87,6 +88,10 @@ class Ranking:
 
     def cells(self, said: Canonical) -> Mapping[str, object]:
         return {f"rank_{letter}": rank for letter, rank in zip(LETTERS, _ranks(said.content), strict=False)}
+
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        ranks = [whole_number(cells.get(f"rank_{letter}")) for letter in LETTERS[: screen.places]]
+        return ranked(ranks) if all(ranks) else None
 
     def simulate(
         self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int

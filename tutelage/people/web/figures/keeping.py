@@ -3,14 +3,18 @@ large a thread does it and the page shows the last ones with their age, or that 
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tutelage.people import Snapshot, Store, Study, list_raters
+from tutelage.people import Selection, Snapshot, Store, Study, list_raters, list_votes
+from tutelage.people.aggregate import agreements
+from tutelage.people.selection import fate
 from tutelage.people.store.overview import Survey, survey
 from tutelage.people.store.votes import last_moment
 from tutelage.people.web.figures.ballots import BallotBox, Ballots, pair_ballots
 from tutelage.people.web.figures.computing import Figures, compute
+from tutelage.stats.agreement import Alpha
 
 T = TypeVar("T")
 PROMPT_SECONDS = 0.25
@@ -19,10 +23,12 @@ REST = 10.0
 
 @dataclass(frozen=True)
 class Whole:
-    """Everything that takes time, as of one moment of the study."""
+    """Everything that takes time, as of one moment of the study. `agreements` are about what pairs do not tell
+    (`Kind.agreements`), among people and simulated raters."""
 
     survey: Survey
     figures: Figures
+    agreements: Mapping[str, Alpha]
 
 
 @dataclass
@@ -96,4 +102,10 @@ class Keeper:
         """The figures as they are now, however long that takes."""
         raters = list_raters(self._store, study.id)
         figures = compute(self.ballots(study), raters, self._store.now())
-        return Whole(survey(self._store, study.id), figures)
+        return Whole(survey(self._store, study.id), figures, self._agreements(study))
+
+    def _agreements(self, study: Study) -> Mapping[str, Alpha]:
+        if study.kind.traits.sides:
+            return {}
+        votes = list_votes(self._store, study.id)
+        return agreements([vote for vote in votes if fate(vote, Selection()) == "counts"])
