@@ -212,6 +212,14 @@ def test_rankings_are_counted_by_their_pairs(lite: Store) -> None:
     figures = compute(Keeper(lite).ballots(study), list_raters(lite, study.id), lite.now())
     assert figures.agreement.value == pytest.approx(2 / 3)  # they differ on one pair of three
     assert figures.agreement.pairs == 3
+    assert figures.by_day[-1] == 2  # answers, not pairs
+    votes = list_votes(lite, study.id)
+    ahead = [
+        (pair.verdict == "a") == (vote.sides.index(pair.first) < vote.sides.index(pair.second))
+        for vote in votes
+        for pair in vote.pairs
+    ]
+    assert figures.left.value == pytest.approx(sum(ahead) / 6)  # of two, the one that was displayed first
 
 
 def test_a_keeper_never_shows_what_is_over_where_it_is_quick(

@@ -34,6 +34,7 @@ from tutelage.people import (
     open_study,
     start_session,
 )
+from tutelage.people.kinds import KINDS
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
 
@@ -277,6 +278,38 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
     status, out, _ = run(capsys, "init", folder / "study", "--from-sample", asked, "--limit", "3")
     assert status == 0
     assert "3 new questions" in out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_goes_from_questions_to_preferences_and_back(
+    folder: Path, pairs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Simulated raters who value "good" answer over HTTP; what they prefer comes out of the export."""
+    (folder / "likes_good.py").write_text(
+        "def value(prompts, completions):\n    return [9.0 if c.startswith('good') else -9.0 for c in completions]\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    made = folder / "study"
+    words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "3")
+    assert run(capsys, "init", made, *words)[0] == 0
+    status, out, _ = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "5")
+    assert status == 0
+    assert "36 answers" in out
+    status, out, _ = run(capsys, "status", made)
+    assert status == 0
+    assert "12 of 12 have all their answers (36 of 36)" in out
+    status, out, _ = run(capsys, "export", made, "--out", folder / "out")
+    assert status == 0
+    rows = [json.loads(line) for line in (folder / "out" / "preferences.jsonl").read_text().splitlines()]
+    assert len(rows) >= 10
+    assert sum(row["chosen"].startswith("good") for row in rows) >= 0.9 * len(rows)
+    assert run(capsys, "import", folder / "copy", folder / "out")[0] == 0
+    copies = [open_store(folder / name / "study.sqlite") for name in ("study", "copy")]
+    first, second = (list_votes(store, open_study(store).id) for store in copies)
+    assert [(vote.said, vote.displayed) for vote in first] == [(vote.said, vote.displayed) for vote in second]
+    assert [open_study(store).kind for store in copies] == [KINDS[kind]] * 2
+    for store in copies:
+        store.close()
 
 
 def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:

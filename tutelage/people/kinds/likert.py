@@ -119,10 +119,8 @@ class Likert:
         return told or COMMON_WORDS[said.verdict]
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
-        ratings = _by_place(displayed)
-        if not ratings:
-            return COMMON_WORDS[str(displayed["choice"])]
-        return f"ratings from top: {'; '.join(map(_listed, ratings))}"
+        ratings = "; ".join(f"{name} {_listed(values)}" for name, values in _ratings(displayed).items())
+        return f"from top: {ratings}" if ratings else COMMON_WORDS[str(displayed["choice"])]
 
     def cells(self, said: Canonical) -> Mapping[str, object]:
         return {

@@ -121,23 +121,25 @@ class BallotBox:
 
 
 def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
-    """Answers about several responses as answers about pairs: each pair is an item of its own."""
+    """Answers about several responses as answers about pairs: each pair is an item of its own, whose left response is
+    the one that was displayed first."""
     votes = {vote.id: vote for vote in list_votes(store, study_id)}
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):
         vote = votes.get(number)
         for pair in vote.pairs if vote is not None and vote.content else ():
             within = 6 * pair.first + pair.second
             item = int(ballots.item[place]) * _PAIRS + within
-            rows.append((place, item, VERDICTS.index(pair.verdict), pair.strength))
+            behind = vote.sides.index(pair.second) < vote.sides.index(pair.first)
+            rows.append((place, item, VERDICTS.index(pair.verdict), pair.strength, int(behind)))
     if not rows:
         return ballots.keep(np.zeros(len(ballots), dtype=bool))
-    place, item, verdict, strength = np.array(rows, dtype=np.int64).T
+    place, item, verdict, strength, left = np.array(rows, dtype=np.int64).T
     of = ballots.keep(place)
     codes, coded = np.unique(item, return_inverse=True)
     parent = codes // _PAIRS
     gold = np.where(codes % _PAIRS == _WHOLE, of.gold[parent], -1)
     known = {field.name: getattr(of, field.name) for field in fields(of)}
-    known |= {"item": coded, "verdict": verdict, "strength": strength, "gold": gold}
+    known |= {"item": coded, "verdict": verdict, "strength": strength, "left": left, "gold": gold}
     known |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}
     return Ballots(**known)
