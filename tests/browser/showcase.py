@@ -60,7 +60,7 @@ Length alone is no reason. If neither can be shown to a child, choose *both bad*
 """
 NAME = "Explain it to a child"
 MODELS = ("tutor-2 (ppo)", "tutor-0 (sft)", "tutor-1 (ppo)")
-Written: TypeAlias = tuple[str, str, tuple[str, str]]
+WriteCounts: TypeAlias = tuple[str, str, tuple[str, str]]
 CRITERIA = ("age-appropriate", "engaging", "accurate", "clear", "interactive")
 SHOWN = Presentation("Which answer would you rather give to a child of nine?", 3, CRITERIA, GUIDELINES)
 PLAN = Plan(overlap=3, gold_rate=0.06, repeat_rate=0.05)
@@ -119,7 +119,7 @@ RANKED = (
 )
 
 
-WRITTEN: tuple[Written, ...] = (
+WRITTEN: tuple[WriteCounts, ...] = (
     (
         "fractions",
         "My teacher says one half is more than one quarter. But 4 is more than 2! Who is right?",
@@ -127,7 +127,7 @@ WRITTEN: tuple[Written, ...] = (
     ),
     ("loops", "How do I make Python count from 1 to 10 for me?", LOOPS),
 )
-PRACTICE: tuple[Written, ...] = (
+PRACTICE: tuple[WriteCounts, ...] = (
     (
         "whales",
         "Is a whale a fish?",
@@ -213,7 +213,7 @@ def _add_composed(store: Store, study: Study, count: int) -> None:
     add_items(store, study.id, prompts, completions, asked)
 
 
-def add_pairs(store: Store, study: Study, asked: Sequence[Written], *, pool: Pool = "production") -> None:
+def add_pairs(store: Store, study: Study, asked: Sequence[WriteCounts], *, pool: Pool = "production") -> None:
     """Questions with two responses each; those of other pools have the first one as their known answer."""
     prompts = [Prompt(key, (Message("user", question),)) for key, question, _ in asked]
     completions = [

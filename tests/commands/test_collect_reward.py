@@ -30,7 +30,7 @@ from tutelage.people import (
 )
 from tutelage.people.assign import next_assignment
 from tutelage.people.kinds.likert import rated
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 
 PAIRS = 40
 HELD_OUT = 8
@@ -78,7 +78,11 @@ def make_study(
         right = name != "coin" or n % 4 < 2
         return replace(say("right" if right else "left", 1 + 2 * (n % 2)), key=f"{n}/{name}")
 
-    told = [Told(f"c{n}", who, (0, 1), said(n, who), 1) for n in numbers for who in ("anna", "bert", "coin")]
+    told = [
+        AnswerRecord(f"c{n}", who, (0, 1), said(n, who), 1)
+        for n in numbers
+        for who in ("anna", "bert", "coin")
+    ]
     write_answers(store, study.id, told, source="test")
     store.close()
     return folder

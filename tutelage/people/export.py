@@ -26,7 +26,7 @@ from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.people.aggregate import agreements
 from tutelage.people.kinds import find_kind
-from tutelage.people.preferences import Labelled, Row, label_study
+from tutelage.people.preferences import LabelledStudy, Row, label_study
 from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
@@ -76,7 +76,7 @@ def export_study(
     return manifest
 
 
-def describe(store: Store, study: Study, selection: Selection, labelled: Labelled) -> dict[str, object]:
+def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
     """The manifest but for its files: what was exported, from which votes, and what became of all the others."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     excluded = list_exclusions(store, study.id, labelled.snapshot)
@@ -126,7 +126,7 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
     }
 
 
-def reconciliation(labelled: Labelled, selection: Selection) -> tuple[str, ...]:
+def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:
     """What became of every judgement, as a sum that comes out, and what deserves a remark."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
@@ -150,7 +150,7 @@ def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
         yield f"{fates['other_kind']} judgements by raters of other kinds than {kinds} are left out."
 
 
-def _write_files(folder: Path, store: Store, study: Study, labelled: Labelled) -> dict[str, object]:
+def _write_files(folder: Path, store: Store, study: Study, labelled: LabelledStudy) -> dict[str, object]:
     rows = (preference_row(row, study.name) for row in labelled.rows)
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
@@ -185,7 +185,7 @@ def _item_row(question: Question) -> dict[str, object]:
     }
 
 
-def _rater_row(rater: Rater, labelled: Labelled) -> dict[str, object]:
+def _rater_row(rater: Rater, labelled: LabelledStudy) -> dict[str, object]:
     row = asdict(rater)
     for private in ("id", "study_id"):
         del row[private]

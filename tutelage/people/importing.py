@@ -1,6 +1,6 @@
 """Bringing in what exists elsewhere: an export of ours, other people's votes, ready pairs to judge anew.
 
-Nothing is dropped in silence: `Imported.dropped` counts what could not be used, by reason, with the first few places.
+Nothing is dropped in silence: `ImportReport.dropped` counts what could not be used, by reason, with the first places.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions
 from tutelage.people.store.items import Item, add_items
@@ -51,7 +51,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportReport:
     """What came of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
     had been imported before; `dropped` counts the rows that could not be used, with the first few places."""
 
@@ -99,7 +99,7 @@ def import_votes(
     columns: Columns,
     *,
     actor: str = "owner",
-) -> Imported:
+) -> ImportReport:
     """Take votes from a table (`data.tables.read_table`). Prompts, responses, items and raters are made as they occur;
     the same table again adds nothing.
 
@@ -113,7 +113,7 @@ def import_votes(
     asked = study_of(store, study_id).kind
     shown = list_versions(store, study_id)[0]
     _require_columns(table, columns, asked)
-    read = _Reading(columns, asked, Screen(2, shown.scale, shown.criteria))
+    read = _VoteReader(columns, asked, Screen(2, shown.scale, shown.criteria))
     for broken in table.broken:
         read.drop(broken.reason, broken.where)
     told = [vote for row in table.rows if (vote := read.vote(row.where, row.values)) is not None]
@@ -129,10 +129,10 @@ def import_votes(
         add_rater(store, study_id, name, detail={"source": table.source}, actor=actor)
     written = write_answers(store, study_id, told, source=table.source, actor=actor)
     revised = len(told) - len({(vote.item, vote.rater) for vote in told})
-    return Imported(written.new, revised, written.known, added.items, len(new), read.dropped)
+    return ImportReport(written.new, revised, written.known, added.items, len(new), read.dropped)
 
 
-class _Reading:
+class _VoteReader:
     """What the rows read so far amount to."""
 
     def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
@@ -143,7 +143,7 @@ class _Reading:
         self.dropped: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._keys: dict[str, int] = {}
 
-    def vote(self, where: str, values: Mapping[str, object]) -> Told | None:
+    def vote(self, where: str, values: Mapping[str, object]) -> AnswerRecord | None:
         """The row's vote, if it holds one; what it speaks of is remembered."""
         names = self.columns
         asked, rater, word = (_text(values, name) for name in (names.prompt, names.rater, names.choice))
@@ -191,7 +191,7 @@ class _Reading:
         rater: str,
         meaning: Answer,
         values: Mapping[str, object],
-    ) -> Told:
+    ) -> AnswerRecord:
         sides = tuple(item.responses.index(completion.id) for completion in shown)
         created = _milliseconds(_text(values, self.columns.time))
         reason = _text(values, self.columns.reason)
@@ -203,7 +203,7 @@ class _Reading:
         name = stable_id(item.key, rater, str(sides), *said, str(created), reason)
         self._keys[name] = self._keys.get(name, 0) + 1
         answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
-        return Told(item.key, rater, sides, answer, created)
+        return AnswerRecord(item.key, rater, sides, answer, created)
 
     def drop(self, reason: str, where: str) -> None:
         """Count a row that cannot be used."""

@@ -31,7 +31,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledStudy:
     """Everything that the votes of a study come to. `bad` are the questions whose pair most raters found bad on both
     sides; `fates` counts all judgements by what became of them."""
 
@@ -59,7 +59,9 @@ def preferences(
     )
 
 
-def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot | None = None) -> Labelled:
+def label_study(
+    store: Store, study_id: int, selection: Selection, at: Snapshot | None = None
+) -> LabelledStudy:
     """Aggregate the votes of a study and account for every one of them.
 
     Raises:
@@ -84,10 +86,10 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
     final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
     bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
     rows = tuple(_rows(kept, questions, settled, selection))
-    return Labelled(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
+    return LabelledStudy(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
 
 
-def decided_votes(labelled: Labelled, selection: Selection) -> Votes:
+def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
     """The votes for a side that count, on pairs in production: what agreement and the ceiling are measured on. Items
     are named by their key; the pairs of more responses by its key, a unit separator and their letters."""
     heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]

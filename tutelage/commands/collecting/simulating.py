@@ -21,14 +21,14 @@ from tutelage.simulate.raters import NAMES, SimulatedRater, panel
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-    from tutelage.people.web.client import Asked, RaterClient
+    from tutelage.people.web.client import RaterClient, RemoteQuestion
 
 Utility = Callable[[list[str], list[str]], list[float]]
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Done:
+class RaterTimes:
     """What one rater did: the answers given, and how many seconds each took to be acknowledged."""
 
     name: str
@@ -86,7 +86,7 @@ def _work(
     rater: SimulatedRater,
     utility: Utility,
     settings: Simulate,
-) -> Done:
+) -> RaterTimes:
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
         while settings.answers is None or len(times) < settings.answers:
@@ -100,7 +100,7 @@ def _work(
             began = time.perf_counter()
             client.answer(question.id, said)
             times.append(time.perf_counter() - began)
-    return Done(rater.name, tuple(times))
+    return RaterTimes(rater.name, tuple(times))
 
 
 def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
@@ -119,7 +119,12 @@ def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient
 
 
 def choose(
-    study: "Study", question: "Asked", rater: SimulatedRater, utility: Utility, rng: Random, answered: int
+    study: "Study",
+    question: "RemoteQuestion",
+    rater: SimulatedRater,
+    utility: Utility,
+    rng: Random,
+    answered: int,
 ) -> Answer:
     """What this rater says to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tutelage.people import Rater, Round
-    from tutelage.people.web.figures.keeping import Whole
+    from tutelage.people.web.figures.keeping import StudyFigures
     from tutelage.stats.agreement import Agreement
 
 
@@ -66,7 +66,7 @@ def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
         )
 
 
-def _print_raters(console: "Console", raters: "list[Rater]", whole: "Whole") -> None:
+def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyFigures") -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -13,7 +13,7 @@ from tutelage.data.records import Preference
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
-    from tutelage.people import Labelled, Selection, Snapshot
+    from tutelage.people import LabelledStudy, Selection, Snapshot
     from tutelage.stats.calibration import VoteCeiling
     from tutelage.stats.votes import Votes
 
@@ -123,7 +123,7 @@ def _moment_of(run: Path, study: str) -> "Snapshot | None":
     return Snapshot(**record["snapshot"])
 
 
-def _trusted_votes(labelled: "Labelled", selection: "Selection") -> "Votes":
+def _trusted_votes(labelled: "LabelledStudy", selection: "Selection") -> "Votes":
     import numpy as np
 
     from tutelage.people.preferences import decided_votes
@@ -133,7 +133,7 @@ def _trusted_votes(labelled: "Labelled", selection: "Selection") -> "Votes":
     return votes.keep(np.array(known)[votes.rater]) if any(known) else votes
 
 
-def _heard(labelled: "Labelled", votes: "Votes") -> dict[Preference, Heard]:
+def _heard(labelled: "LabelledStudy", votes: "Votes") -> dict[Preference, Heard]:
     from tutelage.people.aggregate import pair_name
 
     counts = dict(zip(votes.items, votes.counts().tolist(), strict=True))
@@ -145,7 +145,7 @@ def _heard(labelled: "Labelled", votes: "Votes") -> dict[Preference, Heard]:
     return found
 
 
-def _ceiling(labelled: "Labelled", votes: "Votes") -> "VoteCeiling | None":
+def _ceiling(labelled: "LabelledStudy", votes: "Votes") -> "VoteCeiling | None":
     import numpy as np
 
     from tutelage.people.aggregate import pair_name

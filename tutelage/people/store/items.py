@@ -48,7 +48,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Added:
+class Additions:
     """What came of adding: how many were new, and how many were already there (same key, same content)."""
 
     prompts: int
@@ -65,7 +65,7 @@ def add_items(
     items: Iterable[Item | Comparison],
     *,
     actor: str = "owner",
-) -> Added:
+) -> Additions:
     """Add questions, all or none. What is already there with the same content is left alone, so that a repeated import
     adds nothing; prompts and responses that are there need not be given again.
 
@@ -85,7 +85,7 @@ def add_items(
         new_prompts = additions.add_prompts(connection, study_id, asked)
         new_responses = additions.add_responses(connection, study_id, answered)
         new = _add(connection, study_id, wanted, study.plan.overlap, now)
-        added = Added(new_prompts, new_responses, new, len(wanted) - new)
+        added = Additions(new_prompts, new_responses, new, len(wanted) - new)
         detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
         record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
         return added

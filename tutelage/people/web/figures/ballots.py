@@ -127,7 +127,9 @@ def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
     rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):
         vote = votes.get(number)
-        for pair in vote.pairs if vote is not None and vote.content else ():
+        if vote is None or not vote.content:
+            continue
+        for pair in vote.pairs:
             within = 6 * pair.first + pair.second
             item = int(ballots.item[place]) * _PAIRS + within
             behind = vote.sides.index(pair.second) < vote.sides.index(pair.first)

@@ -22,7 +22,7 @@ REST = 10.0
 
 
 @dataclass(frozen=True)
-class Whole:
+class StudyFigures:
     """Everything that takes time, as of one moment of the study. `agreements` are about what pairs do not tell
     (`Kind.agreements`), among people and simulated raters."""
 
@@ -32,7 +32,7 @@ class Whole:
 
 
 @dataclass
-class Kept(Generic[T]):
+class CacheEntry(Generic[T]):
     """A value that is expensive: the last one, the moment it is of, when and in how many seconds it was computed, and
     whether more has been said since."""
 
@@ -53,7 +53,7 @@ class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._boxes: dict[int, BallotBox] = {}
-        self._kept: dict[int, Kept[Whole]] = {}
+        self._kept: dict[int, CacheEntry[StudyFigures]] = {}
         self._lock = threading.Lock()
 
     def ballots(self, study: Study) -> Ballots:
@@ -63,10 +63,10 @@ class Keeper:
         ballots = box.open()
         return ballots if study.kind.traits.sides else pair_ballots(self._store, study.id, ballots)
 
-    def whole(self, study: Study) -> Kept[Whole]:
+    def whole(self, study: Study) -> CacheEntry[StudyFigures]:
         """The last figures, brought up to date first where that is quick, and else soon."""
         with self._lock:
-            kept = self._kept.setdefault(study.id, Kept())
+            kept = self._kept.setdefault(study.id, CacheEntry())
         with self._store.read() as connection:
             moment = last_moment(connection, study.id)
         with kept.lock:
@@ -83,7 +83,7 @@ class Keeper:
             threading.Thread(target=self._renew, args=(study, moment, kept), daemon=True).start()
         return kept
 
-    def _renew(self, study: Study, moment: Snapshot, kept: Kept[Whole]) -> None:
+    def _renew(self, study: Study, moment: Snapshot, kept: CacheEntry[StudyFigures]) -> None:
         began = time.monotonic()
         try:
             whole = self.compute(study)
@@ -98,11 +98,11 @@ class Keeper:
             kept.seconds = kept.finished - began
             kept.running = False
 
-    def compute(self, study: Study) -> Whole:
+    def compute(self, study: Study) -> StudyFigures:
         """The figures as they are now, however long that takes."""
         raters = list_raters(self._store, study.id)
         figures = compute(self.ballots(study), raters, self._store.now())
-        return Whole(survey(self._store, study.id), figures, self._agreements(study))
+        return StudyFigures(survey(self._store, study.id), figures, self._agreements(study))
 
     def _agreements(self, study: Study) -> Mapping[str, Alpha]:
         if study.kind.traits.sides:
