@@ -184,6 +184,19 @@ def ranking(store: Store) -> Study:
     return study
 
 
+def ratings(store: Store) -> Study:
+    """A study in which each of three responses is rated on three criteria."""
+    shown = Presentation("How good is each answer?", 5, ("helpful", "correct", "clear"))
+    study = create_study(store, "The Moon, rated", kind="likert", presentation=shown)
+    keys = [f"moon{place}" for place in range(3)]
+    completions = [
+        Completion(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED[:3], strict=True)
+    ]
+    prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
+    add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
+    return study
+
+
 def _add_composed(store: Store, study: Study, count: int) -> None:
     """Pairs of answers by three models, each with a style of its own; some of them with a known answer."""
     rng = Random(7)

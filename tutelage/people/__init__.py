@@ -18,6 +18,7 @@ What the modules do, in the order of an answer's life:
 
     store/          the only SQL: tables, opening with backups and migrations, transactions, queries
     assign, chance  who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
     answers, submit an answer as displayed and as meant; idempotent, revisions on top: submit
     review          recent_answers (the newest is the one to undo), feedback after training questions
     selection       which votes count, and the one fate of every judgement
