@@ -45,7 +45,7 @@ from tutelage.people.aggregate import agreements
 from tutelage.people.export import export_study
 from tutelage.people.importing import Columns, import_votes
 from tutelage.people.kinds.likert import LIKERT, rated
-from tutelage.people.kinds.simulation import Question
+from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
 from tutelage.people.restoring import import_export
 from tutelage.people.web.figures.keeping import Keeper
@@ -135,7 +135,7 @@ def test_half_a_rating_is_refused_and_leaves_nothing(lite: Store, content: dict[
     question = asked(lite, add_rater(lite, study.id, "anna").id)
     with pytest.raises(TutelageError, match="rated from 1 to 5 on clear, correct"):
         submit(lite, question.id, Answer("rated", content=content))
-    with pytest.raises(TutelageError, match="ratings does not go with 'skip'"):
+    with pytest.raises(TutelageError, match="'ratings' does not go with 'skip'"):
         submit(lite, question.id, Answer("skip", content={"ratings": {}}, reason="?"))
     with pytest.raises(TutelageError, match="'left' is no answer"):
         submit(lite, question.id, Answer("left", 1))
@@ -288,7 +288,7 @@ def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None
 @pytest.mark.parametrize("scale", [5, 7])
 def test_a_simulated_rater_rates_what_is_better_higher(scale: int) -> None:
     screen = Screen(3, scale, CRITERIA)
-    question = Question((2.0, 0.0, -2.0), (10, 10, 10))
+    question = ResponseValues((2.0, 0.0, -2.0), (10, 10, 10))
 
     def mean(rater: SimulatedRater) -> np.ndarray:
         rng, found = Random(3), []

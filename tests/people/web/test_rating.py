@@ -220,7 +220,7 @@ RANKS = "gives each of the 3 responses a rank from 1 to 3"
         ({"ranking": {"0": 1}}, RANKS),
         ({}, RANKS),
         ({"choice": "left", "ranking": [1, 2, 3]}, "no answer to this question"),
-        ({"choice": "both_bad", "ranking": [1, 2, 3]}, "ranking does not go with 'both_bad'"),
+        ({"choice": "both_bad", "ranking": [1, 2, 3]}, "'ranking' does not go with 'both_bad'"),
         ({"ranking": [1, 2, 3], "strength": 1}, "strength"),
     ],
 )

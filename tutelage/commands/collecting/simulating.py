@@ -15,7 +15,7 @@ from tutelage.commands.collecting.serving import listen, server
 from tutelage.commands.collecting.settings import Simulate
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
-from tutelage.people.kinds.simulation import Question
+from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
 from tutelage.simulate.raters import NAMES, SimulatedRater, panel
 
@@ -131,7 +131,7 @@ def choose(
     words = tuple(len(text.split()) for text in question.texts)
     shown = study.presentation
     screen = Screen(len(question.texts), shown.scale, shown.criteria)
-    answer = study.kind.simulate(Question(tuple(values), words), screen, rater, rng, answered)
+    answer = study.kind.simulate(ResponseValues(tuple(values), words), screen, rater, rng, answered)
     return replace(answer, client="simulated")
 
 

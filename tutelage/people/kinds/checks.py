@@ -29,7 +29,7 @@ def check_parts(answer: Answer, parts: Sequence[str]) -> None:
     """Raises TutelageError for content that does not go with the choice."""
     other = sorted(set(answer.content) - set(parts))
     if other:
-        raise TutelageError(f"A {other[0]} does not go with '{answer.choice}' as an answer to this question.")
+        raise TutelageError(f"'{other[0]}' does not go with '{answer.choice}' as an answer to this question.")
 
 
 def check_sides(answer: Answer, criteria: Sequence[str]) -> None:

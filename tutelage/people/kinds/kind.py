@@ -5,7 +5,7 @@ from random import Random
 from typing import Protocol
 
 from tutelage.people.answers import Answer, Canonical
-from tutelage.people.kinds.simulation import Question, SimulatedRater
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits
 from tutelage.stats.agreement import Alpha
 
@@ -48,6 +48,6 @@ class Kind(Protocol):
         """The inverse of `cells`, for responses in the order of display; None where the columns do not say enough."""
 
     def simulate(
-        self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
         """What a simulated rater says who has answered so many questions before."""

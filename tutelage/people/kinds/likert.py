@@ -25,7 +25,7 @@ from tutelage.people.kinds.checks import (
     whole_number,
     whole_numbers,
 )
-from tutelage.people.kinds.simulation import Question, SimulatedRater
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
 from tutelage.stats.votes import Votes
@@ -137,13 +137,13 @@ class Likert:
         return rated(ratings) if all(map(all, ratings.values())) else None
 
     def simulate(
-        self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
         """Each rating compares the response with one of gold 0: a strength of 3 for either is an end of the scale."""
         seconds, middle, step = 0.0, (screen.scale + 1) / 2, (screen.scale - 1) / (2 * STRONGEST)
         ratings: dict[str, list[int]] = {name: [] for name in criteria_of(screen.criteria)}
         for values in ratings.values():
-            for gold, words in zip(question.gold, question.words, strict=True):
+            for gold, words in zip(responses.gold, responses.words, strict=True):
                 vote = rater.judge(gold, 0.0, words, words, rng, answered)
                 signed = vote.strength if vote.verdict == "left" else -vote.strength
                 values.append(round(middle + step * signed))

@@ -13,7 +13,7 @@ from tutelage.people.kinds.checks import (
     check_strength,
     sides_by_letter,
 )
-from tutelage.people.kinds.simulation import Question, SimulatedRater
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
 from tutelage.stats.agreement import Alpha
 
@@ -95,9 +95,9 @@ class Pair:
         return None
 
     def simulate(
-        self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
-        (left, right), (words_left, words_right) = question.gold, question.words
+        (left, right), (words_left, words_right) = responses.gold, responses.words
         vote = rater.judge(left, right, words_left, words_right, rng, answered)
         strength = min(vote.strength, screen.scale)
         milliseconds = round(vote.seconds * 1000)

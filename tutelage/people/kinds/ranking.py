@@ -18,7 +18,7 @@ from tutelage.people.kinds.checks import (
     whole_number,
     whole_numbers,
 )
-from tutelage.people.kinds.simulation import Question, SimulatedRater
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
 from tutelage.stats.agreement import Alpha
 
@@ -94,9 +94,9 @@ class Ranking:
         return ranked(ranks) if all(ranks) else None
 
     def simulate(
-        self, question: Question, screen: Screen, rater: SimulatedRater, rng: Random, answered: int
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
-        noisy = [value + rng.gauss(0, rater.tau) for value in question.gold]
+        noisy = [value + rng.gauss(0, rater.tau) for value in responses.gold]
         return ranked([1 + sum(other > own for other in noisy) for own in noisy])
 
 

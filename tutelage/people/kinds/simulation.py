@@ -5,7 +5,7 @@ from random import Random
 from typing import Protocol
 
 
-class SimulatedVote(Protocol):
+class PairJudgement(Protocol):
     """A vote as displayed: left, right, tie or both_bad, its strength (0 to 3), and the seconds it took."""
 
     @property
@@ -16,7 +16,7 @@ class SimulatedVote(Protocol):
     def seconds(self) -> float: ...
 
 
-class SimulatedRater(Protocol):
+class PairJudge(Protocol):
     """Somebody who judges two responses by their gold utilities; `tau` is the noise in units of gold."""
 
     @property
@@ -30,11 +30,11 @@ class SimulatedRater(Protocol):
         words_right: int,
         rng: Random,
         answered: int = 0,
-    ) -> SimulatedVote: ...
+    ) -> PairJudgement: ...
 
 
 @dataclass(frozen=True)
-class Question:
+class ResponseValues:
     """The responses from left to right, by their gold utilities and their lengths in words."""
 
     gold: tuple[float, ...]
