@@ -284,25 +284,24 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
 def test_every_kind_goes_from_questions_to_preferences_and_back(
     folder: Path, pairs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Simulated raters who value "good" answer over HTTP; what they prefer comes out of the export."""
+    """Simulated raters who value "good" answer over HTTP, three of five beyond doubt; that comes out of the export."""
     (folder / "likes_good.py").write_text(
         "def value(prompts, completions):\n    return [9.0 if c.startswith('good') else -9.0 for c in completions]\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     made = folder / "study"
-    words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "3")
-    assert run(capsys, "init", made, *words)[0] == 0
+    words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "5")
+    assert run(capsys, "init", made, *words, "--limit", "8")[0] == 0
     status, out, _ = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "5")
     assert status == 0
-    assert "36 answers" in out
+    assert "40 answers" in out
     status, out, _ = run(capsys, "status", made)
     assert status == 0
-    assert "12 of 12 have all their answers (36 of 36)" in out
+    assert "8 of 8 have all their answers (40 of 40)" in out
     status, out, _ = run(capsys, "export", made, "--out", folder / "out")
     assert status == 0
     rows = [json.loads(line) for line in (folder / "out" / "preferences.jsonl").read_text().splitlines()]
-    assert len(rows) >= 10
-    assert sum(row["chosen"].startswith("good") for row in rows) >= 0.9 * len(rows)
+    assert [row["chosen"].partition(" ")[0] for row in rows] == ["good"] * 8
     assert run(capsys, "import", folder / "copy", folder / "out")[0] == 0
     copies = [open_store(folder / name / "study.sqlite") for name in ("study", "copy")]
     first, second = (list_votes(store, open_study(store).id) for store in copies)
