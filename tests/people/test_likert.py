@@ -176,21 +176,18 @@ def test_rated_responses_are_every_pair_among_them(store: Store) -> None:
 
 
 def test_an_owners_ratings_settle_every_pair(store: Store) -> None:
-    study = study_of_four(store)
-    question = asked(store, add_rater(store, study.id, "anna").id)
-    wrong = {
-        name: [6 - value for value in values]
-        for name, values in as_rated(question).content["ratings"].items()
-    }  # type: ignore[attr-defined]
-    submit(store, question.id, rated(wrong))
+    study = study_of_four(store, overlap=2)
+    for name in ("anna", "bert"):
+        question = asked(store, add_rater(store, study.id, name).id)
+        submit(store, question.id, rated(dict.fromkeys(CRITERIA, [3] * 4)))
+    assert label_study(store, study.id, Selection()).rows == ()
     owner = add_rater(store, study.id, "owner", role="owner").id
     adjudicated = reserve_item(store, owner, "i")
     submit(store, adjudicated.id, as_rated(adjudicated))
-    rows = label_study(store, study.id, Selection(ties="keep")).rows
-    sure = {(row.preference.chosen, row.preference.rejected) for row in rows if row.preference.p_chosen == 1}
-    assert sure == {
-        ("best", "middling"), ("best", "middling too"), ("best", "worst"), ("middling", "worst"),
-        ("middling too", "worst"),
+    rows = label_study(store, study.id, Selection()).rows
+    assert {(row.preference.chosen, row.preference.rejected, row.preference.p_chosen) for row in rows} == {
+        ("best", "middling", 1), ("best", "middling too", 1), ("best", "worst", 1), ("middling", "worst", 1),
+        ("middling too", "worst", 1),
     }  # fmt: skip
 
 
