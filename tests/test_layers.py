@@ -20,20 +20,22 @@ ALLOWED: dict[str, set[str]] = {
     "people": {"data", "stats", "config"},
     "core": set(),
     "algorithms": {"core"},
-    "models": {"core", "data", "config"},
-    "rollout": {"models", "core", "data", "config"},
-    "train": {"rollout", "models", "algorithms", "core", "data", "config"},
-    "infer": {"rollout", "models", "core", "data", "config"},
-    "evaluation": {"infer", "models", "core", "stats", "data", "config"},
+    "engines": {"core", "data", "config"},
+    "models": {"engines", "core", "data", "config"},
+    "rollout": {"models", "engines", "core", "data", "config"},
+    "rewards": {"models", "engines", "core", "data", "config"},
+    "train": {"rewards", "rollout", "models", "engines", "algorithms", "core", "data", "config"},
+    "infer": {"rewards", "rollout", "models", "engines", "core", "data", "config"},
+    "evaluation": {"infer", "rewards", "models", "engines", "core", "stats", "data", "config"},
     "report": {"evaluation", "data", "config", "stats"},
     "workflows": {
-        *("evaluation", "infer", "train", "rollout", "models", "algorithms", "core"),
+        *("evaluation", "infer", "train", "rewards", "rollout", "models", "engines", "algorithms", "core"),
         *("people", "stats", "data", "config"),
     },
-    "rounds": {"workflows", "train", "people", "simulate", "stats", "data", "config"},
+    "rounds": {"workflows", "train", "rewards", "people", "simulate", "stats", "data", "config"},
     "lab": {
-        *("rounds", "workflows", "report", "evaluation", "infer", "train", "rollout", "models"),
-        *("algorithms", "core", "simulate", "data", "config"),
+        *("rounds", "workflows", "report", "evaluation", "infer", "train", "rewards", "rollout", "models"),
+        *("engines", "algorithms", "core", "simulate", "data", "config"),
     },
 }
 """What a layer may import of the house, beside itself, the errors and the version."""
@@ -47,8 +49,8 @@ THIRD_PARTIES: dict[str, set[str]] = {
     "data": {"numpy", "pyarrow", "datasets", "httpx"},
     "stats": {"numpy", "scipy"},
     "simulate": {"numpy"},
-    "core": {"torch"},
-    "algorithms": {"torch"},
+    "core": {"torch", "jaxtyping"},
+    "algorithms": {"torch", "jaxtyping"},
 }
 """What a layer may import beside the standard library. A layer not named here may import any dependency."""
 
@@ -133,6 +135,8 @@ def test_every_folder_of_the_package_has_a_layer() -> None:
         ("train/supervised/fit.py", "from tutelage.simulate.gold import gold"),
         ("config/files.py", "from tutelage.data.records import Prompt"),
         ("infer/chat.py", "from tutelage.cli import main"),
+        ("rewards/judge.py", "from tutelage.people.judging import EndpointJudge"),
+        ("models/heads.py", "from tutelage.rewards.reward import Reward"),
         ("data/pairing.py", "from .records import Prompt"),
     ],
 )

@@ -10,7 +10,7 @@ from tiny_verbs import model
 from tutelage import config
 from tutelage.cli import main
 from tutelage.commands import reward
-from tutelage.data.records import Completion, Prompt, user
+from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -45,8 +45,10 @@ def make_study(folder: Path, *, ties: int = 4, held_out: int = HELD_OUT) -> Path
         Prompt(f"p{n}", user(f"What is thing {n}?"), "held_out" if n >= PAIRS - held_out else "train")
         for n in numbers
     ]
-    completions = [Completion(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
-    completions += [Completion(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers]
+    completions = [CompletionRecord(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
+    completions += [
+        CompletionRecord(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers
+    ]
     items = [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers]
     add_items(store, study.id, prompts, completions, items)
     for name in ("anna", "bert", "coin"):

@@ -16,8 +16,8 @@ from tutelage.infer.talk import talk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import ModelReward
-from tutelage.models.rows import Encoded, collate
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.model import ModelReward
 
 FIVE = ("opt", "gpt2", "llama", "qwen3", "gemma3")
 
@@ -351,9 +351,7 @@ def test_models_with_other_vocabularies_are_compared_by_their_texts(tiny_model, 
     reward = ModelReward(load_reward_model(model(tmp_path / "reward")), same_tokens=False)
     rows = read_jsonl(tmp_path / "out" / "answers.jsonl")
     prompts = [Prompt(str(i), user(row["prompt"])) for i, row in enumerate(rows)]
-    by_text = reward(
-        collate([Encoded((1,), (2,))], 0, torch.device("cpu")), prompts, [row["before"] for row in rows]
-    )
+    by_text = reward(Completions(prompts, [row["before"] for row in rows]))
     assert [row["rm_before"] for row in rows] == pytest.approx(by_text.tolist(), abs=1e-4)
 
 

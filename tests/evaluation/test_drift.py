@@ -8,11 +8,11 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Rollout
+from tutelage.core.rows import Encoded, collate
+from tutelage.engines.sampling import PromptTokens
 from tutelage.evaluation.drift import perplexity, response_logp, sequence_kl
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, collate
-from tutelage.models.sampling import PromptTokens, sample
 
 CPU = torch.device("cpu")
 PROMPT = (40, 41, 42)
@@ -57,7 +57,7 @@ def true_kl(first, second, temperature):
 def test_the_divergence_is_that_of_the_enumerated_answers(tiny_model, temperature):
     first, second = load(tiny_model("llama")), nudged(tiny_model("llama"), 0.05)
     asked = config.Sampling(temperature=temperature, max_new_tokens=2)
-    rollout = sample(first, PromptTokens((PROMPT,), ("a",)), 3000, asked, seed=1, rows_at_once=3000)
+    rollout = first.generate(PromptTokens((PROMPT,), ("a",)), 3000, asked, seed=1, rows_at_once=3000)
     got, error = sequence_kl(rollout, second, temperature=temperature)
     truth = true_kl(first, second, temperature)
     assert truth > 0.05
@@ -69,7 +69,7 @@ def test_the_divergence_is_that_of_the_enumerated_answers(tiny_model, temperatur
 def test_the_error_is_that_of_a_mean_and_unknown_for_one_answer(tiny_model):
     policy = load(tiny_model("gpt2"))
     other = nudged(tiny_model("gpt2"), 0.05)
-    rollout = sample(policy, PromptTokens((PROMPT,), ("a",)), 20, config.Sampling(max_new_tokens=4), seed=1)
+    rollout = policy.generate(PromptTokens((PROMPT,), ("a",)), 20, config.Sampling(max_new_tokens=4), seed=1)
     per_answer = [sequence_kl(rollout.rows(torch.tensor([i])), other, temperature=1.0) for i in range(20)]
     assert all(math.isnan(error) for _, error in per_answer)
     values = torch.tensor([value for value, _ in per_answer], dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_the_probabilities_of_all_answers_add_up_to_one(tiny_model):
 def test_a_rollout_of_several_prompts_needs_no_order(tiny_model):
     policy, other = load(tiny_model("llama")), nudged(tiny_model("llama"), 0.05)
     prompts = PromptTokens((PROMPT, (9,)), ("a", "b"))
-    rollout = sample(policy, prompts, 3, config.Sampling(max_new_tokens=3), seed=1)
+    rollout = policy.generate(prompts, 3, config.Sampling(max_new_tokens=3), seed=1)
     assert isinstance(rollout, Rollout)
     expected = sequence_kl(rollout, other, temperature=1.0)[0]
     for order in itertools.islice(itertools.permutations(range(6)), 0, 720, 239):

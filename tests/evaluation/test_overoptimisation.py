@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.errors import TutelageError
-from tutelage.evaluation.overoptimisation import Fit, best_of_n, combine, fit
+from tutelage.evaluation.overoptimisation import Fit, best_of_n, fit
 from tutelage.infer.best_of_n import best_of_n_kl
 
 
@@ -102,16 +102,3 @@ def test_peaks_are_those_of_the_closed_forms() -> None:
 
 def test_too_few_points_make_no_curve() -> None:
     assert fit("rl", [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 1.0, 1.0]) is None
-
-
-def test_ensembles_by_hand() -> None:
-    scores = np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]])
-    assert combine(scores, "mean").tolist() == [2.0, 1.0]
-    assert combine(scores, "worst").tolist() == [1.0, 0.0]
-    assert combine(scores, "lower", 0.5) == pytest.approx([2 - 0.5 * 2 / 3, 1 - 0.5 * 2])
-    assert np.array_equal(combine(scores, "lower", 0.0), combine(scores, "mean"))
-    alike = np.repeat(scores[:1], 4, axis=0)
-    for how in ("mean", "worst", "lower"):
-        assert np.array_equal(combine(alike, how), scores[0]), "judges who agree are one judge"
-    with pytest.raises(TutelageError, match="'median'"):
-        combine(scores, "median")

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tabular import ENDED, LIMIT, MASK, World, probability, random_table
+from tabular import ENDED, LIMIT, MASK, probability, random_table
 from torch import Tensor
 
-from learn.tabular_improve import Classroom, Student, improve
+from learn.tabular_policy import improved
 from tutelage.algorithms import RECIPES
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.pieces import Context, apply, init
@@ -28,9 +28,8 @@ def expected(table: Tensor, score: Tensor) -> float:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_learns(name: str) -> None:
-    recipe, room = RECIPES[name], Classroom(World(SCORE), questions=16, rate=1.0)
-    student, score = Student.fresh(START), trained_on(RECIPES[name])
+    score = trained_on(RECIPES[name])
     before = expected(START, score)
-    improve(recipe, student, room, steps=40)
-    reached = (expected(student.table, score) - before) / (float(score.amax(1).mean()) - before)
+    policy, _ = improved(RECIPES[name], START, SCORE, prompts=16, rate=1.0, steps=40)
+    reached = (expected(policy.table.detach(), score) - before) / (float(score.amax(1).mean()) - before)
     assert reached > 0.5, f"closed {reached:.0%} of the way to the best policy"

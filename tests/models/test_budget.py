@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
 
+from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
 from tutelage.models.budget import Budget, automatic_budget, bytes_per_token, out_of_memory
-from tutelage.models.rows import Encoded, by_tokens, collate
-from tutelage.models.states import states_before
 
 CPU = torch.device("cpu")
 GIB = 2.0**30

@@ -19,8 +19,8 @@ from tiny_training import (
 from torch.nn.functional import logsigmoid
 
 from tutelage import config
+from tutelage.core.rows import Encoded, collate
 from tutelage.models.heads import new_reward_model
-from tutelage.models.rows import Encoded, collate
 from tutelage.train.learner import Learner, NotFinite
 from tutelage.train.supervised.batches import Order, collate_pairs, windows
 from tutelage.train.supervised.fit import fit

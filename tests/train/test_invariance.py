@@ -16,8 +16,8 @@ from tiny_training import (
 
 from tutelage import config
 from tutelage.core.preferences import PREFERENCE_LOSSES
+from tutelage.core.rows import Encoded, collate
 from tutelage.models.heads import new_reward_model
-from tutelage.models.rows import Encoded, collate
 from tutelage.train.supervised.batches import EncodedPair, collate_pairs
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.objectives import WeightedPairs, WeightedRows, imitate

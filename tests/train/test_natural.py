@@ -21,11 +21,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tutelage.core.kl import exact_kl
 from tutelage.core.reduce import token_weights
+from tutelage.core.rows import collate, positions
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
-from tutelage.models.policy import positions
-from tutelage.models.rewards import FunctionReward
-from tutelage.models.rows import collate
+from tutelage.rewards.function import FunctionReward
 from tutelage.train.rl.fisher import Fisher, flat, parts_by_logits, put
 
 FREE = "shaping.missing_end=none"

@@ -18,14 +18,16 @@ from tiny_training import (
 )
 
 from tutelage import config
+from tutelage.core.rows import collate
+from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.evaluation.drift import response_logp
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import ModelReward
-from tutelage.models.rows import collate
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.model import ModelReward
 from tutelage.train.rl.mixing import PretrainingMix
 from tutelage.train.rl.scoring import score_rows
 from tutelage.train.supervised.batches import Order
@@ -189,7 +191,8 @@ def test_rewards_are_scored_in_smaller_parts(tiny_model, monkeypatch):
     monkeypatch.setattr(type(model), "scores", scores)
     assert torch.equal(row_scores(model, rows, Budget(120)), expected)
     reward = ModelReward(model, same_tokens=True, budget=Budget(120))
-    torch.testing.assert_close(reward(collate(rows, PAD, CPU), [], []), expected, rtol=0, atol=1e-5)
+    asked = Completions([Prompt("p", ())] * 12, [""] * 12, collate(rows, PAD, CPU))
+    torch.testing.assert_close(reward(asked), expected, rtol=0, atol=1e-5)
     assert reward.budget.tokens == 30
 
 

@@ -9,10 +9,10 @@ from tiny_training import assert_identical, learner_of, policy_of, prompts_of, s
 
 from tutelage import config
 from tutelage.core.preferences import Dpo
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt, user
 from tutelage.errors import TutelageError
-from tutelage.models.rows import Encoded, collate
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.objectives import WeightedRows, imitate

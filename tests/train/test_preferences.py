@@ -15,10 +15,10 @@ from tiny_training import (
 )
 
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, Kto
+from tutelage.core.rows import Encoded
 from tutelage.data.records import Preference, user
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
-from tutelage.models.rows import Encoded
 from tutelage.train.supervised.batches import EncodedPair, Order
 from tutelage.train.supervised.desirability import (
     SingleAnswer,

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from simple_goal import low_tokens
+from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
 from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
@@ -27,7 +27,7 @@ def test_the_greedy_answer_takes_the_likeliest_token_each_time(tiny_model):
         for token in response[mask].tolist():
             assert token == int(policy.model(torch.tensor([tokens])).logits[0, -1].argmax())
             tokens.append(token)
-    assert torch.equal(greedy.score, low_tokens(greedy, None, None))
+    assert torch.equal(greedy.score, share_of_low(greedy))
     assert greedy_answers(world.generator, answers, recipe_of(), world.settings, world.reward) is None
 
 
@@ -49,9 +49,9 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
 def dull_about(*words):
     """Scores answers to prompts with these words all alike, whatever they say."""
 
-    def reward(rows, prompts, texts):
-        score = low_tokens(rows, prompts, texts)
-        dull = [any(word in p.messages[-1].content for word in words) for p in prompts]
+    def reward(completions):
+        score = low_tokens(completions)
+        dull = [any(word in one.messages[-1].content for word in words) for one in completions]
         return torch.where(torch.tensor(dull), 0.25, score)
 
     return reward

@@ -6,12 +6,12 @@ from tutelage import config
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import initial_state
 from tutelage.algorithms.registry import recipe_named
+from tutelage.core.rows import Encoded
 from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import FunctionReward
-from tutelage.models.rows import Encoded
+from tutelage.rewards.function import FunctionReward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import encode_prompts
 from tutelage.train.learner import Learner

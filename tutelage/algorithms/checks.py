@@ -1,6 +1,6 @@
-"""Combinations that mean nothing, refused in a sentence; and those that are legal but worth a remark.
+"""Rules for choices: combinations without a meaning are refused in a sentence, legal but odd ones earn a remark.
 
-A rule takes a recipe and returns what is wrong with it, or None.
+A rule takes the choices and returns a sentence about them, or None.
 """
 
 from collections.abc import Callable
@@ -174,10 +174,10 @@ REMARKS: tuple[Rule, ...] = (
 
 
 def refusal(recipe: Choices) -> str | None:
-    """The first thing that makes no sense in this recipe, or None."""
-    return next((f"{recipe.name}: {said}" for rule in RULES if (said := rule(recipe))), None)
+    """The first reason why these choices do not go together, or None."""
+    return next((f"{recipe.name}: {sentence}" for rule in RULES if (sentence := rule(recipe))), None)
 
 
 def remarks(recipe: Choices) -> list[str]:
-    """What is legal in this recipe and still worth knowing."""
-    return [said for rule in REMARKS if (said := rule(recipe))]
+    """Remarks on choices that are legal, and rarely what was meant."""
+    return [sentence for rule in REMARKS if (sentence := rule(recipe))]

@@ -1,4 +1,4 @@
-"""The choices that make an on-policy algorithm, before anybody has asked whether they go together."""
+"""The choices that make an on-policy algorithm. `tutelage.algorithms.checks` says whether they go together."""
 
 from dataclasses import dataclass
 

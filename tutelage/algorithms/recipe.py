@@ -10,7 +10,6 @@ row-wise from there on, so that a batch may be cut in any way and the parts add 
 from dataclasses import dataclass, fields, replace
 
 import torch
-from torch import Tensor
 
 from tutelage.algorithms.checks import refusal, remarks
 from tutelage.algorithms.choices import Choices
@@ -29,6 +28,7 @@ from tutelage.core.batch import Batch, Scored
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, Observation, State, apply, traits
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
+from tutelage.core.shapes import PerRow, PerToken, RowMask, Scalar, TokenMask
 from tutelage.core.surrogates import ClippingSurrogate, at_state
 from tutelage.core.values import explained_variance, value_loss
 from tutelage.errors import TutelageError
@@ -69,9 +69,9 @@ class Recipe(Choices):
     other."""
 
     def __post_init__(self) -> None:
-        said = refusal(self)
-        if said:
-            raise TutelageError(said)
+        reason = refusal(self)
+        if reason:
+            raise TutelageError(reason)
 
 
 def needs_values(recipe: Recipe) -> bool:
@@ -80,17 +80,17 @@ def needs_values(recipe: Recipe) -> bool:
 
 
 def needs_reference(recipe: Recipe) -> bool:
-    """Whether the objective depends on the reference; without, its log-probabilities are for the metrics only."""
+    """Whether the objective depends on the reference; otherwise its log-probabilities serve the metrics alone."""
     return recipe.penalty is not None
 
 
 def needs_entropy(recipe: Recipe) -> bool:
-    """Whether the objective asks for the full entropy of every token."""
+    """Whether the objective has a term for the full entropy of every token's distribution."""
     return recipe.entropy != 0.0
 
 
 def needs_exact_kl(recipe: Recipe) -> bool:
-    """Whether the objective asks for KL(policy‖reference) of every token's whole distribution."""
+    """Whether the objective has a term for KL(policy‖reference) of every token's whole distribution."""
     return recipe.penalty is not None and recipe.penalty.kind == EXACT
 
 
@@ -116,13 +116,13 @@ def prepare(
     *,
     greedy: Scored | None = None,
     max_length: int | None = None,
-) -> tuple[Batch, RecipeState, dict[str, Tensor | float]]:
-    """Everything that looks across rows: shaped scores, rewards, Ψ, targets. Afterwards every row stands alone.
+) -> tuple[Batch, RecipeState, dict[str, Scalar | float]]:
+    """Compute shaped scores, rewards, Ψ and targets: everything that looks across rows.
 
     `scored` is the whole batch: where several processes sample, gather it first. `greedy` holds one greedy
     response per prompt (see `needs_greedy`); `max_length` is the limit on response tokens, for a shaping
     that measures against it. Returns the batch, the state with this batch in its running statistics, and the
-    metrics that arise here:
+    metrics:
 
     score/mean, score/std       the reward's own score
     score/shaped                mean of what is trained on
@@ -168,14 +168,14 @@ def prepare(
 def objective(
     recipe: Recipe,
     rows: Batch,
-    logp: Tensor,
-    entropy: Tensor | None,
-    weight: Tensor,
+    logp: PerToken,
+    entropy: PerToken | None,
+    weight: PerToken,
     state: RecipeState,
     *,
-    exact_kl: Tensor | None = None,
-) -> Tensor:
-    """What the policy maximises on these rows: Σ w (surrogate − β KL [if in the loss] + c · entropy). -> []
+    exact_kl: PerToken | None = None,
+) -> Scalar:
+    """The objective of the policy on these rows, to maximise: Σ w (surrogate − β KL [if in the loss] + c · entropy).
 
     `logp` and `entropy` are the policy's, Float[B, R], and so is `exact_kl` where `needs_exact_kl`; `weight` comes
     from `token_weights` over the whole step. The value adds up over any split of the rows.
@@ -191,7 +191,7 @@ def objective(
     return torch.where(rows.mask, weight * per_token, 0.0).sum()
 
 
-def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: Tensor, exact_kl: Tensor | None) -> Tensor:
+def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, exact_kl: PerToken | None) -> PerToken:
     if penalty.kind != EXACT:
         return kl_estimate(logp, rows.ref_logp, penalty.kind)
     if exact_kl is None:
@@ -199,10 +199,10 @@ def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: Tensor, exact_kl: Tenso
     return exact_kl
 
 
-def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> Tensor:
-    """Σ w · value loss on these rows, to minimise with the weight `critic.coef`. -> []
+def critic_loss(recipe: Recipe, rows: Batch, value: PerToken, weight: PerToken) -> Scalar:
+    """The loss of the critic on these rows, to minimise with the weight `critic.coef`: Σ w · value loss.
 
-    `value` is what the critic says now, Float[B, R].
+    `value` are the critic's values now, Float[B, R]; `rows.value` are those at sampling time.
     """
     if recipe.critic is None or rows.value is None or rows.target is None:
         raise ValueError(f"{recipe.name} has nothing for a critic to fit.")
@@ -210,7 +210,7 @@ def critic_loss(recipe: Recipe, rows: Batch, value: Tensor, weight: Tensor) -> T
     return torch.where(rows.mask, weight * loss, 0.0).sum()
 
 
-def clipped_tokens(recipe: Recipe, rows: Batch, logp: Tensor, state: RecipeState) -> Tensor | None:
+def clipped_tokens(recipe: Recipe, rows: Batch, logp: PerToken, state: RecipeState) -> TokenMask | None:
     """The tokens whose gradient the surrogate cuts or limits, Bool[B, R]; None for a surrogate that never does.
 
     `logp` is the policy's, Float[B, R].
@@ -221,7 +221,7 @@ def clipped_tokens(recipe: Recipe, rows: Batch, logp: Tensor, state: RecipeState
     return surrogate.clipped(logp, rows.logp, rows.advantage, rows.mask)
 
 
-def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> Tensor:
+def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMask:
     """Rows whose gradient is 0 wherever the policy has moved, so that no forward pass need be spent on them. Bool[B]
 
     Such rows have an advantage of 0, under an objective without another term: a group whose responses all scored the
@@ -239,34 +239,36 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> Tenso
     return (((rows.advantage == 0) & (elsewhere == 0)) | ~rows.mask).all(-1)
 
 
-def live_rows(recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None) -> Tensor:
+def live_rows(
+    recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None
+) -> RowMask:
     """Rows whose prompt got different shaped scores, and so has something to teach (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
     return _spread(shaped, scored.group)
 
 
-def kl_reference(scored: Scored) -> Tensor:
+def kl_reference(scored: Scored) -> Scalar:
     """KL(sampler‖reference), estimated by k1: the mean over responses of the sum over their tokens, in nats. -> []"""
     return _per_response(scored, "k1")
 
 
-def _per_response(scored: Scored, kind: str) -> Tensor:
+def _per_response(scored: Scored, kind: str) -> Scalar:
     kl = kl_estimate(scored.logp, scored.ref_logp, kind)
     return torch.where(scored.mask, kl, 0.0).sum(-1).mean()
 
 
-def _shaped(recipe: Recipe, scored: Scored, context: Context, state: State) -> tuple[Tensor, State]:
+def _shaped(recipe: Recipe, scored: Scored, context: Context, state: State) -> tuple[PerRow, State]:
     """The scores that are trained on, Float[B], and the next state of the shaping."""
     length = scored.mask.sum(-1)
     return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
 
 
-def _spread(shaped: Tensor, group: int) -> Tensor:
+def _spread(shaped: PerRow, group: int) -> RowMask:
     scores = shaped.reshape(-1, group)
     return (scores.amax(1) - scores.amin(1) > 0).repeat_interleave(group)
 
 
-def _describe(scored: Scored, shaped: Tensor, state: RecipeState) -> dict[str, Tensor | float]:
+def _describe(scored: Scored, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:
     return {
         "score/mean": scored.score.mean(),
         "score/std": scored.score.std(correction=0),

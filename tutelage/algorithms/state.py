@@ -1,4 +1,4 @@
-"""The state of a recipe: what its pieces remember from one step of the loop to the next, kept in checkpoints."""
+"""The state of a recipe: the states of its pieces from one step of the loop to the next, kept in checkpoints."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any

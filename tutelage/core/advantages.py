@@ -6,19 +6,21 @@ critic fits, None without a critic. Advantages that compare the responses to a p
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from tutelage.core import returns as ret
 from tutelage.core.baselines import Baseline, NoBaseline, StatefulBaseline
 from tutelage.core.pieces import NOTHING, Context, State, apply, init, traits
 from tutelage.core.reduce import whiten as whitened
+from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
-Psi = tuple[Tensor, Tensor | None]
+Psi = tuple[PerToken, PerToken | None]
+"""Ψ, and the target of the critic where there is one."""
 
 
+@runtime_checkable
 class Advantage(Protocol):
     """(reward [B, R], mask [B, R], value [B, R] | None, group, context) -> (Ψ [B, R], target [B, R] | None)
 
@@ -27,10 +29,16 @@ class Advantage(Protocol):
     """
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi: ...
 
 
+@runtime_checkable
 class StatefulAdvantage(Protocol):
     """An advantage with a state: (…, context, state) -> ((Ψ, target), next state)"""
 
@@ -38,7 +46,13 @@ class StatefulAdvantage(Protocol):
         """The state before the first step."""
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context, state: State
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context,
+        state: State,
     ) -> tuple[Psi, State]: ...
 
 
@@ -60,7 +74,13 @@ class TotalReturn:
         return init(self.baseline)
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context, state: State
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context,
+        state: State,
     ) -> tuple[Psi, State]:
         total = ret.total_return(reward, mask, gamma=self.gamma)
         baseline, state = apply(self.baseline, total, mask, context, state=state)
@@ -88,7 +108,13 @@ class RewardToGo:
         return init(self.baseline)
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context, state: State
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context,
+        state: State,
     ) -> tuple[Psi, State]:
         returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
         baseline, state = apply(self.baseline, returns, mask, context, state=state)
@@ -105,7 +131,12 @@ class ValueBaseline:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
         psi = torch.where(mask, returns - _required(value, self), 0.0)
@@ -122,7 +153,7 @@ class LengthAdaptive:
         if not self.alpha > 0:
             raise ValueError(f"LengthAdaptive: alpha must be above 0, not {self.alpha}.")
 
-    def __call__(self, mask: Tensor) -> Tensor:
+    def __call__(self, mask: TokenMask) -> PerRow:
         """Bool[B, R] -> Float[B]"""
         return (1 - 1 / (self.alpha * mask.sum(-1).clamp(min=1))).clamp(min=0.0)
 
@@ -142,7 +173,12 @@ class Gae:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         value = _required(value, self)
         lam = self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam
@@ -163,7 +199,12 @@ class TemporalDifference:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         value = _required(value, self)
         psi = ret.td_errors(reward, value, mask, gamma=self.gamma)
@@ -185,7 +226,12 @@ class NStep:
             raise ValueError(f"NStep: n must be at least 1, not {self.n}.")
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         value = _required(value, self)
         target = ret.n_step(reward, value, mask, gamma=self.gamma, n=self.n)
@@ -205,13 +251,18 @@ class ActionValue:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         q = torch.where(mask, reward + self.gamma * ret.next_value(_required(value, self), mask), 0.0)
         return q, q
 
 
-def _required(value: Tensor | None, piece: object) -> Tensor:
+def _required(value: PerToken | None, piece: object) -> PerToken:
     if value is None:
         raise ValueError(f"{type(piece).__name__} needs the values of the states, but there is no critic.")
     return value

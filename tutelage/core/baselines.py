@@ -5,16 +5,16 @@ from, with a share of 1/B, and shrinks the gradient by about that; `MovingAverag
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from tutelage.core.pieces import Context, State
 from tutelage.core.reduce import masked_mean
+from tutelage.core.shapes import PerToken, TokenMask
 
 
-def score_norm_bound(logp: Tensor) -> Tensor:
+def score_norm_bound(logp: PerToken) -> PerToken:
     """(1 − p)² with p the probability of the sampled token: ‖∇ log π‖² in the logits, up to a factor of 2. [B, R]
 
     That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². So the sampled
@@ -23,12 +23,14 @@ def score_norm_bound(logp: Tensor) -> Tensor:
     return torch.expm1(logp) ** 2
 
 
+@runtime_checkable
 class Baseline(Protocol):
     """(returns [B, R], mask [B, R], context) -> what is subtracted from the returns, [B, R]"""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken: ...
 
 
+@runtime_checkable
 class StatefulBaseline(Protocol):
     """A baseline with a state: (returns [B, R], mask [B, R], context, state) -> (baseline [B, R], next state)"""
 
@@ -36,15 +38,15 @@ class StatefulBaseline(Protocol):
         """The state before the first step."""
 
     def __call__(
-        self, returns: Tensor, mask: Tensor, context: Context, state: State
-    ) -> tuple[Tensor, State]: ...
+        self, returns: PerToken, mask: TokenMask, context: Context, state: State
+    ) -> tuple[PerToken, State]: ...
 
 
 @dataclass(frozen=True)
 class NoBaseline:
     """b = 0."""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         return torch.zeros_like(returns)
 
 
@@ -52,7 +54,7 @@ class NoBaseline:
 class BatchMean:
     """b = mean return over the tokens of the batch."""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         return masked_mean(returns, mask).expand_as(returns)
 
 
@@ -76,8 +78,8 @@ class MovingAverage:
         return {"sum": 0.0, "weight": 0.0}
 
     def __call__(
-        self, returns: Tensor, mask: Tensor, context: Context, state: dict[str, float]
-    ) -> tuple[Tensor, dict[str, float]]:
+        self, returns: PerToken, mask: TokenMask, context: Context, state: dict[str, float]
+    ) -> tuple[PerToken, dict[str, float]]:
         average = state["sum"] / state["weight"] if state["weight"] > 0 else 0.0
         batch = float(torch.where(mask, returns, 0.0)[:, :1].sum(1).mean())
         after = {
@@ -97,7 +99,7 @@ class MinimumVariance:
 
     needs: ClassVar[frozenset[str]] = frozenset({"score_norm"})
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         if context.score_norm is None:
             raise ValueError(
                 "MinimumVariance needs the squared norms of the score function: Context(score_norm=...)."
@@ -114,7 +116,7 @@ class TimeDependent:
     Where a single row is left, the row is its own baseline, and its advantage is 0.
     """
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         mean = torch.where(mask, returns, 0.0).sum(0) / mask.sum(0).clamp(min=1)
         return mean.expand_as(returns)
 
@@ -123,7 +125,7 @@ class TimeDependent:
 class LeaveOneOut:
     """bₜ of row i = mean return at token t of the *other* rows that reach it: unbiased; 0 where there are none."""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         returns = torch.where(mask, returns, 0.0)
         others = mask.sum(0) - mask.long()
         return (returns.sum(0) - returns) / others.clamp(min=1)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.core.advantages import Psi
 from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
+from tutelage.core.shapes import PerToken, TokenMask
 
 SPREAD_FLOOR = 1e-4
 """Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as equal."""
@@ -41,7 +43,12 @@ class Group:
             )
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         score = by_group(reward, mask, group)
         psi = score - score.mean(1, keepdim=True)
@@ -65,7 +72,12 @@ class BestOfGroup:
     per_response: ClassVar[bool] = True
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         score = by_group(reward, mask, group)
         best, where = score.topk(2, dim=1)
@@ -85,7 +97,12 @@ class Greedy:
     per_response: ClassVar[bool] = True
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         if context.greedy is None:
             raise ValueError("Greedy needs the scores of the greedy responses: Context(greedy=...).")
@@ -93,7 +110,7 @@ class Greedy:
         return torch.where(mask, (total - context.greedy).unsqueeze(-1), 0.0), None
 
 
-def by_group(reward: Tensor, mask: Tensor, group: int) -> Tensor:
+def by_group(reward: PerToken, mask: TokenMask, group: int) -> Float[Tensor, "P G"]:
     """Sum of each row's rewards, one line per prompt. [B, R] -> [P, G]
 
     Raises ValueError for rows that do not come in groups of two or more.

@@ -1,4 +1,4 @@
-"""What the pieces of a recipe have in common: what they declare, what they are told, and what they remember.
+"""Pieces of a recipe, and what all of them share: traits, the context of a call, and a state.
 
 A piece is a callable that fits a slot: an advantage, a baseline, a shaping, a surrogate, a controller. A plain
 function is one. A piece with a state has two methods, as an `optax.GradientTransformation` has:
@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
-from torch import Tensor
+
+from tutelage.core.shapes import Index, PerRow, PerToken
 
 State: TypeAlias = Any
 """What a piece remembers: numbers, texts, lists, and dicts with texts as keys; `()` for nothing."""
@@ -42,7 +43,7 @@ def apply(piece: Any, *inputs: Any, state: State) -> tuple[Any, State]:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a piece declares about itself, as attributes of the same names; each may be left out.
+    """The traits of a piece, which it declares as attributes of the same names; each may be left out.
 
     A plain function declares nothing.
     """
@@ -67,7 +68,7 @@ def traits(piece: object) -> Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a piece may know about the rows of a batch beside its inputs. A field is None where nobody asked for it.
+    """The facts about the rows of a batch that a piece may use beside its inputs; None for what is not known.
 
     A piece that cannot do without `greedy` or `score_norm` names it in its `needs`.
     """
@@ -76,15 +77,15 @@ class Context:
     """The prompt's id of each of the B rows."""
     max_length: int | None = None
     """The limit on response tokens."""
-    score_norm: Tensor | None = None
+    score_norm: PerToken | None = None
     """Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor."""
-    greedy: Tensor | None = None
+    greedy: PerRow | None = None
     """Float[B], the shaped score of the greedy response to the row's prompt."""
     is_greedy: bool = False
     """Whether the rows are greedy responses. A shaping treats their scores as it treated those of the rollout, and
     leaves them out of its statistics."""
 
-    def rows(self, index: Tensor) -> "Context":
+    def rows(self, index: Index) -> "Context":
         """The context of the rows at `index` (Int[b] or Bool[B])."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
@@ -102,7 +103,7 @@ NOTHING = Context()
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What a step of the loop measured, for the controllers of coefficients."""
+    """The measurements of a step of the loop that the controllers of coefficients use."""
 
     kl_reference: float
     """KL(policy‖reference) of the rollout, nats per response."""

@@ -5,22 +5,24 @@ opinion.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from tutelage.core.pieces import Context, State
+from tutelage.core.shapes import Lengths, PerRow, RowMask
 
 Normalise = Literal["none", "batch", "running"]
 
 
+@runtime_checkable
 class Shaping(Protocol):
     """(score [B], terminated [B], length [B], context) -> shaped score [B]"""
 
-    def __call__(self, score: Tensor, terminated: Tensor, length: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, score: PerRow, terminated: RowMask, length: Lengths, context: Context) -> PerRow: ...
 
 
+@runtime_checkable
 class StatefulShaping(Protocol):
     """A shaping with a state: (score [B], terminated [B], length [B], context, state) -> (shaped [B], next state)"""
 
@@ -28,8 +30,8 @@ class StatefulShaping(Protocol):
         """The state before the first step."""
 
     def __call__(
-        self, score: Tensor, terminated: Tensor, length: Tensor, context: Context, state: State
-    ) -> tuple[Tensor, State]: ...
+        self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: State
+    ) -> tuple[PerRow, State]: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Overlong:
                 f"Overlong: buffer must be in (0, 1] and penalty above 0, not {self.buffer}, {self.penalty}."
             )
 
-    def __call__(self, length: Tensor, max_length: int) -> Tensor:
+    def __call__(self, length: Lengths, max_length: int) -> PerRow:
         """What is added to the score. Int[B] -> Float[B]"""
         over = (length - (1 - self.buffer) * max_length) / (self.buffer * max_length)
         return -self.penalty * over.clamp(0, 1)
@@ -101,8 +103,8 @@ class ScoreShaping:
         return NO_SCORES
 
     def __call__(
-        self, score: Tensor, terminated: Tensor, length: Tensor, context: Context, state: Statistics
-    ) -> tuple[Tensor, Statistics]:
+        self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: Statistics
+    ) -> tuple[PerRow, Statistics]:
         shaped = score
         if self.normalise != "none":
             if not context.is_greedy:
@@ -124,7 +126,7 @@ class ScoreShaping:
         return shaped, state
 
 
-def _with_scores(score: Tensor, state: Statistics) -> Statistics:
+def _with_scores(score: PerRow, state: Statistics) -> Statistics:
     """The statistics with these scores among them (the pairwise update of Chan et al. 1983). Float[B]"""
     count, mean = float(len(score)), float(score.mean())
     total = state["count"] + count

@@ -20,22 +20,26 @@ from tutelage.core.kl import (
     kl_estimate,
 )
 from tutelage.core.pieces import Observation, State
+from tutelage.core.shapes import PerToken, TokenMask
 
 
+@runtime_checkable
 class Surrogate(Protocol):
     """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]
 
     A surrogate declares `per_response`, `on_policy` and `proximal` where they apply; see `tutelage.core.pieces.Traits`.
     """
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor: ...
+    def __call__(
+        self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask
+    ) -> PerToken: ...
 
 
 @runtime_checkable
 class ClippingSurrogate(Surrogate, Protocol):
     """A surrogate that can stop or limit a token's gradient, and tells where (for the metric `clip_fraction`)."""
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """The tokens whose gradient is cut or whose weight is held at its limit. Bool[B, R]"""
 
 
@@ -69,7 +73,7 @@ class ScoreFunction:
 
     on_policy: ClassVar[bool] = True
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return logp * advantage
 
 
@@ -90,11 +94,11 @@ class ImportanceWeighted:
         """Whether there is a cap."""
         return self.cap is not None
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
         return (ratio if self.cap is None else ratio.clamp(max=self.cap)) * advantage
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """The tokens whose gradient is cut. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
@@ -117,11 +121,11 @@ class TrajectoryWeighted:
         """Whether there is a cap."""
         return self.cap is not None
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         weight = torch.exp(_row_sum(logp - old_logp, mask)).detach()
         return (weight if self.cap is None else weight.clamp(max=self.cap)) * logp * advantage
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """The tokens whose weight is held at the cap. Bool[B, R]"""
         return _above(_row_sum(logp - old_logp, mask), self.cap) & mask
 
@@ -144,14 +148,14 @@ class Clipped:
         if self.dual is not None and not self.dual > 1:
             raise ValueError(f"Clipped: dual must be above 1, not {self.dual}.")
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
         kept = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
         if self.dual is not None:
             kept = torch.where(advantage < 0, torch.maximum(kept, self.dual * advantage), kept)
         return kept
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """The tokens whose gradient is cut. Bool[B, R]"""
         log_ratio = logp - old_logp
         cut = _outside(log_ratio.exp(), advantage, self.low, self.high)
@@ -178,7 +182,7 @@ class KlPenalised:
                 f"KlPenalised: coef must be above 0, not {self.coef}; use ImportanceWeighted() for none."
             )
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")
 
     def init(self) -> CoefficientState:
@@ -211,11 +215,11 @@ class SequenceClipped:
     def __post_init__(self) -> None:
         _clip_range(self, self.low, self.high)
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = self._log_ratio(logp, old_logp, mask).exp()
         return torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """The tokens whose gradient is cut. Bool[B, R]"""
         ratio = self._log_ratio(logp, old_logp, mask).exp()
         return _outside(ratio, advantage, self.low, self.high) & mask
@@ -235,10 +239,10 @@ class Cispo:
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return torch.exp(logp - old_logp).clamp(max=self.cap).detach() * logp * advantage
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """The tokens whose weight is held at the cap. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
+from tutelage.core.rows import by_tokens
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rows import by_tokens
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ With d = √KL(π‖π_init), scores centred on the initial policy:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, lgamma
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from tutelage.errors import TutelageError
 
 Floats = npt.NDArray[np.float64]
 Form = Literal["best_of_n", "rl"]
-Combination = Literal["mean", "worst", "lower"]
 
 
 def best_of_n(proxy: Floats, value: Floats, n: int) -> Floats:
@@ -101,23 +100,3 @@ def fit(form: Form, distance: Sequence[float], gain: Sequence[float]) -> Fit | N
 
 def _terms(form: Form, d: Floats) -> tuple[Floats, Floats]:
     return d, d * (d if form == "best_of_n" else np.log(d))
-
-
-def combine(scores: Floats, how: Combination, weight: float = 1.0) -> Floats:
-    """One cautious score from those of M reward models on a common scale. [M, B] -> [B]
-
-        mean    the mean
-        worst   the minimum: no answer is better than its sternest judge says     (Coste et al. 2023, 2310.02743)
-        lower   mean − weight · variance over the M: disagreement costs           (the same; "UWO" there)
-
-    Raises TutelageError for another name.
-    """
-    if how == "mean":
-        return np.asarray(scores.mean(0))
-    if how == "worst":
-        return np.asarray(scores.min(0))
-    if how == "lower":
-        return np.asarray(scores.mean(0) - weight * scores.var(0))
-    raise TutelageError(
-        f"An ensemble cannot be combined by {how!r}; choose one of {', '.join(get_args(Combination))}."
-    )

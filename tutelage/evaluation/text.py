@@ -95,7 +95,7 @@ def ended(texts: Sequence[str]) -> float:
     """The share of texts that close their last sentence: a full stop, an exclamation or question mark or an ellipsis,
     perhaps followed by closing quotes, brackets or Markdown marks.
 
-    This judges by the text alone. Where the sampler has told whether the end token came (`Completion.finished`),
+    This judges by the text alone. Where the sampler has told whether the end token came (`CompletionRecord.finished`),
     that is the truth and this is only its echo.
     """
     return statistics.fmean(bool(SENTENCE_END.search(text)) for text in texts) if texts else nan

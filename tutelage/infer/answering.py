@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.data.identity import stable_id
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.rewards.completions import Completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
@@ -25,6 +26,11 @@ class Answered:
         """The text of each answer."""
         return self.rollout.texts
 
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
+
 
 def answer(
     policy: Policy, prompts: Sequence[Prompt], n: int, sampling: config.Sampling, *, seed: int
@@ -37,12 +43,12 @@ def answer(
     return Answered(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
 
 
-def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[Completion]:
+def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
     """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
     asked = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
     group = answered.rollout.group
     return [
-        Completion(
+        CompletionRecord(
             id=stable_id(sampler, prompt.id, str(row % group), text),
             prompt_id=prompt.id,
             text=text,

@@ -52,7 +52,7 @@ from tutelage.lab.start import Start
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner

@@ -18,13 +18,15 @@ from tutelage.lab.measuring import BUDGET, averages, measure
 from tutelage.lab.start import Start
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
 from tutelage.train.rl.improve import improve
-from tutelage.train.rl.rollouts import answer, score_answers
+from tutelage.train.rl.rollouts import answer
 from tutelage.train.rl.settings import ImproveSettings
 from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
@@ -158,8 +160,9 @@ def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
     kl = ((sample.logp - sample.ref_logp) * sample.mask).sum(1)
     figures = {"kl/std": float(kl.std(correction=0))}
     prompts = [Prompt(str(row), user(asked)) for row, (asked, _) in enumerate(step.texts)]
+    completions = Completions(prompts, [text for _, text in step.texts], sample)
     for name, judge in judges.items():
-        scores = judge(sample, prompts, [text for _, text in step.texts])
+        scores = scores_of(judge, completions)
         figures |= {f"{name}/mean": float(scores.mean()), f"{name}/std": float(scores.std(correction=0))}
     return figures
 
@@ -173,7 +176,7 @@ def _keep_answers(
     sampling: config.Sampling,
 ) -> None:
     answers = answer(LocalGenerator(policy), prompts, 1, sampling, goal.reward, seed=0)
-    gold = score_answers(goal.judges["gold"], answers.prompts, answers.rollout).tolist()
+    gold = scores_of(goal.judges["gold"], answers.completions).tolist()
     run.samples(
         step,
         [

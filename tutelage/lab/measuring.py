@@ -10,10 +10,11 @@ import torch
 from tutelage import config
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
-from tutelage.train.rl.rollouts import Answers, answer, score_answers
+from tutelage.train.rl.rollouts import Answers, answer
 from tutelage.train.rl.scoring import score_rows
 
 Z95 = 1.96
@@ -81,7 +82,7 @@ def measure(
 
 def told(answers: Answers, judge: Reward) -> list[float]:
     """What a judge says about each answer."""
-    scores: list[float] = score_answers(judge, answers.prompts, answers.rollout).tolist()
+    scores: list[float] = scores_of(judge, answers.completions).tolist()
     return scores
 
 

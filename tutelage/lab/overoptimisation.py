@@ -15,26 +15,31 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 
 from tutelage import config
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
-from tutelage.data.records import Completion, Preference, Prompt, Split
+from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.evaluation.overoptimisation import Combination, Floats, best_of_n, combine
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.evaluation.overoptimisation import Floats, best_of_n
 from tutelage.infer.answering import answer, completions
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.lab import overoptimisation_page
 from tutelage.lab.cells import Cell, Done
 from tutelage.lab.climbing import Climb, Goal, climb
-from tutelage.lab.ensembles import Ensemble, Scaled
+from tutelage.lab.ensembles import Scaled
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.measuring import mean
 from tutelage.lab.page import Page
 from tutelage.lab.start import gold_reward
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import ModelReward, Reward, same_vocabulary
+from tutelage.rewards.ensemble import Combination, Ensemble, combine
+from tutelage.rewards.model import ModelReward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rounds.tutoring import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
 from tutelage.train.run.lines import json_text
@@ -220,14 +225,14 @@ class Answers:
     """Prompts and answers to them."""
 
     prompts: Mapping[str, Prompt]
-    answers: Sequence[Completion]
+    answers: Sequence[CompletionRecord]
 
 
 def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Answers:
     start = setting.start
     questions = start.questions(split, policy)
     prompts = [question.prompt for question in questions]
-    answered: list[Completion] = []
+    answered: list[CompletionRecord] = []
     with progress(f"answers ({split})", len(prompts), quiet=setting.quiet) as advance:
         for at in range(0, len(prompts), 50):
             part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
@@ -322,7 +327,7 @@ def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Map
         for number, prompt in enumerate(prompts):
             answered = answer(policy, [prompt], sampled.samples, setting.start.sampling, seed=sampled.seed)
             for name, judge in rewards.items():
-                parts[name].append(judge(answered.rollout, answered.prompts, answered.texts).tolist())
+                parts[name].append(scores_of(judge, answered.completions).tolist())
             advance(number + 1, {})
     raw = {name: np.array(rows) for name, rows in parts.items()}
     scales = {name: (float(values.mean()), float(values.std()) or 1.0) for name, values in raw.items()}
@@ -340,9 +345,8 @@ def _proxies(scores: Mapping[str, Floats], sampled: SamplePlan) -> dict[str, Flo
     ]
     if not several:
         return alone
-    members = np.stack([scores[judge.name].ravel() for judge in several])
-    shape = scores["gold"].shape
-    return alone | {how: combine(members, how, sampled.variance).reshape(shape) for how in HOW}
+    members = torch.from_numpy(np.stack([scores[judge.name] for judge in several]))
+    return alone | {how: combine(members, how, sampled.variance).numpy() for how in HOW}
 
 
 def _curves(

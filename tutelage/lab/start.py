@@ -10,7 +10,9 @@ from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import FunctionReward, Reward, make_reward
+from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.rounds.stages import ROUND, Story, run_stages
 from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring

@@ -13,10 +13,10 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tutelage.engines.logprobs import CHUNK_ELEMENTS
+from tutelage.engines.memory import available_memory
+from tutelage.engines.network import inner
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import inner
-from tutelage.models.logprobs import CHUNK_ELEMENTS
-from tutelage.models.memory import available_memory
 
 P = ParamSpec("P")
 T = TypeVar("T")

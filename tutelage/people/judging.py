@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages, user
+from tutelage.data.templates import conversation_text, fill
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment
@@ -86,9 +87,9 @@ class EndpointJudge:
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
         """Raises TutelageError where the endpoint does not answer or gives no verdict."""
-        conversation = "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+        conversation = conversation_text(messages)
         parts = {"question": self.question, "guidelines": self.guidelines, "conversation": conversation}
-        text = _fill(self.template, parts | {"first": first, "second": second})
+        text = fill(self.template, parts | {"first": first, "second": second})
         for _ in range(2):
             (found,) = self._endpoint.ask(user(text), temperature=self.temperature)
             reply = found.text
@@ -178,8 +179,3 @@ def _judge(store: Store, study_id: int, name: str, detail: dict[str, object]) ->
             "give the judge another name."
         )
     return known.id
-
-
-def _fill(template: str, parts: Mapping[str, str]) -> str:
-    """Fill in the parts without looking for placeholders in what was filled in."""
-    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), template)

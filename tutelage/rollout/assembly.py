@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rollout
-from tutelage.models.rows import left_padded
-from tutelage.models.sampling import PromptTokens
+from tutelage.core.rows import left_padded
+from tutelage.engines.sampling import PromptTokens
 
 
 @dataclass(frozen=True)

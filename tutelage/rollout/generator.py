@@ -4,7 +4,7 @@ from typing import Protocol
 
 from tutelage import config
 from tutelage.core.batch import Rollout
-from tutelage.models.sampling import PromptTokens
+from tutelage.engines.sampling import PromptTokens
 
 __all__ = ["Generator", "PromptTokens", "Rollout"]
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.core.batch import Rollout
+from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.models.policy import Policy
-from tutelage.models.sampling import PromptTokens, answers
 
 
 class LocalGenerator:

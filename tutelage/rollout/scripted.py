@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Messages
-from tutelage.models.sampling import PromptTokens
+from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.sampler import Reply
 

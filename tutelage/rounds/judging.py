@@ -11,7 +11,7 @@ from typing import Any
 
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Comparison, Completion, Preference, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Preference, Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.people import (
     Answer,
@@ -152,7 +152,7 @@ class Questions:
     """What is to be judged: prompts, the answers to them, and the pairs of answers."""
 
     prompts: Sequence[Prompt]
-    completions: Sequence[Completion]
+    completions: Sequence[CompletionRecord]
     comparisons: Sequence[Comparison]
 
     def differences(self, utility: Utility) -> dict[str, float]:

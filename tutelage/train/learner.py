@@ -142,4 +142,7 @@ def refuse_not_finite(terms: Mapping[str, Tensor], step: int, rows: str) -> None
 
 def seed_step(seed: int, step: int) -> None:
     """Make every random number of a step a function of (seed, step), so that nothing random needs to be saved."""
-    torch.manual_seed((seed * 1_000_003 + step) % 2**63)
+    number = (seed * 1_000_003 + step) % 2**63
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # torch.manual_seed would queue the call, with its stack, step after step
+        torch.cuda.manual_seed_all(number)

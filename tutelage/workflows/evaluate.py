@@ -10,6 +10,7 @@ from tutelage import config
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Messages, Prompt
 from tutelage.data.rows import write_jsonl
+from tutelage.data.tokenizer import same_vocabulary
 from tutelage.errors import TutelageError
 from tutelage.evaluation.drift import perplexity, sequence_kl
 from tutelage.evaluation.text import distinct, lengths, repetition, rouge
@@ -17,7 +18,9 @@ from tutelage.evaluation.win_rate import scored_win_rate
 from tutelage.infer.answering import Answered, answer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward, make_reward, same_vocabulary
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.evaluate import EvaluateSettings
@@ -146,7 +149,7 @@ def _side(
     """Let one model answer, and measure its answers."""
     answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed)
     rollout, texts = answered.rollout, list(answered.texts)
-    scores = {key: reward(rollout, answered.prompts, texts).tolist() for key, reward in rewards.items()}
+    scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
     figures = {}
     for key, values in scores.items():
         mean = sum(values) / len(values)

@@ -13,7 +13,7 @@ from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import is_adapter, load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import make_reward
+from tutelage.rewards.named import make_reward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.train.learner import Learner, Step

@@ -1,5 +1,6 @@
 """Models from their folders, ready to use."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tutelage import config
@@ -7,7 +8,9 @@ from tutelage.models import heads
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import FunctionReward, Reward, TextReward, make_reward
+from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 
 
 def load_policy(
@@ -52,12 +55,13 @@ def _settings(model: str | Path | config.Model, device: str) -> config.Model:
 
 
 def load_reward(
-    source: str | Path | TextReward, *, policy: Policy | None = None, device: str = "auto"
+    source: str | Path | Callable[..., object], *, policy: Policy | None = None, device: str = "auto"
 ) -> Reward:
     """A reward for `tutelage.train.improve`.
 
     Args:
-        source: a function (prompts, answers) -> scores, its name as `module:function`, or the folder of a reward model.
+        source: a function of completions (or of prompts and answers as texts) to scores, its name as
+            `module:function`, or the folder of a reward model.
         policy: the policy whose answers a reward model scores; with the same vocabulary it reads their tokens.
         device: where a reward model runs.
 

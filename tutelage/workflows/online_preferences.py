@@ -6,20 +6,17 @@ was at the start.
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
-from torch import Tensor
-
-from tutelage.core.batch import Rows
 from tutelage.core.preferences import PreferenceLoss
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward, make_reward
-from tutelage.people.judging import Compare, EndpointJudge
+from tutelage.people.judging import EndpointJudge
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.own_answers import InRounds, best_against_worst, statistics
 from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, paired_job, refer
@@ -27,9 +24,6 @@ from tutelage.workflows.own_answers import answer_source, longest, score_look, s
 from tutelage.workflows.preference_files import PreferenceJob, reference_of
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.settings.endpoint import KEY
-
-AT_ONCE = 8
-"""Pairs that are sent to a judge at the same time."""
 
 
 def online_job(
@@ -76,30 +70,6 @@ def online_job(
 
 def _judge(settings: DpoSettings) -> Reward:
     key = os.environ.get(KEY, "")
-    return PairwiseJudge(
+    return PairwiseJudgeReward(
         EndpointJudge(settings.judge, settings.judge_model, settings.judge_question, key=key)
     )
-
-
-@dataclass(frozen=True)
-class PairwiseJudge:
-    """A judge as a reward of answers that come in twos: 1 for the one that it prefers in both orders, 0 for the other,
-    and 1/2 for both where its preference turns with the order."""
-
-    compare: Compare
-
-    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        """Float[B]. Raises TutelageError where the judge fails."""
-        pairs = list(zip(prompts[::2], texts[::2], texts[1::2], strict=True))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            won = list(pool.map(lambda pair: self._first(*pair), pairs))
-        return torch.tensor(
-            [score for first in won for score in (first, 1.0 - first)], device=rows.prompt.device
-        )
-
-    def _first(self, prompt: Prompt, one: str, other: str) -> float:
-        if one == other:
-            return 0.5
-        shown = self.compare(prompt.messages, one, other).preferred
-        turned = self.compare(prompt.messages, other, one).preferred
-        return {("first", "second"): 1.0, ("second", "first"): 0.0}.get((shown, turned), 0.5)

@@ -7,7 +7,7 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.train.rl.rollouts import answer

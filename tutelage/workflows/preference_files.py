@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt
+from tutelage.data.tokenizer import same_vocabulary
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import same_vocabulary
 from tutelage.train.supervised.batches import Order, encode_preferences
 from tutelage.train.supervised.desirability import encode_unpaired, label, unpaired_job
 from tutelage.train.supervised.job import Job

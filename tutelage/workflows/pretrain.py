@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tutelage import config
+from tutelage.core.rows import Encoded
 from tutelage.data.formats import load_texts
+from tutelage.engines.network import Backbone
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import Backbone, load_backbone
+from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import save_fresh
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import windows

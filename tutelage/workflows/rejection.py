@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward, make_reward
-from tutelage.models.rows import Encoded, collate
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.job import Job, job_loop

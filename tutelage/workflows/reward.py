@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tutelage.core.rows import collate
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_preferences
@@ -13,7 +14,6 @@ from tutelage.errors import TutelageError
 from tutelage.evaluation.reward_quality import reward_quality
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, centre, new_reward_model
-from tutelage.models.rows import collate
 from tutelage.people import Selection
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run

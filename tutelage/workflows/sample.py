@@ -11,15 +11,16 @@ from tutelage.data.endpoint import Endpoint
 from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.identity import stable_id
 from tutelage.data.pairing import count_repeated, pair_completions
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.errors import TutelageError
-from tutelage.infer.best_of_n import Candidate, Score, best_of_n, best_of_n_kl
+from tutelage.infer.best_of_n import Candidate, best_of_n, best_of_n_kl
 from tutelage.infer.search import Search
 from tutelage.infer.test_time import Found, followed, optimise_at_test_time
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import make_reward, score_texts
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
 from tutelage.rollout.http import HttpSampler
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.sampler import GeneratorSampler, Sampler
@@ -81,7 +82,7 @@ def sample(settings: SampleSettings) -> SampleResult:
     return SampleResult(settings.out, len(loaded.records), len(records), ended, pairs)
 
 
-def _write_pairs(settings: SampleSettings, records: Sequence[Completion]) -> int:
+def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) -> int:
     """Write the questions that people can be asked; returns how many there are."""
     shown = [record for record in records if record.text.strip() and "\0" not in record.text]
     if len(shown) < len(records):
@@ -94,7 +95,7 @@ def _write_pairs(settings: SampleSettings, records: Sequence[Completion]) -> int
     return len(pairs)
 
 
-Rows = list[tuple[Completion, dict[str, object]]]
+Rows = list[tuple[CompletionRecord, dict[str, object]]]
 """Completions, each with the further columns of its line."""
 
 
@@ -115,11 +116,11 @@ def _completions(settings: SampleSettings, prompts: Sequence[Prompt]) -> Rows:
 
 def _completion(
     settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool
-) -> Completion:
+) -> CompletionRecord:
     """An answer as a record. Its id depends on the sampler, the prompt, its number and its text."""
     name = settings.model.path
     asked = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
-    return Completion(
+    return CompletionRecord(
         stable_id(name, prompt.id, str(number), text), prompt.id, text, name, asked + _how(settings), finished
     )
 
@@ -138,9 +139,8 @@ def _sampler(settings: SampleSettings) -> Sampler:
     return GeneratorSampler(LocalGenerator(policy), policy.tokenizer, settings.model.path)
 
 
-def _score(settings: SampleSettings) -> Score:
-    reward = make_reward(settings.reward, None, settings.model)
-    return lambda prompts, texts: score_texts(reward, prompts, texts)
+def _reward(settings: SampleSettings) -> Reward:
+    return make_reward(settings.reward, None, settings.model)
 
 
 def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[Candidate]]) -> Rows:
@@ -158,7 +158,7 @@ def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[S
 def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt]) -> Rows:
     """The `n` best of `best_of` samples to each prompt."""
     n = settings.best_of
-    found = best_of_n(sampler, _score(settings), prompts, n, settings.sampling, seed=settings.seed)
+    found = best_of_n(sampler, _reward(settings), prompts, n, settings.sampling, seed=settings.seed)
     best = _mean([group[0].score for group in found])
     every = _mean([one.score for group in found for one in group])
     remark(
@@ -173,7 +173,7 @@ def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prom
     search = settings.test_time
     found = optimise_at_test_time(
         sampler,
-        _score(settings),
+        _reward(settings),
         prompts,
         search,
         settings.sampling,

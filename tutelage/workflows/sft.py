@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tutelage import config
+from tutelage.core.rows import Encoded
 from tutelage.data.chat import encode
 from tutelage.data.formats import load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
@@ -12,7 +13,6 @@ from tutelage.evaluation.text import rouge
 from tutelage.infer.answering import answer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import encode_demonstrations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from tutelage.commands.collect import Init
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.place import database, new_name
-from tutelage.data.records import Comparison, Completion, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Questions:
     """What is to be asked, and a sentence about each source."""
 
     prompts: tuple[Prompt, ...] = ()
-    completions: tuple[Completion, ...] = ()
+    completions: tuple[CompletionRecord, ...] = ()
     items: "tuple[Item, ...]" = ()
     told: tuple[str, ...] = ()
 
@@ -157,7 +157,7 @@ def _sampled_now(settings: Init) -> Questions:
     return Questions(prompts, _asked(every, items), items, tuple(told))
 
 
-def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[Comparison]:
+def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Sequence[Comparison]:
     """Pairs of one model's answers, or of an answer of each of two."""
     from tutelage.data.pairing import pair_completions
 
@@ -174,7 +174,7 @@ def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[
     return pairs
 
 
-def _to_rank(settings: Init, completions: Sequence[Completion], source: str) -> "tuple[Item, ...]":
+def _to_rank(settings: Init, completions: Sequence[CompletionRecord], source: str) -> "tuple[Item, ...]":
     """Sets of different answers to one prompt, as questions for a ranking."""
     from tutelage.data.identity import stable_id
     from tutelage.data.pairing import group_completions
@@ -199,13 +199,13 @@ def _named(items: "Sequence[Item]", settings: Init) -> str:
     return f"{len(items):,} sets of {settings.rank} answers to be put in order"
 
 
-def _asked(completions: Iterable[Completion], items: "Iterable[Item]") -> tuple[Completion, ...]:
+def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
     """The answers that somebody is asked about."""
     asked = {key for item in items for key in item.responses}
     return tuple(completion for completion in completions if completion.id in asked)
 
 
-def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[Completion]:
+def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
     from tutelage import config
     from tutelage.infer.answering import answer, completions
     from tutelage.models.backbone import load_backbone
@@ -216,11 +216,11 @@ def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> li
     return completions(answered, path, settings.sampling)
 
 
-def across(first: Sequence[Completion], second: Sequence[Completion]) -> list[Comparison]:
+def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:
     """Each answer of one model beside one of the other to the same prompt, those with equal texts left out."""
     from tutelage.data.identity import stable_id
 
-    of_second: dict[str, list[Completion]] = {}
+    of_second: dict[str, list[CompletionRecord]] = {}
     for completion in second:
         of_second.setdefault(completion.prompt_id, []).append(completion)
     pairs = []

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.core.batch import Rows
+from tutelage.core.rows import spread
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.engines.network import Backbone
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import Backbone
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
 from tutelage.models.policy import Policy as ModelPolicy
-from tutelage.models.rewards import same_vocabulary
-from tutelage.models.rows import spread
 from tutelage.train.rl.policy import Policy
 
 CRITIC = "critic"

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tutelage.core.batch import Rows
 from tutelage.core.kl import exact_kl
+from tutelage.core.rows import by_tokens
+from tutelage.engines.logprobs import CHUNK_ELEMENTS
 from tutelage.models.budget import Budget
-from tutelage.models.logprobs import CHUNK_ELEMENTS
-from tutelage.models.rows import by_tokens
 from tutelage.train.rl.policy import Policy
 
 LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS

@@ -16,7 +16,7 @@ from tutelage.algorithms.recipe import (
 )
 from tutelage.core.batch import Rollout
 from tutelage.errors import TutelageError
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step, seed_step

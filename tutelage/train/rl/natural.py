@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only
 from tutelage.core.batch import Batch
-from tutelage.core.natural import Accepted, line_search, natural_direction
+from tutelage.core.natural import LineSearchResult, line_search, natural_direction
 from tutelage.core.reduce import token_weights
 from tutelage.train.learner import NotFinite, refuse_not_finite
 from tutelage.train.rl.fisher import Fisher, flat, mean_kl, put
@@ -83,14 +83,14 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
     if update.search:
         taken = line_search(evaluate, max_kl=update.max_kl, backtracks=update.backtracks, decay=update.decay)
     else:
-        taken = Accepted(1.0, *evaluate(1.0), 1)
-    if taken.share == 0 or not math.isfinite(taken.gain + taken.kl):
+        taken = LineSearchResult(1.0, *evaluate(1.0), 1)
+    if taken.share == 0 or not math.isfinite(taken.improvement + taken.kl):
         put(parameters, start)
         farthest = 0.0
-    _refuse_not_finite(taken.gain + taken.kl, "objective after", learner.step)
+    _refuse_not_finite(taken.improvement + taken.kl, "objective after", learner.step)
     metrics = {
         "policy/objective": here.value,
-        "step/gain": taken.gain,
+        "step/gain": taken.improvement,
         "step/share": taken.share,
         "kl/old": taken.kl,
         "ratio/max": math.exp(farthest),

@@ -11,9 +11,10 @@ from tutelage import config
 from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_greedy
 from tutelage.core.batch import Rollout, Scored
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
-from tutelage.models.rewards import Reward
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rollout.assembly import concatenate
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt, prompt_tokens
@@ -32,14 +33,19 @@ class Answers:
     score: Tensor  # Float[B]
 
     @property
-    def row_prompts(self) -> list[Prompt]:
+    def row_prompts(self) -> tuple[Prompt, ...]:
         """The prompt of each row."""
-        return [encoded.prompt for encoded in self.prompts for _ in range(self.rollout.group)]
+        return tuple(encoded.prompt for encoded in self.prompts for _ in range(self.rollout.group))
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The text of each response."""
         return self.rollout.texts
+
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return completions_of(self.prompts, self.rollout)
 
     def scored(self) -> Scored:
         """The rollout with its scores, before the reference and the critic were computed."""
@@ -62,10 +68,10 @@ class Collection:
     metrics: dict[str, float]
 
 
-def score_answers(reward: Reward, prompts: Sequence[EncodedPrompt], rollout: Rollout) -> Tensor:
-    """The reward's scores of a rollout. Float[B]"""
+def completions_of(prompts: Sequence[EncodedPrompt], rollout: Rollout) -> Completions:
+    """A rollout as rewards take it."""
     rows = [encoded.prompt for encoded in prompts for _ in range(rollout.group)]
-    return reward(rollout, rows, rollout.texts)
+    return Completions(rows, rollout.texts, rollout)
 
 
 def answer(
@@ -78,18 +84,10 @@ def answer(
     seed: int,
     on_policy: bool = False,
 ) -> Answers:
-    """Generate `n` responses to each prompt and score them; for `on_policy` see `Generator.generate`.
-
-    Raises TutelageError where a score is not a finite number.
-    """
+    """Generate `n` responses to each prompt and score them; for `on_policy` see `Generator.generate`."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, on_policy=on_policy)
-    answers = Answers(tuple(prompts), rollout, score_answers(reward, prompts, rollout))
-    for row in (~answers.score.isfinite()).nonzero().flatten().tolist():
-        raise TutelageError(
-            f"The answer {rollout.texts[row][:60]!r} to prompt {rollout.ids[row]} got the score "
-            f"{float(answers.score[row])}, which nothing can be learnt from. Is the reward model intact?"
-        )
-    return answers
+    score = scores_of(reward, completions_of(prompts, rollout))
+    return Answers(tuple(prompts), rollout, score)
 
 
 def collect(
@@ -202,6 +200,6 @@ def judge(setup: Setup, answers: Answers) -> tuple[Scored, dict[str, float]]:
     if settings.reference:
         scored = score_references(policy, answers, temperature=temperature, budget=budget)
     for name, other in settings.watch.items():
-        metrics[name] = float(score_answers(other, answers.prompts, rollout).mean())
+        metrics[name] = float(scores_of(other, answers.completions).mean())
     metrics["entropy"] = -float((logp * rollout.mask).sum() / rollout.mask.sum().clamp(min=1))
     return replace(scored, logp=logp, value=value, importance=importance), metrics

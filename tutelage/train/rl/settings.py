@@ -8,7 +8,7 @@ from torch import Tensor
 from tutelage import config
 from tutelage.algorithms.recipe import Recipe
 from tutelage.models.budget import Budget
-from tutelage.models.rewards import Reward
+from tutelage.rewards.reward import Reward
 from tutelage.train.learner import Learner
 from tutelage.train.rl.mismatch import Mismatch
 from tutelage.train.rl.policy import Critic, Policy

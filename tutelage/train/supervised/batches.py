@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
+from tutelage.core.rows import Encoded, by_tokens, collate
 from tutelage.data.chat import NoRoomError, encode, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
-from tutelage.models.rows import Encoded, by_tokens, collate
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tutelage.core.batch import Rows
 from tutelage.core.preferences import Kto
+from tutelage.core.rows import Encoded, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, collate
 from tutelage.train.supervised.batches import Cuts, encode_rows
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.preference_training import (

@@ -9,10 +9,10 @@ import torch
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.core.rows import Encoded, by_tokens, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, by_tokens, collate
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run

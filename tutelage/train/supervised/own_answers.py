@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 
 from tutelage import config
 from tutelage.config.files import write_atomically
+from tutelage.core.rows import Encoded
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import Reward
-from tutelage.models.rows import Encoded
+from tutelage.rewards.reward import Reward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.rl.rollouts import answer

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
+from tutelage.core.rows import Encoded, by_tokens
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, by_tokens
 from tutelage.train.supervised.batches import EncodedPair, collate_pairs, of_each_row
 from tutelage.train.supervised.fit import Objective, Splittable
 from tutelage.train.supervised.job import Job

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.core.rows import Encoded
 from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.models.rows import Encoded
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import STATE, Loop, Watch, load_state
 from tutelage.train.run.folder import Run
