@@ -47,7 +47,7 @@ class SampleResult:
         """The file of the answers."""
         return self.out / "completions.jsonl"
 
-    def load(self) -> Sequence[Completion]:
+    def load(self) -> Sequence[CompletionRecord]:
         """The answers, prompt by prompt."""
         return load_completions(self.completions).records
 
