@@ -69,9 +69,7 @@ SUBJECTS = {
 """Tests of a subject, by their path, with what the subject is."""
 
 MISPLACED: dict[str, str] = {
-    "commands/test_choosing.py": "commands/test_sample.py",
     "core/test_values_and_shaping.py": "core/test_shaping.py",
-    "evaluate/test_text_metrics.py": "evaluate/test_text.py",
     "lab/test_rewards_and_means.py": "lab/test_measuring.py",
     "models/lean/test_lean_layer.py": "models/lean/test_two_steps.py",
     "models/lean/test_lean_step.py": "models/lean/test_step.py",
