@@ -159,7 +159,7 @@ def test_items_come_round_by_round_and_each_round_is_made_once():
 # Learning --------------------------------------------------------------------------------------------------
 
 
-def distilled(policy, folder, rounds, steps):
+def imitated(policy, folder, rounds, steps):
     """Rejection sampling as the verb does it."""
     answers, pad = own(policy, folder, samples=6), pad_token_id(policy.tokenizer)
     items = InRounds(lambda n: [a.row for a in keep_best(answers.of(n), 1, 0.0)], steps, 8, 0)
@@ -180,7 +180,7 @@ def test_rejection_sampling_learns_and_every_round_starts_from_the_last(tiny_mod
     policy.end_ids = tuple(range(policy.vocabulary))  # every token ends an answer: one-token answers
     before = expected(policy, prompts_of(policy))
     scores = [before]
-    for step in distilled(policy, tmp_path, rounds=3, steps=4):
+    for step in imitated(policy, tmp_path, rounds=3, steps=4):
         if step.index % 4 == 0:
             scores.append(expected(policy, prompts_of(policy)))
     assert scores == sorted(scores)

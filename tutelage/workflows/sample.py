@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tutelage import config
 from tutelage.data.endpoint import Endpoint
-from tutelage.data.formats import load_prompts
+from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.identity import stable_id
 from tutelage.data.pairing import count_repeated, pair_completions
 from tutelage.data.records import CompletionRecord, Prompt
@@ -46,6 +46,10 @@ class SampleResult:
     def completions(self) -> Path:
         """The file of the answers."""
         return self.out / "completions.jsonl"
+
+    def load(self) -> Sequence[CompletionRecord]:
+        """The answers, prompt by prompt."""
+        return load_completions(self.completions).records
 
     @property
     def comparisons(self) -> Path | None:
