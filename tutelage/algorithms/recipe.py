@@ -116,8 +116,8 @@ def prepare(
     state = replace(state, shaping=shaping)
     metrics = _describe(scored, shaped, state)
     if greedy is not None and needs_greedy(recipe):
-        answers = replace(context, ids=greedy.ids, is_greedy=True)
-        scores, _ = _shaped(recipe, greedy, answers, state.shaping)
+        of_greedy = Context(ids=greedy.ids, max_length=max_length, is_greedy=True)
+        scores, _ = _shaped(recipe, greedy, of_greedy, state.shaping)
         context = replace(context, greedy=scores.repeat_interleave(scored.group))
     if scored.group > 1:
         live = _spread(shaped, scored.group)
