@@ -303,10 +303,8 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
 
 
 def as_then(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a vote as version 1 wrote it: its content was a ranking, if any."""
-    row = {name: value for name, value in row.items() if name != "kind"}
-    content = row.pop("content", {})
-    return {"ranking": content.get("ranking", ()), **row}
+    """The row of a vote without what later versions say besides."""
+    return {name: value for name, value in row.items() if name not in ("kind", "ratings")}
 
 
 def plain(value: object) -> Any:

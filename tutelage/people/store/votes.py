@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from tutelage.data.records import Judgement
 from tutelage.people.answers import Canonical
-from tutelage.people.kinds import find_kind
+from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.kinds.values import PairVerdict
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store
@@ -81,6 +81,8 @@ class Vote:
 
 
 _FIELDS = tuple(field.name for field in fields(Vote))
+_NOTHING = {name: empty for kind in KINDS.values() for name, empty in kind.traits.parts.items()}
+"""The parts of all kinds, so that every line of a file has the same fields."""
 
 
 def freeze(store: Store, study_id: int) -> Snapshot:
@@ -178,7 +180,8 @@ def as_record(vote: Vote) -> Judgement:
 def vote_row(vote: Vote) -> dict[str, object]:
     """A vote as a line of votes.jsonl."""
     values = {name: getattr(vote, name) for name in _FIELDS}
-    return values | {name: dict(values[name]) for name in ("content", "criteria", "displayed")}
+    content = dict(values.pop("content"))
+    return values | _NOTHING | content | {name: dict(values[name]) for name in ("criteria", "displayed")}
 
 
 def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
