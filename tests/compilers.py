@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from tutelage.engines.cpu import decoders
+from tutelage.engines.cpu.native import bindings, build, passes
 from tutelage.errors import TutelageError
-from tutelage.models.native import bindings, build, passes
 
 
 def _is_there() -> bool:
@@ -34,6 +35,14 @@ def compiled_with(flag: str) -> Iterator[None]:
         forget_library()
         yield
     forget_library()
+
+
+@contextmanager
+def uncompiled_steps() -> Iterator[None]:
+    """Inside, answers are decoded without the compiled step."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoders, "is_native", lambda model: False)
+        yield
 
 
 def forget_library() -> None:

@@ -20,6 +20,7 @@ class Served:
     keys: list[str | None] = field(default_factory=list)
     url: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    connections: int = 0
 
 
 def choices(*texts: str, cut: bool = False) -> dict[str, Any]:
@@ -29,11 +30,18 @@ def choices(*texts: str, cut: bool = False) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(answer: Callable[[dict[str, Any], int], Said]) -> Iterator[Served]:
-    """The endpoint, as long as the block lasts."""
+def serving(answer: Callable[[dict[str, Any], int], Said], *, keep_alive: bool = False) -> Iterator[Served]:
+    """The endpoint, as long as the block lasts. With `keep_alive` its connections stay open."""
     served, lock = Served(answer), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if keep_alive else "HTTP/1.0"
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            served.connections += 1
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
@@ -46,7 +54,7 @@ def serving(answer: Callable[[dict[str, Any], int], Said]) -> Iterator[Served]:
             if status >= 400:
                 text = json.dumps({"error": {"message": f"told about {status}"}})
             self.send_response(status)
-            for name, value in {**served.headers, "Content-Length": str(len(text.encode()))}.items():
+            for name, value in {"Content-Length": str(len(text.encode())), **served.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(text.encode())

@@ -94,15 +94,16 @@ def test_flags_reach_the_settings(pretend: Any) -> None:
         pretend,
         "--model.path tiny --lora.rank 16 --lora.alpha 8 --max-new-tokens 9 --resume --names a b --limit 5",
     )
-    assert got["model"] == {"path": "tiny", "dtype": "float32", "device": "auto"}
+    assert got["model"] == {"path": "tiny", "dtype": "float32", "device": "auto", "engine": "auto"}
     assert got["lora"] == {"rank": 16, "alpha": 8.0, "dropout": 0.0, "targets": "auto"}
     assert (got["max_new_tokens"], got["resume"], got["names"], got["limit"]) == (9, True, ["a", "b"], 5)
     assert got["optimiser"]["lr"] == 3e-6  # the default of the verb, not of the piece
 
 
 def test_short_forms_stand_for_the_group(pretend: Any) -> None:
-    got = settings(pretend, "--model tiny --dtype=bf16 --device cpu")
-    assert got["model"] == {"path": "tiny", "dtype": "bf16", "device": "cpu"}
+    got = settings(pretend, "--model tiny --dtype=bf16 --device cpu --engine plain")
+    assert got["model"] == {"path": "tiny", "dtype": "bf16", "device": "cpu", "engine": "plain"}
+    assert settings(pretend, "--model tiny --model.engine=cpu")["model"]["engine"] == "cpu"
 
 
 def test_a_boolean_can_be_switched_off(pretend: Any, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 Nothing heavy is imported here, so that help answers at once; a verb imports torch inside its `main`.
 """
 
-import dataclasses
 import difflib
 import importlib
 import inspect
@@ -12,7 +11,7 @@ import select
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, get_type_hints
+from typing import Any, NamedTuple, Protocol
 
 from tutelage import __version__
 from tutelage.errors import TutelageError
@@ -44,7 +43,7 @@ VERBS = (
     Verb("reward", "train", "a reward model from preferences"),
     Verb("improve", "train", "a policy against a reward, by PPO or another recipe"),
     Verb("dpo", "train", "a policy from preferences directly"),
-    Verb("distill", "train", "a policy on the best of its own answers"),
+    Verb("rejection", "train", "a policy on the best of its own answers"),
     Verb("sample", "people", "answers to prompts, and pairs of them to compare"),
     Verb("collect", "people", "the web application in which people compare answers"),
     Verb("raters", "people", "how reliable the raters are, and how well they agree"),
@@ -59,8 +58,8 @@ VERBS = (
     Verb("chat", "look", "talk to a model, or to two side by side"),
 )
 
-SHORT_FORMS = {"model": "model.path", "dtype": "model.dtype", "device": "model.device"}
-"""Flags so common that the name of their group may be left out."""
+ALIASES = {"distill": "rejection"}
+"""Old names of verbs, which go on working for one release: {"old": "new"}. For settings see `config.aliases`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,19 +112,29 @@ def _dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"tutelage {__version__}")
         return 0
-    names = [verb.name for verb in VERBS]
-    if words[0] not in names:
-        raise TutelageError(_unknown_verb(words[0], names))
-    module: VerbModule = importlib.import_module(f"tutelage.commands.{words[0]}")
+    names, verb = [verb.name for verb in VERBS], ALIASES.get(words[0], words[0])
+    if verb not in names:
+        raise TutelageError(_unknown_verb(verb, names))
+    if verb != words[0]:
+        from tutelage.config.aliases import note_old_name
+
+        note_old_name(f"the verb {words[0]}", verb)
+    module: VerbModule = importlib.import_module(f"tutelage.commands.{verb}")
     commands: Mapping[str, type[Any]] | None = getattr(module, "COMMANDS", None)
     if commands is None:
-        return module.main(parse(module.Settings, words[1:], prog=f"tutelage {words[0]}"))
+        return _run(module, module.Settings, words[1:], f"tutelage {verb}")
     if len(words) == 1 or words[1] in ("-h", "--help", "help"):
-        print(_overview_of_commands(words[0], commands))
+        print(_overview_of_commands(verb, commands))
         return 0
     if words[1] not in commands:
-        raise TutelageError(_unknown_command(words[0], words[1], list(commands)))
-    return module.main(parse(commands[words[1]], words[2:], prog=" ".join(["tutelage", *words[:2]])))
+        raise TutelageError(_unknown_command(verb, words[1], list(commands)))
+    return _run(module, commands[words[1]], words[2:], f"tutelage {verb} {words[1]}")
+
+
+def _run(module: VerbModule, settings: type[Any], words: list[str], prog: str) -> int:
+    from tutelage.config.flags import settings_from
+
+    return module.main(settings_from(settings, words, prog=prog))
 
 
 def _overview_of_commands(verb: str, commands: Mapping[str, type[Any]]) -> str:
@@ -155,78 +164,3 @@ def _unknown_verb(word: str, names: list[str]) -> str:
     near = difflib.get_close_matches(word, names, n=1)
     guess = f"; did you mean {near[0]!r}?" if near else "."
     return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}; see tutelage --help."
-
-
-def parse(settings: type[Any], words: Sequence[str], *, prog: str) -> Any:
-    """Settings from flags, on top of the file named by `--config`, on top of the defaults.
-
-    Exits, as every parser of flags does, after `--help` and (with status 2) for flags that make no sense.
-    Raises TutelageError for a bad file and for settings that contradict each other.
-    """
-    import tyro
-
-    from tutelage.config.files import read_onto
-    from tutelage.config.mapping import overlay
-
-    path, flags = _take_config(words)
-    if path is None:
-        defaults = overlay(settings, {}, unset=tyro.MISSING)
-    else:
-        defaults = read_onto(settings, path, unset=tyro.MISSING)
-    short = _short_forms(settings)
-    return tyro.cli(
-        settings,
-        prog=prog,
-        description=_description(settings, short),
-        args=[_expanded(word, short) for word in flags],
-        default=defaults,
-    )
-
-
-def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The file given by `--config FILE` or `--config=FILE`, and the other words."""
-    path, flags, rest = None, [], iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name != "--config":
-            flags.append(word)
-            continue
-        given = value if equals else next(rest, "")
-        if not given or given.startswith("--"):
-            raise TutelageError("--config needs the name of a TOML file, or of the config.json of a run.")
-        if path is not None:
-            raise TutelageError(
-                f"--config is given twice, with {path} and {given}: put the settings in one file."
-            )
-        path = given
-    return path, flags
-
-
-def _short_forms(settings: type[Any]) -> dict[str, str]:
-    """Those of SHORT_FORMS that mean something in these settings: {"--model": "--model.path", ...}."""
-    hints = get_type_hints(settings)
-    short = {}
-    for name, key in SHORT_FORMS.items():
-        section, leaf = key.split(".")
-        piece = hints.get(section)
-        known = (
-            {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
-        )
-        if leaf in known and (name == section or name not in hints):
-            short[f"--{name}"] = f"--{key}"
-    return short
-
-
-def _expanded(word: str, short: dict[str, str]) -> str:
-    name, equals, value = word.partition("=")
-    return short.get(name, name) + equals + value
-
-
-def _description(settings: type[Any], short: dict[str, str]) -> str:
-    lines = [
-        inspect.getdoc(settings) or "",
-        "",
-        "With --config FILE, settings come from a TOML file or from the config.json of a run; flags win.",
-        *(f"{name} is short for {full}." for name, full in short.items()),
-    ]
-    return "\n".join(lines)

@@ -9,14 +9,14 @@ from bench.jobs.grpo import LARGE, SMALL, Size, prepare
 
 
 def ours(place: Place, size: Size) -> Measured:
-    """`tutelage.models.sampling.sample`."""
+    """`tutelage.engines.sampling.sample`."""
     from bench.worlds import load_tokenizer
     from tutelage import config
     from tutelage.data.chat import encode
     from tutelage.data.formats import load_prompts
+    from tutelage.engines.sampling import PromptTokens
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
-    from tutelage.models.sampling import PromptTokens, sample
 
     policy = Policy(load_backbone(config.Model(place.model, dtype=place.dtype, device=place.device)))  # type: ignore[arg-type]
     records = load_prompts(place.job / "prompts.jsonl").records
@@ -26,7 +26,7 @@ def ours(place: Place, size: Size) -> Measured:
     seconds, sampled = [], []
     for step in range(place.steps + 1):
         started = time.perf_counter()
-        rollout = sample(policy, prompts, size.samples, sampling, seed=step)
+        rollout = policy.generate(prompts, size.samples, sampling, seed=step)
         sampled.append(int(rollout.mask.sum()))
         seconds.append(time.perf_counter() - started)
     return Measured(seconds[1:], facts={"tokens": sampled})

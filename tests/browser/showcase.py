@@ -7,7 +7,7 @@ from itertools import combinations
 from random import Random
 from typing import TypeAlias
 
-from tutelage.data.records import Completion, Message, Prompt
+from tutelage.data.records import CompletionRecord, Message, Prompt
 from tutelage.people import (
     Answer,
     Assignment,
@@ -178,7 +178,9 @@ def ranking(store: Store) -> Study:
         store, "The Moon, in order", kind="ranking", presentation=Presentation("Put these answers in order.")
     )
     keys = [f"moon{place}" for place in range(len(RANKED))]
-    completions = [Completion(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)]
+    completions = [
+        CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)
+    ]
     prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
     add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
     return study
@@ -190,7 +192,7 @@ def ratings(store: Store) -> Study:
     study = create_study(store, "The Moon, rated", kind="likert", presentation=shown)
     keys = [f"moon{place}" for place in range(3)]
     completions = [
-        Completion(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED[:3], strict=True)
+        CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED[:3], strict=True)
     ]
     prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
     add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
@@ -217,7 +219,7 @@ def _add_composed(store: Store, study: Study, count: int) -> None:
         if known:
             texts[1] = "I do not want to talk about that."
         responses = [
-            Completion(f"{key}-{side}", key, text, model)
+            CompletionRecord(f"{key}-{side}", key, text, model)
             for side, text, model in zip("ab", texts, models, strict=True)
         ]
         completions += responses
@@ -230,7 +232,7 @@ def add_pairs(store: Store, study: Study, asked: Sequence[WriteCounts], *, pool:
     """Questions with two responses each; those of other pools have the first one as their known answer."""
     prompts = [Prompt(key, (Message("user", question),)) for key, question, _ in asked]
     completions = [
-        Completion(f"{key}-{side}", key, text, model)
+        CompletionRecord(f"{key}-{side}", key, text, model)
         for key, _, texts in asked
         for side, text, model in zip("ab", texts, MODELS, strict=False)
     ]

@@ -12,7 +12,7 @@ from tiny_verbs import model
 from tutelage import config
 from tutelage.cli import main
 from tutelage.commands import reward
-from tutelage.data.records import Completion, Prompt, user
+from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -31,6 +31,7 @@ from tutelage.people import (
 from tutelage.people.assign import next_assignment
 from tutelage.people.kinds.likert import rated
 from tutelage.people.store.bulk import AnswerRecord, write_answers
+from tutelage.workflows.reward import inert_columns, read_data
 
 PAIRS = 40
 HELD_OUT = 8
@@ -65,8 +66,10 @@ def make_study(
         Prompt(f"p{n}", user(f"What is thing {n}?"), "held_out" if n >= PAIRS - held_out else "train")
         for n in numbers
     ]
-    completions = [Completion(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
-    completions += [Completion(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers]
+    completions = [CompletionRecord(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
+    completions += [
+        CompletionRecord(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers
+    ]
     items = [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers]
     add_items(store, study.id, prompts, completions, items)
     for name in ("anna", "bert", "coin"):
@@ -145,7 +148,7 @@ def test_a_run_reads_the_moment_when_it_began(tmp_path: Path, tiny_model: Any) -
     base = tiny_model("llama")
     assert reward.main(settings(base, study, once, epochs=2.0)) == 0
     given = settings(base, study, twice, epochs=2.0)
-    reward._read(given)  # nothing is kept before the run begins
+    read_data(given)  # nothing is kept before the run begins
     assert not (twice / "study.json").exists()
     twice.mkdir()
     (twice / "study.json").write_text((once / "study.json").read_text())
@@ -159,12 +162,12 @@ def test_a_run_reads_the_moment_when_it_began(tmp_path: Path, tiny_model: Any) -
     submit(store, question.id, Answer("left", 3))
     assert len(list_votes(store, known.id)) == 121
     store.close()
-    read = reward._read(given)
+    read = read_data(given)
     assert read.study is not None
     assert json.loads(json.dumps(read.study.record)) == json.loads((once / "study.json").read_text())
-    assert set(read.train) | set(read.held_out) == set(reward._read(settings(base, study, once)).study.heard)  # type: ignore[union-attr]
+    assert set(read.train) | set(read.held_out) == set(read_data(settings(base, study, once)).study.votes)  # type: ignore[union-attr]
     with pytest.raises(TutelageError, match="say which of them"):
-        reward._read(settings(base, study, tmp_path / "new"))
+        read_data(settings(base, study, tmp_path / "new"))
 
 
 @pytest.mark.parametrize("loss", ["bt", "margin", "scaled", "davidson"])
@@ -184,7 +187,7 @@ def test_without_prompts_kept_aside_a_share_of_them_is_held_out(tmp_path: Path, 
     given = settings(
         tiny_model("llama"), make_study(tmp_path / "s", held_out=0), tmp_path / "run", held_out=0.25
     )
-    read = reward._read(given)
+    read = read_data(given)
     assert (len(read.train), len(read.held_out)) == (27, 9)
     assert not {pair.messages for pair in read.train} & {pair.messages for pair in read.held_out}
 
@@ -201,10 +204,10 @@ def test_what_a_loss_cannot_use_is_said(tmp_path: Path, tiny_model: Any) -> None
             reward.main(settings(base, plain, out, loss=loss))
     assert not out.exists()
     given = settings(base, strong, out)
-    (said,) = reward._remarks(given, reward._read(given))
+    (said,) = inert_columns(given, read_data(given))
     assert said.endswith("pairs have a margin, which the loss soft does not read.")
     ties = settings(base, plain, out, loss="davidson")
-    assert reward._remarks(ties, reward._read(ties)) == (
+    assert inert_columns(ties, read_data(ties)) == (
         "No pair is a tie, so the loss davidson is the loss soft.",
     )
 

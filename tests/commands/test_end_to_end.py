@@ -10,13 +10,14 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tutelage import config
 from tutelage.cli import main
-from tutelage.commands import chat, evaluate, improve, pretrain, reward, sample, sft
+from tutelage.commands import evaluate, improve, pretrain, reward, sample, sft
 from tutelage.data.records import Prompt, user
+from tutelage.infer.talk import talk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import ModelReward
-from tutelage.models.rows import Encoded, collate
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.model import ModelReward
 
 FIVE = ("opt", "gpt2", "llama", "qwen3", "gemma3")
 
@@ -250,14 +251,8 @@ def talking(models, lines, **settings):
         except StopIteration:
             raise EOFError from None
 
-    paths = list(models)
-    told = chat.Settings(
-        model=config.Model(paths[0]),
-        against=paths[1] if len(paths) > 1 else "",
-        sampling=config.Sampling(temperature=0.8, max_new_tokens=12),
-        **settings,
-    )
-    chat.talk(models, told, read=read, write=written.append)
+    usual = {"system": "", "seed": 0, "sampling": config.Sampling(temperature=0.8, max_new_tokens=12)}
+    talk(models, **usual | settings, read=read, write=written.append)
     return "".join(written)
 
 
@@ -356,9 +351,7 @@ def test_models_with_other_vocabularies_are_compared_by_their_texts(tiny_model, 
     reward = ModelReward(load_reward_model(model(tmp_path / "reward")), same_tokens=False)
     rows = read_jsonl(tmp_path / "out" / "answers.jsonl")
     prompts = [Prompt(str(i), user(row["prompt"])) for i, row in enumerate(rows)]
-    by_text = reward(
-        collate([Encoded((1,), (2,))], 0, torch.device("cpu")), prompts, [row["before"] for row in rows]
-    )
+    by_text = reward(Completions(prompts, [row["before"] for row in rows]))
     assert [row["rm_before"] for row in rows] == pytest.approx(by_text.tolist(), abs=1e-4)
 
 

@@ -1,6 +1,7 @@
 """The client of chat endpoints: what it sends, what it understands, when it asks again and what it says."""
 
 import socket
+import statistics
 import time
 
 import pytest
@@ -118,3 +119,57 @@ def test_too_slow():
 def test_an_address_that_is_none(url):
     with pytest.raises(TutelageError, match=r"no endpoint.*http://localhost:8000/v1"):
         Endpoint(url, "m")
+
+
+@pytest.mark.parametrize("url", ["http://", "http://localhost:port/v1", "http://[::1"])
+def test_an_address_without_a_place(url):
+    with pytest.raises(TutelageError, match=r"no endpoint.*http://localhost:8000/v1"):
+        endpoint(url).ask(QUESTION)
+
+
+@pytest.mark.parametrize("key", ["secret\n", "sécret", "sec\x00ret"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key):
+    with pytest.raises(TutelageError, match="no HTTP header") as caught:
+        Endpoint("http://localhost", "m", key=key)
+    assert "ret" not in str(caught.value)
+
+
+def test_half_a_character_is_sent_as_json_writes_it():
+    with serving(lambda body, number: choices("So.")) as served:
+        endpoint(served.url).ask(user("\ud800"))
+    assert served.asked[0]["messages"][0]["content"] == "\ud800"
+
+
+def test_pauses_double_and_a_longer_one_is_granted_up_to_a_minute(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    wishes = iter(["0", "2.5", "3600", "soon", "", ""])
+
+    def busy(body, number):
+        served.headers = {"Retry-After": next(wishes)}
+        return 503
+
+    with serving(busy) as served, pytest.raises(TutelageError, match="after 6 attempts"):
+        endpoint(served.url, wait=1.0, retries=5).ask(QUESTION)
+    assert pauses == [1.0, 2.5, 60.0, 8.0, 16.0]
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again():
+    with serving(lambda body, number: choices("So.")) as served:
+        served.headers = {"Content-Length": "1000"}  # and then the connection is closed
+        with pytest.raises(TutelageError, match="did not answer after 2 attempts"):
+            endpoint(served.url, retries=1).ask(QUESTION)
+    assert len(served.asked) == 2
+
+
+def test_requests_share_a_connection_and_do_not_wait_for_each_others_packets():
+    """Headers and body leave in two packets. Without TCP_NODELAY the second waits until the first is acknowledged, 40
+    ms and more on an open connection."""
+    with serving(lambda body, number: choices("So."), keep_alive=True) as served:
+        model, seconds = endpoint(served.url), []
+        for _ in range(15):
+            began = time.monotonic()
+            model.ask(QUESTION)
+            seconds.append(time.monotonic() - began)
+        assert served.connections == 1
+    assert statistics.median(seconds) < 0.03

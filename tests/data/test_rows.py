@@ -18,9 +18,10 @@ from tutelage.data.formats import (
     load_prompts,
     load_unpaired,
 )
+from tutelage.data.own_columns import FIELDS
 from tutelage.data.records import (
     Comparison,
-    Completion,
+    CompletionRecord,
     Demonstration,
     Judgement,
     Message,
@@ -49,9 +50,17 @@ TURNS = st.builds(
 )
 NUMBER = st.floats(0, 1e6)
 PAIR = st.tuples(TEXT, TEXT).filter(lambda pair: pair[0].strip() != pair[1].strip())
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+OWN_COLUMNS = st.dictionaries(TEXT.filter(lambda column: column not in FIELDS), JSON, max_size=3)
 RECORDS = {
-    Prompt: st.builds(Prompt, TEXT, TURNS, st.sampled_from(["train", "held_out"])),
-    Completion: st.builds(Completion, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT),
+    Prompt: st.builds(Prompt, TEXT, TURNS, st.sampled_from(["train", "held_out"]), OWN_COLUMNS),
+    CompletionRecord: st.builds(
+        CompletionRecord, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT
+    ),
     Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),
     Judgement: st.builds(
@@ -66,7 +75,7 @@ RECORDS = {
 }
 LOADERS = {
     Prompt: load_prompts,
-    Completion: load_completions,
+    CompletionRecord: load_completions,
     Demonstration: load_demonstrations,
     Comparison: load_comparisons,
     Judgement: load_judgements,
@@ -125,6 +134,12 @@ def test_rows_are_those_of_trl() -> None:
         "completion": [{"role": "assistant", "content": "So."}],
     }
     assert to_row(Prompt("a", user("Why?"))) == {"id": "a", "prompt": "Why?", "split": "train"}
+    assert to_row(Prompt("a", user("Why?"), data={"level": 3})) == {
+        "level": 3,
+        "id": "a",
+        "prompt": "Why?",
+        "split": "train",
+    }
     assert to_row(Prompt("a", talk, "held_out")) == {"id": "a", "messages": asked, "split": "held_out"}
 
 
@@ -141,7 +156,7 @@ JUDGED = to_row(Judgement("j", "c", "r", "a", 2, "b", 1.5, 7.0))
         (Judgement, JUDGED | {"rater": ""}, "rater is empty"),
         (Judgement, JUDGED | {"seconds": -1}, "seconds is below 0"),
         (Comparison, to_row(Comparison("c", "p", "x", "x")), "a_id and b_id are the same completion"),
-        (Completion, {"id": "c"}, "prompt_id is missing"),
+        (CompletionRecord, {"id": "c"}, "prompt_id is missing"),
         (Prompt, {"id": "p", "prompt": "Why?", "split": "later"}, "split is 'later'"),
     ],
 )

@@ -16,11 +16,8 @@ SAMPLING = config.Sampling()
 PROMPTS = [Prompt("a", user("short")), Prompt("b", user("long"))]
 
 
-def length(prompts, texts):
-    return [
-        float(len(t)) * (1 if p.messages[0].content == "long" else -1)
-        for p, t in zip(prompts, texts, strict=True)
-    ]
+def length(completions):
+    return [float(len(one.answer)) * (1 if one.messages[0].content == "long" else -1) for one in completions]
 
 
 def test_every_prompt_keeps_its_own_answers_best_first():

@@ -7,7 +7,8 @@ from tutelage import config
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Message, Prompt, user
 from tutelage.errors import TutelageError
-from tutelage.infer.test_time import Search, followed, optimise_at_test_time
+from tutelage.infer.search import Search
+from tutelage.infer.test_time import followed, optimise_at_test_time
 from tutelage.rollout.http import HttpSampler
 from tutelage.rollout.scripted import ScriptedSampler
 
@@ -20,9 +21,9 @@ def between(text, begin, end):
     return text.partition(f"[{begin}]\n")[2].partition(f"\n[{end}]")[0]
 
 
-def stars(prompts, texts):
+def stars(completions):
     """What is wanted is asterisks, and no model knows that."""
-    return [float(text.count("*")) for text in texts]
+    return [float(one.answer.count("*")) for one in completions]
 
 
 def obedient(messages, number):
@@ -106,9 +107,9 @@ def test_the_questions_are_about_the_best_and_the_worst_so_far_and_texts_stand_a
 def test_equal_answers_are_scored_once():
     scored = []
 
-    def counting(prompts, texts):
-        scored.extend((p.id, t) for p, t in zip(prompts, texts, strict=True))
-        return stars(prompts, texts)
+    def counting(completions):
+        scored.extend((one.prompt_id, one.answer) for one in completions)
+        return stars(completions)
 
     optimise_at_test_time(
         ScriptedSampler(deaf), counting, PROMPTS, Search(rounds=3, width=4), SAMPLING, seed=0

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from tutelage.core.batch import Rows
-from tutelage.lab.ensembles import Counted, Ensemble, Scaled
+from tutelage.data.records import Prompt, user
+from tutelage.lab.ensembles import Counted, Scaled
 from tutelage.lab.measuring import averages, mean
 from tutelage.lab.recipes_page import pooled
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.ensemble import Ensemble
 
 ROWS = Rows(
     prompt=torch.ones(3, 2, dtype=torch.long),
@@ -18,8 +21,11 @@ ROWS = Rows(
 )
 
 
+COMPLETIONS = Completions([Prompt("p", user("Why?"))] * 3, ["a", "b", "c"], ROWS)
+
+
 def constant(*values: float):
-    return lambda rows, prompts, texts: torch.tensor(values)
+    return lambda completions: torch.tensor(values)
 
 
 def test_an_ensemble_of_scaled_rewards_by_hand() -> None:
@@ -27,16 +33,16 @@ def test_an_ensemble_of_scaled_rewards_by_hand() -> None:
     scaled = Scaled(one, 2.0, 2.0), Scaled(other, 20.0, 10.0)
     expected = {"mean": [-0.75, 0.5, 1.0], "worst": [-1.0, 0.0, 0.0], "lower": [-0.75 - 0.0625, 0.25, 0.0]}
     for how, values in expected.items():
-        found = Ensemble(scaled, how, 1.0)(ROWS, [], [])
+        found = Ensemble(scaled, how, 1.0)(COMPLETIONS)
         assert found.tolist() == pytest.approx(values)
         assert found.dtype == torch.float32
 
 
 def test_tokens_are_counted_each_time_they_are_asked_about() -> None:
     reward = Counted(constant(1.0, 2.0, 3.0), tokens=100)
-    assert reward(ROWS, [], []).tolist() == [1.0, 2.0, 3.0]
+    assert reward(COMPLETIONS).tolist() == [1.0, 2.0, 3.0]
     assert reward.tokens == 107
-    reward(ROWS, [], [])
+    reward(COMPLETIONS)
     assert reward.tokens == 114
 
 

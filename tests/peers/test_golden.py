@@ -34,7 +34,7 @@ from tutelage.core.scoring_losses import Margin, Soft
 from tutelage.core.shaping import Overlong
 from tutelage.core.surrogates import Cispo, Clipped, SequenceClipped
 from tutelage.core.values import value_loss
-from tutelage.models.logprobs import Head, token_scores
+from tutelage.engines.logprobs import Head, token_scores
 
 
 @cache

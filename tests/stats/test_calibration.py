@@ -72,6 +72,11 @@ def test_the_integrals_are_those_of_adaptive_quadrature(spread):
     assert ceiling_of_spread(spread) == pytest.approx(ceiling, abs=1e-5)
 
 
+@pytest.mark.parametrize("agreement", [0.5, 0.500001, 0.51, 0.63, 0.726, 0.9, 0.98])
+def test_the_spread_has_the_agreement_that_it_was_found_from(agreement):
+    assert agreement_of_spread(logit_spread(agreement)) == pytest.approx(agreement, abs=1e-12)
+
+
 def test_no_spread_at_chance_and_the_widest_at_unanimity():
     assert logit_spread(0.5) == logit_spread(0.2) == 0.0
     assert logit_spread(1.0) == 40.0

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -136,17 +137,30 @@ def test_items_that_nobody_else_judged_are_no_evidence_however_common_their_clas
 
 def test_with_gold_on_every_item_it_is_the_beta_posterior():
     """Known truth: accuracy (right + 4)/(n + 6), evidence n, and the quantiles of Beta(right + 4, wrong + 2)."""
-    from scipy.stats import beta
-
     votes, truth = draw(coins([0.8, 0.4]), [0.5, 0.5], items=50, votes_per_item=2, seed=8)
     found = one_coin(votes, truth)
     for r in range(2):
         hits = (votes.choice == truth[votes.item])[votes.rater == r].sum()
         assert found.accuracy[r] == pytest.approx((hits + 4) / 56)
         assert found.evidence[r] == pytest.approx(50)
-        assert (found.low[r], found.high[r]) == pytest.approx(
-            beta.ppf([0.025, 0.975], hits + 4, 50 - hits + 2), abs=1e-9
-        )
+        for bound, share in ((found.low[r], 0.025), (found.high[r], 0.975)):
+            below = mpmath.betainc(int(hits) + 4, 50 - int(hits) + 2, 0, float(bound), regularized=True)
+            assert float(below) == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize("votes", [1, 30, 2000])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_the_interval_cuts_off_equal_tails_of_the_beta_distribution(votes, level):
+    """A rater who is right in 90 % of golds, by the incomplete beta function to 30 digits."""
+    names = [f"i{n}" for n in range(votes)]
+    choices = ["b" if n % 10 == 9 else "a" for n in range(votes)]
+    found = one_coin(Votes.of(names, ["r"] * votes, choices, ("a", "b")), np.zeros(votes), level=level)
+    a, b = choices.count("a") + 4, choices.count("b") + 2
+    with mpmath.workdps(30):
+        below = [
+            float(mpmath.betainc(a, b, 0, float(x[0]), regularized=True)) for x in (found.low, found.high)
+        ]
+    assert below == pytest.approx([(1 - level) / 2, (1 + level) / 2], abs=1e-9)
 
 
 def test_intervals_cover_the_accuracy_that_was_planted():

@@ -53,6 +53,28 @@ def test_the_scale_never_falls_and_rare_strengths_stay_near_the_average():
     assert abs(scale.agreement[3] - scale.overall) < max(1 / 21, scale.agreement[2] - scale.overall + 1e-9)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_pooling_is_the_largest_of_the_smallest_means(seed):
+    """The least-squares fit that never falls, in closed form (Barlow et al. 1972):
+
+    fit_s = max over l ≤ s of min over u ≥ s of the mean share of l … u
+    """
+    planted = np.random.default_rng(seed).uniform(0.5, 0.95, size=6)
+    votes, strength, _ = strong_and_weak_votes(planted, 500, seed)
+    found = strength_scale(votes, strength, levels=6, pseudo=20.0)
+    agree = (votes.choice.reshape(-1, 2) == votes.choice.reshape(-1, 2)[:, ::-1]).ravel()
+    mass = np.array([(strength == s).sum() + 20.0 for s in range(6)])
+    total = np.array([agree[strength == s].sum() + 20.0 * agree.mean() for s in range(6)])
+    mean = {
+        (low, high): total[low : high + 1].sum() / mass[low : high + 1].sum()
+        for high in range(6)
+        for low in range(high + 1)
+    }
+    fit = [max(min(mean[low, high] for high in range(s, 6)) for low in range(s + 1)) for s in range(6)]
+    assert any(np.diff(fit) == 0), "something has to be pooled"
+    np.testing.assert_allclose(found.agreement, fit, atol=1e-12)
+
+
 def test_weighting_votes_by_their_strength_finds_the_truth_more_often():
     votes, strength, truth = strong_and_weak_votes([0.55, 0.65, 0.8, 0.95], 5000, seed=4)
     scale = strength_scale(votes, strength)

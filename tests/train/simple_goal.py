@@ -2,14 +2,20 @@
 
 import torch
 
-from tutelage.models.rows import Encoded, collate
+from tutelage.core.rows import Encoded, collate
+from tutelage.rewards.completions import rows_of
 
 HALF = 150
 LIMIT = 2  # tokens of an answer
 
 
-def low_tokens(rows, prompts, texts):
+def low_tokens(completions):
     """A reward: the share of an answer's tokens that stand in the first half of the vocabulary."""
+    return share_of_low(rows_of(completions))
+
+
+def share_of_low(rows):
+    """The same of rows. Float[B]"""
     return ((rows.response < HALF) & rows.mask).sum(1) / rows.mask.sum(1).clamp(min=1)
 
 

@@ -7,9 +7,9 @@ from tiny_training import CPU, PAD, World, gradients_of, policy_of, recipe_of, s
 
 from tutelage import config
 from tutelage.core.kl import exact_kl
+from tutelage.core.rows import collate
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.models.rows import collate
 
 
 def moved(policy):
@@ -32,7 +32,7 @@ def by_definition(policy, rows, temperature):
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_value_and_gradient_are_those_of_the_definition(tiny_model, family, rank, monkeypatch):
-    from tutelage.models import logprobs
+    from tutelage.engines import logprobs
 
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)  # several chunks
     policy = moved(policy_of(tiny_model(family), rank))

@@ -16,8 +16,8 @@ from tiny_training import (
 
 from tutelage import config
 from tutelage.core.preferences import PREFERENCE_LOSSES
+from tutelage.core.rows import Encoded, collate
 from tutelage.models.heads import new_reward_model
-from tutelage.models.rows import Encoded, collate
 from tutelage.train.supervised.batches import EncodedPair, collate_pairs
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.objectives import WeightedPairs, WeightedRows, imitate
@@ -85,7 +85,7 @@ def supervised(folder, kind, order, budget, padding):
             job = paired_job(model, PREFERENCE_LOSSES[kind], lambda step: known, 3, budget=budget)
             batch, objective = job.batch, job.objective
     learner = learner_of({"all": model.parameters()}, 3, 1e-3)
-    for _ in fit(learner, model.model, batch, objective, budget=budget, seed=0):
+    for _ in fit(learner, model, batch, objective, budget=budget, seed=0):
         pass
     return snapshot(model.parameters())
 

@@ -48,10 +48,10 @@ def stages(recipe, path):
     return [first]
 
 
-def scores(rows, prompts, texts):
+def scores(completions):
     """Low tokens count, but for every other prompt all answers are equally good: groups without spread."""
-    told = low_tokens(rows, prompts, texts)
-    same = torch.tensor([int(prompt.id.removeprefix("p")) % 2 == 1 for prompt in prompts])
+    told = low_tokens(completions)
+    same = torch.tensor([int(one.prompt_id.removeprefix("p")) % 2 == 1 for one in completions])
     return torch.where(same, 0.5, told)
 
 

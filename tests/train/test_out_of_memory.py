@@ -18,16 +18,18 @@ from tiny_training import (
 )
 
 from tutelage import config
+from tutelage.core.rows import collate
+from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
-from tutelage.evaluate.drift import response_logp
+from tutelage.evaluation.drift import response_logp
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.models.rewards import ModelReward
-from tutelage.models.rows import collate
-from tutelage.train.rl.actor import Actor
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.model import ModelReward
 from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.scoring import score_rows
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.language import mean_loss
@@ -68,7 +70,7 @@ def fine_tuned(folder, budget, rank=0, steps=3, batch=6):
     def rows(step):
         return WeightedRows.of(collate(order(step), PAD, CPU))
 
-    steps = fit(learner, policy.model, rows, lambda part: imitate(policy, part), budget=budget, seed=0)
+    steps = fit(learner, policy, rows, lambda part: imitate(policy, part), budget=budget, seed=0)
     told = [{k: v for k, v in step.metrics.items() if k != "tokens_per_second"} for step in steps]
     return snapshot(policy.parameters()), told
 
@@ -157,7 +159,7 @@ def test_a_step_of_the_policy_is_repeated_from_its_start(tiny_model, monkeypatch
 def reading(policy, budget, rows):
     batch = collate(rows, PAD, CPU)
     return [
-        Actor(policy).scores_of_all(batch, temperature=0.7, budget=budget)[0],
+        score_rows(policy, batch, temperature=0.7, budget=Budget.of(budget)).logp,
         response_logp(policy, batch, budget=budget),
         answer_logps(policy, rows, budget),
         torch.tensor(mean_loss(policy, rows, budget)),
@@ -189,7 +191,8 @@ def test_rewards_are_scored_in_smaller_parts(tiny_model, monkeypatch):
     monkeypatch.setattr(type(model), "scores", scores)
     assert torch.equal(row_scores(model, rows, Budget(120)), expected)
     reward = ModelReward(model, same_tokens=True, budget=Budget(120))
-    torch.testing.assert_close(reward(collate(rows, PAD, CPU), [], []), expected, rtol=0, atol=1e-5)
+    asked = Completions([Prompt("p", ())] * 12, [""] * 12, collate(rows, PAD, CPU))
+    torch.testing.assert_close(reward(asked), expected, rtol=0, atol=1e-5)
     assert reward.budget.tokens == 30
 
 

@@ -95,16 +95,15 @@ def test_each_line_is_on_disk_when_it_is_logged(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_become_null_and_are_named_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         for step in (1, 2):
             run.log(step, {"loss": float("nan"), "lr": 0.1, "grad_norm": float("-inf")})
         rows = read_lines(run.path / "metrics.jsonl")
     assert [(row["loss"], row["lr"], row["grad_norm"]) for row in rows] == [(None, 0.1, None)] * 2
-    err = capsys.readouterr().err
-    assert err.count("loss is nan") == 1
-    assert err.count("grad_norm is -inf") == 1
+    assert caplog.text.count("loss is nan") == 1
+    assert caplog.text.count("grad_norm is -inf") == 1
 
 
 def test_a_full_disk_does_not_stop_the_log_or_leave_half_a_line(tmp_path: Path) -> None:
@@ -189,6 +188,18 @@ def test_where_and_how_a_run_is_kept_may_change(tmp_path: Path) -> None:
     Run.open(tmp_path / "r", other, resume=True).close()
 
 
+def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", Settings()).close()
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    del config["settings"]["seed"], config["settings"]["lora"]["targets"]
+    (tmp_path / "r" / "config.json").write_text(json.dumps(config))
+    Run.open(tmp_path / "r", Settings(), resume=True).close()
+    with pytest.raises(TutelageError, match=r"seed \(3 against 4\)\. "):
+        Run.open(tmp_path / "r", Settings(seed=4), resume=True)
+    with pytest.raises(TutelageError, match=r"lora\.targets \('auto' against 'query'\)\. "):
+        Run.open(tmp_path / "r", Settings(lora=Lora(rank=4, targets="query")), resume=True)
+
+
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(TutelageError, match=r"other things than a run \(thesis.tex\)"):
@@ -224,16 +235,13 @@ def test_a_finished_run_keeps_the_steps_after_its_last_checkpoint(tmp_path: Path
         assert len(read_lines(run.path / "metrics.jsonl")) == 5
 
 
-def test_a_summary_is_json_whatever_the_figures_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_is_json_whatever_the_figures_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         run.finish({"policy": {"kl": float("nan"), "ci": [0.5, float("inf")]}, "out": run.path})
     strict = json.loads((tmp_path / "r" / "summary.json").read_text(), parse_constant=pytest.fail)
     assert strict == {"policy": {"kl": None, "ci": [0.5, None]}, "out": str(tmp_path / "r")}
-    err = capsys.readouterr().err
-    assert "policy.kl is nan" in err
-    assert "policy.ci is inf" in err
+    assert "policy.kl is nan" in caplog.text
+    assert "policy.ci is inf" in caplog.text
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:

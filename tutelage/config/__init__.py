@@ -1,12 +1,13 @@
 """Settings: frozen dataclasses with documented fields, filled from files, flags or code, and checked exactly.
 
 `pieces` holds what several verbs share (which model, which optimiser, ...); `mapping` turns any nested frozen
-dataclass into plain mappings and back; `files` reads and writes them. Standard library only.
+dataclass into plain mappings and back, `aliases` keeps their old names readable; `files` reads and writes them, and
+`flags` reads them from the command line.
 """
 
 from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
-from tutelage.config.mapping import from_mapping, overlay, to_mapping
+from tutelage.config.mapping import from_mapping, identity, overlay, to_mapping, with_defaults
 from tutelage.config.pieces import POLICY_EPS, Checkpoints, Lora, Model, Optimiser, Sampling, Shape
 
 __all__ = [
@@ -20,9 +21,11 @@ __all__ = [
     "Shape",
     "difference",
     "from_mapping",
+    "identity",
     "load",
     "overlay",
     "resolve",
     "save",
     "to_mapping",
+    "with_defaults",
 ]

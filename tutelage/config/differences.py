@@ -1,4 +1,4 @@
-"""Where two configurations differ: the reason for refusing a folder that belongs to another run."""
+"""Differences between two configurations: the reason for refusing a folder that belongs to another run."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -30,7 +30,7 @@ def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str
 
 
 def load(cls: type[S], path: Path | str) -> S:
-    """The settings that `save` wrote, or that a person wrote by hand."""
+    """The settings in a file that `save` wrote, or a person."""
     return resolve(cls, path)
 
 
@@ -44,7 +44,9 @@ def save(settings: object, path: Path | str) -> None:
     if path.suffix != ".toml":
         write_atomically(path, json.dumps(mapping, indent=2, ensure_ascii=False) + "\n")
         return
-    text = _toml(mapping)
+    import tomli_w
+
+    text = tomli_w.dumps({name: _without_none(value) for name, value in mapping.items()})
     lost = difference(settings, overlay(type(settings), tomllib.loads(text), none=NONE_IN_TOML))
     if lost:
         raise TutelageError(
@@ -105,38 +107,10 @@ def _opened(key: str, value: object) -> dict[str, object]:
     return {section: _opened(inner, value)} if dot else {section: value}
 
 
-def _toml(mapping: Mapping[str, Plain], section: str = "") -> str:
-    """A mapping as TOML: values first, then sections, because whatever follows a header belongs to it."""
-    lines = [
-        f"{_key(name)} = {_toml_value(value)}"
-        for name, value in mapping.items()
-        if not isinstance(value, dict)
-    ]
-    text = "".join(line + "\n" for line in lines)
-    for name, value in mapping.items():
-        if isinstance(value, dict):
-            place = f"{section}.{_key(name)}" if section else _key(name)
-            text += f"\n[{place}]\n" + _toml(value, place)
-    return text
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else _quoted(name)
-
-
-def _toml_value(value: Plain) -> str:
-    if isinstance(value, str):
-        return _quoted(value)
-    if value is None:
-        return _quoted(NONE_IN_TOML)
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+def _without_none(value: Plain) -> Plain:
+    """A value with NONE_IN_TOML for every None in it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(name)} = {_toml_value(item)}" for name, item in value.items()) + "}"
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's too; only DEL has to be escaped on top."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return {name: _without_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_none(item) for item in value]
+    return NONE_IN_TOML if value is None else value

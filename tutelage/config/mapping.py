@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
+from tutelage.config.aliases import without_aliases
 from tutelage.config.reading import Reader, settable
 from tutelage.errors import TutelageError
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 S = TypeVar("S")
+
+LATER = {"later": True}
+"""Metadata of a field that was added when folders with fingerprints of its class existed already (see `identity`)."""
 
 
 class _Unset:
@@ -27,10 +31,11 @@ UNSET = _Unset()
 
 
 def from_mapping(cls: type[S], mapping: Mapping[str, object], *, source: str = "") -> S:
-    """Build `cls` from a mapping whose keys are field names, with mappings inside for sections.
+    """Settings from a mapping whose keys are field names, with mappings inside for sections.
 
-    Fields left out keep their defaults. Raises TutelageError for an unknown key or a value of the wrong type
-    (led by `source`, a file name), for a required field without a value, for what a `__post_init__` refuses.
+    Fields left out keep their defaults; old names count (see `aliases`). Raises TutelageError for an unknown key or a
+    value of the wrong type (led by `source`, a file name), for a required field without a value, for what a
+    `__post_init__` refuses.
     """
     return complete(overlay(cls, mapping, source=source))
 
@@ -50,8 +55,10 @@ def overlay(
     `complete`, or to a parser of flags as its defaults. `none` is the text that means None where None may
     stand (TOML has no null). Raises TutelageError as `from_mapping` does.
     """
-    lead = f"{source}: " if source else ""
-    return cast(S, Reader(lead, none, unset).section(cls, mapping, base, ""))
+    try:
+        return cast(S, Reader(none, unset).section(cls, without_aliases(cls, mapping), base, ""))
+    except TutelageError as error:
+        raise TutelageError(f"{source}: {error}" if source else str(error)) from None
 
 
 def complete(settings: S, where: str = "") -> S:
@@ -64,8 +71,7 @@ def complete(settings: S, where: str = "") -> S:
     cls: type = type(settings)
     values = {}
     for field in settable(cls):
-        key = f"{where}{field.name}"
-        value = getattr(settings, field.name)
+        key, value = f"{where}{field.name}", getattr(settings, field.name)
         if value is UNSET:
             raise TutelageError(f"{key} is required and was not given.")
         values[field.name] = complete(value, f"{key}.")
@@ -73,8 +79,42 @@ def complete(settings: S, where: str = "") -> S:
 
 
 def to_mapping(settings: object) -> dict[str, Plain]:
-    """The settings as dicts, lists, texts, numbers, booleans and None; `from_mapping` is its inverse."""
+    """The settings as dicts, lists, texts, numbers, booleans and None; `from_mapping` is the inverse."""
     return {field.name: _plain(getattr(settings, field.name)) for field in settable(type(settings))}
+
+
+def identity(settings: object) -> dict[str, Plain]:
+    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the defaults
+    of those that were removed.
+
+    What is computed from it, a fingerprint for example, stays the same when a setting is added or removed.
+    """
+    own_retired = getattr(type(settings), "RETIRED", {})
+    found = to_mapping(settings) | {name: one.default for name, one in own_retired.items()}
+    for field in settable(type(settings)):
+        value = getattr(settings, field.name)
+        if LATER.items() <= field.metadata.items() and value == field.default:
+            del found[field.name]
+        elif dataclasses.is_dataclass(value):
+            found[field.name] = identity(value)
+    return found
+
+
+def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:
+    """A stored mapping under the present names, with the defaults of `cls` for settings that did not exist when it was
+    written. Unknown names and wrong types pass through; a required setting that is absent stays absent."""
+    return _filled(without_aliases(cls, stored), overlay(cls, {}))
+
+
+def _filled(stored: Mapping[str, object], defaults: object) -> dict[str, object]:
+    completed = dict(stored)
+    for field in settable(type(defaults)):
+        default, section = getattr(defaults, field.name), stored.get(field.name)
+        if dataclasses.is_dataclass(default) and (field.name not in stored or isinstance(section, Mapping)):
+            completed[field.name] = _filled(section if isinstance(section, Mapping) else {}, default)
+        elif field.name not in stored and default is not UNSET:
+            completed[field.name] = _plain(default)
+    return completed
 
 
 def _plain(value: object) -> Plain:

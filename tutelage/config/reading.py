@@ -1,4 +1,4 @@
-"""Values against type hints: exactly the right type, or a message that says what is expected."""
+"""Values from files and code against type hints: exactly the right type, or a message that says what is expected."""
 
 import dataclasses
 import difflib
@@ -11,38 +11,45 @@ from tutelage.errors import TutelageError
 
 
 def settable(cls: type) -> "list[dataclasses.Field[Any]]":
-    """The fields of a dataclass that are given from outside."""
+    """The fields of a dataclass that its constructor takes."""
     return [field for field in dataclasses.fields(cls) if field.init]
 
 
-class Reader(NamedTuple):
-    """Reads values against type hints; `lead` starts each message, `none` and `unset` as in `overlay`."""
+def section_of(hint: Any) -> type | None:
+    """The dataclass in a hint, `Lora` or `Lora | None`: such a setting is a section. None for any other hint."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return next((one for one in members if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
 
-    lead: str
+
+class Reader(NamedTuple):
+    """Reads values against hints. `none` is a text that means None where None may stand; `unset` becomes the value of a
+    required setting that has none. Each method takes the dotted key of the value, for its messages."""
+
     none: str | None
     unset: object
 
-    def section(self, cls: type, given: object, base: object, key: str) -> object:
-        """A `cls` whose `__post_init__` has not run; `key` is its dotted place, "" at the top."""
-        if isinstance(given, cls):
-            return given
+    def section(self, cls: type, value: object, base: object, key: str) -> object:
+        """A `cls` from a mapping on top of `base` (else of the defaults of `cls`); `__post_init__` has not run."""
+        if isinstance(value, cls):
+            return value
         fields = {field.name: field for field in settable(cls)}
-        if not isinstance(given, Mapping):
-            raise self.refuse(f"{key} must be a section with {', '.join(fields)}, not {_described(given)}.")
-        for name in given:
+        if not isinstance(value, Mapping):
+            raise TutelageError(f"{key} must be a section with {', '.join(fields)}, not {_described(value)}.")
+        for name in value:
             if name not in fields:
-                raise self.refuse(_unknown(str(name), list(fields), key))
+                raise TutelageError(_unknown(str(name), list(fields), key))
         hints = get_type_hints(cls)
         settings: object = object.__new__(cls)
         for name, field in fields.items():
             place = f"{key}.{name}" if key else name
-            value = self.default(field, hints[name], base, place)
-            if name in given:
-                value = self.value(hints[name], given[name], value, place)
-            object.__setattr__(settings, name, value)
+            one = self.default(field, hints[name], base, place)
+            if name in value:
+                one = self.value(hints[name], value[name], one, place)
+            object.__setattr__(settings, name, one)
         return settings
 
     def default(self, field: "dataclasses.Field[Any]", hint: object, base: object, key: str) -> object:
+        """The value that a field has without a mapping."""
         if base is not None:
             return getattr(base, field.name)
         if field.default is not dataclasses.MISSING:
@@ -53,54 +60,52 @@ class Reader(NamedTuple):
             return self.section(hint, {}, None, key)
         return self.unset
 
-    def value(self, hint: Any, given: object, base: object, key: str) -> object:
+    def value(self, hint: Any, value: object, base: object, key: str) -> object:
+        """One value; `base` is the section that a section goes on top of."""
         origin = get_origin(hint)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            return self.section(hint, given, base if isinstance(base, hint) else None, key)
+            return self.section(hint, value, base if isinstance(base, hint) else None, key)
         if origin in (Union, types.UnionType):
-            return self.union(get_args(hint), given, base, key)
-        if origin is tuple and isinstance(given, list | tuple):
-            return self.items(hint, given, key)
-        if origin is dict and isinstance(given, Mapping):
+            return self.union(get_args(hint), value, base, key)
+        if origin is tuple and isinstance(value, list | tuple):
+            return self.items(hint, value, key)
+        if origin is dict and isinstance(value, Mapping):
             inner = get_args(hint)[1]
-            return {str(name): self.value(inner, item, None, f"{key}.{name}") for name, item in given.items()}
-        if origin is Literal and any(given == one and type(given) is type(one) for one in get_args(hint)):
-            return given
-        if hint is float and isinstance(given, int) and not isinstance(given, bool):
-            return float(given)
-        if hint is Path and isinstance(given, str | Path):
-            return Path(given)
-        if hint in (bool, int, float, str) and type(given) is hint:
-            return given
-        raise self.refuse(f"{key} must be {_expected(hint)}, not {_described(given)}.")
+            return {str(name): self.value(inner, item, None, f"{key}.{name}") for name, item in value.items()}
+        if origin is Literal and any(value == one and type(value) is type(one) for one in get_args(hint)):
+            return value
+        if hint is float and type(value) is int:
+            return float(value)
+        if hint is Path and isinstance(value, str | Path):
+            return Path(value)
+        if hint in (bool, int, float, str) and type(value) is hint:
+            return value
+        raise TutelageError(f"{key} must be {_expected(hint)}, not {_described(value)}.")
 
-    def union(self, members: tuple[Any, ...], given: object, base: object, key: str) -> object:
+    def union(self, members: tuple[Any, ...], value: object, base: object, key: str) -> object:
+        """The value as the first member that fits it, its own type first."""
         others = [member for member in members if member is not types.NoneType]
-        if len(others) < len(members) and (given is None or (self.none is not None and given == self.none)):
+        if len(others) < len(members) and (value is None or (self.none is not None and value == self.none)):
             return None
         if len(others) == 1:
-            return self.value(others[0], given, base, key)
-        for member in sorted(others, key=lambda member: member is not type(given)):
+            return self.value(others[0], value, base, key)
+        for member in sorted(others, key=lambda member: member is not type(value)):
             try:
-                return self.value(member, given, base, key)
+                return self.value(member, value, base, key)
             except TutelageError:
                 continue
         expected = " or ".join(_expected(member) for member in members)
-        raise self.refuse(f"{key} must be {expected}, not {_described(given)}.")
+        raise TutelageError(f"{key} must be {expected}, not {_described(value)}.")
 
-    def items(self, hint: Any, given: list[object] | tuple[object, ...], key: str) -> tuple[object, ...]:
+    def items(self, hint: Any, values: list[object] | tuple[object, ...], key: str) -> tuple[object, ...]:
+        """A tuple, each item against its own hint."""
         members = get_args(hint)
         if len(members) == 2 and members[1] is Ellipsis:
-            members = (members[0],) * len(given)
-        if len(members) != len(given):
-            raise self.refuse(f"{key} must be {_expected(hint)}, not {len(given)} of them.")
-        return tuple(
-            self.value(member, item, None, f"{key}[{i}]")
-            for i, (member, item) in enumerate(zip(members, given, strict=True))
-        )
-
-    def refuse(self, message: str) -> TutelageError:
-        return TutelageError(self.lead + message)
+            members = (members[0],) * len(values)
+        if len(members) != len(values):
+            raise TutelageError(f"{key} must be {_expected(hint)}, not {len(values)} of them.")
+        pairs = enumerate(zip(members, values, strict=True))
+        return tuple(self.value(member, item, None, f"{key}[{i}]") for i, (member, item) in pairs)
 
 
 def _unknown(name: str, known: list[str], section: str) -> str:
@@ -137,17 +142,19 @@ def _expected(hint: Any) -> str:
         raise TypeError(f"settings cannot have a field of type {hint}") from None
 
 
-def _described(given: object) -> str:
-    if given is None:
+_KINDS: dict[type, str] = {
+    int: "the number {}",
+    float: "the number {}",
+    str: "the text {!r}",
+    dict: "a section",
+    list: "a list",
+    tuple: "a list",
+}
+
+
+def _described(value: object) -> str:
+    if value is None:
         return "nothing (null)"
-    if isinstance(given, bool):
-        return str(given).lower()
-    if isinstance(given, int | float):
-        return f"the number {given}"
-    if isinstance(given, str):
-        return f"the text {given!r}"
-    if isinstance(given, Mapping):
-        return "a section"
-    if isinstance(given, list | tuple):
-        return "a list"
-    return f"a {type(given).__name__}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _KINDS.get(type(value), f"a {type(value).__name__}").format(value)

@@ -1,4 +1,4 @@
-"""What the verbs share in which a policy learns from its own answers, round by round."""
+"""The settings of verbs in which a policy learns from its own answers, round by round."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What every verb that writes a run directory has in common."""
+"""The settings of verbs that write a run directory."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,38 +1,52 @@
-"""A client of OpenAI-compatible chat endpoints (vLLM, llama.cpp, Ollama, the hosted ones), on the standard library."""
+"""A client of OpenAI-compatible chat endpoints (vLLM, llama.cpp, Ollama, the hosted ones)."""
 
-import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 
+if TYPE_CHECKING:
+    import httpx
+
 BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Statuses after which asking again may help; any other is an answer, and asking again would bring the same."""
+"""Statuses after which the same request may succeed later; any other status is final."""
 LONGEST_WAIT = 60.0
+"""Seconds between two attempts, at most, whatever the server asks for."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model said; `finished` is false when it was cut at the length limit."""
+    """A reply of a model; `finished` is false when it was cut at the length limit."""
 
     text: str
     finished: bool = True
 
 
+class _Failure(Exception):
+    """A request failed in a way that may pass; the server asks to wait for `wait` seconds."""
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
 @dataclass(frozen=True)
 class Endpoint:
-    """A model behind `url`, which ends before `/chat/completions`. `key` is sent as a bearer token."""
+    """A model behind `url`, which ends before `/chat/completions`. `key` is sent as a bearer token.
+
+    Connections stay open between requests, and several threads may share an endpoint.
+    """
 
     url: str
     model: str
     key: str = field(default="", repr=False)
     timeout: float = 120.0
+    """Seconds without a byte from the server after which a request has failed."""
     retries: int = 3
     """How often a request is sent again when the endpoint is busy, fails or cannot be reached."""
     wait: float = 1.0
@@ -40,65 +54,80 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
+            raise _no_endpoint(self.url)
+        if not (self.key.isascii() and self.key.isprintable()):
             raise TutelageError(
-                f"{self.url!r} is no endpoint: give its address up to /chat/completions, such as "
-                "http://localhost:8000/v1."
+                f"The key of the model {self.model} holds characters that no HTTP header may hold, such as a line "
+                "break: copy it again."
             )
 
     @property
     def address(self) -> str:
-        """Where requests go."""
+        """The address of the requests."""
         return f"{self.url.rstrip('/')}/chat/completions"
 
     def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[Reply]:
         """`n` replies to a conversation. `options` such as temperature or max_tokens are sent as they are.
 
-        Not every server knows `n`: what is missing is asked for again, with another seed where one was given.
+        Not every server knows `n`: replies that are missing are asked for again, with another seed where one was given.
         Raises TutelageError where the endpoint refuses, or still fails after the retries.
         """
         replies: list[Reply] = []
         while len(replies) < n:
-            asked: dict[str, Any] = {
+            body: dict[str, Any] = {
                 "model": self.model,
                 "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
                 **options,
             }
             if n - len(replies) > 1:
-                asked["n"] = n - len(replies)
+                body["n"] = n - len(replies)
             if "seed" in options:
-                asked["seed"] = int(options["seed"]) + len(replies)
-            replies += self._replies(self._sent(asked))
+                body["seed"] = int(options["seed"]) + len(replies)
+            replies += self._replies(self._answer(body))
         return replies[:n]
 
-    def _sent(self, body: Mapping[str, Any]) -> Any:
-        """The decoded answer to one request."""
+    @cached_property
+    def _client(self) -> "httpx.Client":
+        import httpx
+
         headers = {"Content-Type": "application/json"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        data = json.dumps(body).encode()
-        failure = ""
+        unlimited = httpx.Limits(max_connections=None)
+        return httpx.Client(headers=headers, timeout=self.timeout, limits=unlimited)
+
+    def _answer(self, body: Mapping[str, Any]) -> Any:
+        """The decoded answer to a request that is sent until it succeeds, at most 1 + `retries` times."""
+        data, failure = json.dumps(body).encode(), _Failure("")
         for attempt in range(self.retries + 1):
-            request = urllib.request.Request(self.address, data, headers)
-            pause = self.wait * 2**attempt
+            if attempt:
+                time.sleep(min(max(self.wait * 2 ** (attempt - 1), failure.wait), LONGEST_WAIT))
             try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                    return json.loads(response.read())
-            except urllib.error.HTTPError as error:
-                failure = f"status {error.code}, {_told(error)}"
-                if error.code not in BUSY:
-                    raise TutelageError(f"{self._named()} refused the request: {failure}.") from error
-                pause = max(pause, _asked_to_wait(error))
-            except (OSError, http.client.HTTPException) as error:  # unreachable, cut off, or too slow
-                failure = str(getattr(error, "reason", "") or error) or type(error).__name__
-            except ValueError as error:
-                raise TutelageError(
-                    f"{self._named()} did not answer with JSON. Is the address right?"
-                ) from error
-            if attempt < self.retries:
-                time.sleep(min(pause, LONGEST_WAIT))
+                return self._attempt(data)
+            except _Failure as latest:
+                failure = latest
         raise TutelageError(
-            f"{self._named()} did not answer after {self.retries + 1} attempts: {failure}. Is it running?"
-        )
+            f"{self._name} did not answer after {self.retries + 1} attempts: {failure}. Is it running?"
+        ) from failure
+
+    def _attempt(self, body: bytes) -> Any:
+        import httpx
+
+        try:
+            response = self._client.post(self.address, content=body)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise _no_endpoint(self.url) from error
+        except httpx.HTTPError as error:  # unreachable, cut off, or too slow
+            raise _Failure(str(error) or type(error).__name__) from error
+        if not response.is_success:
+            failure = f"status {response.status_code}, {_reason(response)}"
+            if response.status_code in BUSY:
+                raise _Failure(failure, _requested_wait(response))
+            raise TutelageError(f"{self._name} refused the request: {failure}.")
+        try:
+            return response.json()
+        except ValueError as error:
+            raise TutelageError(f"{self._name} did not answer with JSON. Is the address right?") from error
 
     def _replies(self, answer: Any) -> list[Reply]:
         try:
@@ -108,33 +137,36 @@ class Endpoint:
             ]
         except (KeyError, TypeError, AttributeError) as error:
             raise TutelageError(
-                f"{self._named()} answered without choices: {json.dumps(answer)[:200]}."
+                f"{self._name} answered without choices: {json.dumps(answer)[:200]}."
             ) from error
         if not found:
-            raise TutelageError(f"{self._named()} answered with an empty list of choices.")
+            raise TutelageError(f"{self._name} answered with an empty list of choices.")
         return found
 
-    def _named(self) -> str:
+    @property
+    def _name(self) -> str:
         return f"The model {self.model} at {self.address}"
 
 
-def _told(error: urllib.error.HTTPError) -> str:
-    """What an endpoint says about its refusal, or else the name of the status."""
+def _no_endpoint(url: str) -> TutelageError:
+    return TutelageError(
+        f"{url!r} is no endpoint: give its address up to /chat/completions, such as http://localhost:8000/v1."
+    )
+
+
+def _reason(response: "httpx.Response") -> str:
+    """What an endpoint says about a refusal, or else the name of the status."""
     try:
-        text = error.read().decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        text = ""
-    try:
-        body = json.loads(text)
-        told = body["error"]["message"] if isinstance(body.get("error"), dict) else body["message"]
-        return str(told)[:300]
+        body = response.json()
+        message = body["error"]["message"] if isinstance(body.get("error"), dict) else body["message"]
+        return str(message)[:300]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return error.reason if isinstance(error.reason, str) else "without a reason"
+        return response.reason_phrase or "without a reason"
 
 
-def _asked_to_wait(error: urllib.error.HTTPError) -> float:
-    """Seconds of the Retry-After header, where it has any."""
+def _requested_wait(response: "httpx.Response") -> float:
+    """Seconds of the Retry-After header, 0 without one."""
     try:
-        return float(error.headers.get("Retry-After", 0))
+        return float(response.headers.get("Retry-After", 0))
     except ValueError:
         return 0.0

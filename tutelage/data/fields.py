@@ -50,8 +50,13 @@ def optional_text(values: Values, column: str) -> str:
     return _encodable(value, column)
 
 
+def holds_half_a_character(value: str) -> bool:
+    """Whether the text has a lone surrogate, which UTF-8 cannot encode."""
+    return _HALF.search(value) is not None
+
+
 def _encodable(value: str, column: str) -> str:
-    if _HALF.search(value):
+    if holds_half_a_character(value):
         raise Unusable(f"{column} holds half a character (a lone surrogate)")
     return value
 

@@ -16,16 +16,25 @@ from typing import Generic, Literal, TypeVar
 
 from tutelage.data.fields import LeftOut, Unusable
 from tutelage.data.known import DEMONSTRATIONS, PROMPTS, TEXTS, UNPAIRED
+from tutelage.data.own_columns import remarks
 from tutelage.data.preference_formats import PREFERENCES
 from tutelage.data.recognise import Format, recognise
-from tutelage.data.records import Comparison, Completion, Demonstration, Judgement, Preference, Prompt
+from tutelage.data.records import (
+    Comparison,
+    CompletionRecord,
+    Demonstration,
+    Judgement,
+    Messages,
+    Preference,
+    Prompt,
+)
 from tutelage.data.rows import parser
-from tutelage.data.tables import read_table
+from tutelage.data.tables import Table, read_table
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 
 T = TypeVar("T")
-Own = TypeVar("Own", Completion, Comparison, Judgement)
+Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
 T_co = TypeVar("T_co", covariant=True)
 
 TOLERATED = 0.1  # the share of rows that may be unusable
@@ -110,8 +119,11 @@ def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> Load
 
 
 def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Prompt]:
-    """Things to answer, from any kind of data. A prompt that occurs again is the same prompt and is kept once."""
-    loaded = load(source, "prompts", PROMPTS, tolerate=tolerate, accept=_once_each())
+    """Things to answer, from any kind of data; a row's own columns are in `Prompt.data`. A prompt that occurs again is
+    the same prompt and is kept once, with the columns of its first row."""
+    table = read_table(source)
+    loaded = load_table(table, "prompts", PROMPTS, tolerate=tolerate, accept=_once_each())
+    loaded = replace(loaded, notes=(*loaded.notes, *remarks(table, loaded.columns)))
     if loaded.format == "text" and loaded.rows == 1 and "\n" in loaded.records[0].messages[0].content:
         raise TutelageError(f"{source} is one prompt of several lines; separate prompts by blank lines.")
     return loaded
@@ -127,9 +139,9 @@ def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[
     return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
 
 
-def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Completion]:
+def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[CompletionRecord]:
     """Sampled answers, as the product writes them."""
-    return _load_own(source, "completions", Completion, tolerate)
+    return _load_own(source, "completions", CompletionRecord, tolerate)
 
 
 def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Comparison]:
@@ -157,9 +169,20 @@ def load(
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
 ) -> Loaded[T]:
-    """The records of a source in one of `formats`. `accept` looks at each record (and may remember the ones before) and
+    """The records of a source in one of `formats`; see `load_table`."""
+    return load_table(read_table(source), what, formats, tolerate=tolerate, accept=accept)
+
+
+def load_table(
+    table: Table,
+    what: str,
+    formats: Sequence[Format[T]],
+    *,
+    tolerate: float = TOLERATED,
+    accept: Callable[[T], None] = lambda record: None,
+) -> Loaded[T]:
+    """The records of a table in one of `formats`. `accept` looks at each record (and may remember the ones before) and
     raises `Unusable` or `LeftOut` for those that are not to be kept."""
-    table = read_table(source)
     form = recognise(table, what, formats, KINDS)
     unusable: dict[str, list[str]] = defaultdict(list)
     for broken in table.broken:
@@ -208,16 +231,21 @@ def _refuse_equal_sides(preference: Preference) -> None:
 
 
 def _once_each() -> Callable[[Prompt], None]:
-    by_id: dict[str, Prompt] = {}
-    seen: set[object] = set()
+    ids: set[str] = set()
+    seen: dict[Messages, Prompt] = {}
 
     def accept(prompt: Prompt) -> None:
-        if prompt.messages in seen:
+        first = seen.get(prompt.messages)
+        if first is not None and first.data != prompt.data:
+            raise LeftOut(
+                "rows repeat an earlier prompt with other columns; the columns of the first are kept"
+            )
+        if first is not None:
             raise LeftOut("rows repeat an earlier prompt, which is kept once")
-        if prompt.id in by_id:
+        if prompt.id in ids:
             raise Unusable("the id of an earlier, different prompt")
-        seen.add(prompt.messages)
-        by_id[prompt.id] = prompt
+        seen[prompt.messages] = prompt
+        ids.add(prompt.id)
 
     return accept
 

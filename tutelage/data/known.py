@@ -5,6 +5,7 @@ from dataclasses import replace
 from tutelage.data.asking import SYSTEM, Ask, answer, asked, prompt_column, prompt_transcript
 from tutelage.data.fields import LeftOut, Unusable, answered, name, optional_text, said, text, truth, turns
 from tutelage.data.identity import prompt_id
+from tutelage.data.own_columns import own_columns
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair
 from tutelage.data.readers import Values
 from tutelage.data.recognise import Format
@@ -99,14 +100,19 @@ def _split(values: Values) -> Split:
     return SPLITS[word]
 
 
+NAMED = ("prompt", "messages", "id", "split", *SYSTEM)
+
+
 def named_prompt(values: Values) -> Prompt:
-    """A row of prompts.jsonl: `prompt` (text or messages) or `messages`, with an id and a split if it has them."""
+    """A row of prompts.jsonl: `prompt` (text or messages) or `messages`, with an id and a split if it has them, and its
+    own columns."""
     if values.get("prompt") is not None:
         messages = prompt_column(values)
     else:
         messages = _unanswered(turns(values, "messages"))
     has_id = values.get("id") not in (None, "")
-    return Prompt(name(values, "id") if has_id else prompt_id(messages), messages, _split(values))
+    key = name(values, "id") if has_id else prompt_id(messages)
+    return Prompt(key, messages, _split(values), own_columns(values, NAMED))
 
 
 def _unanswered(messages: Messages) -> Messages:
@@ -120,7 +126,7 @@ def _unanswered(messages: Messages) -> Messages:
 def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = SYSTEM) -> Format[Prompt]:
     def parse(values: Values) -> Prompt:
         messages = ask(values)
-        return Prompt(prompt_id(messages), messages)
+        return Prompt(prompt_id(messages), messages, data=own_columns(values, (*needs, *also)))
 
     return Format(title, needs, parse, also)
 
@@ -139,7 +145,7 @@ PROMPTS: tuple[Format[Prompt], ...] = (
         "prompt or messages",
         (),
         named_prompt,
-        ("prompt", "messages", "id", "split", *SYSTEM),
+        NAMED,
         lambda values: values.get("prompt") is not None or values.get("messages") is not None,
     ),
     _asks("instruction, context", asked("instruction", "context"), ("instruction", "context"), SYSTEM),

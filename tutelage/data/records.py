@@ -4,7 +4,8 @@ A *comparison* is a question, a *judgement* is one rater's answer to it, and a *
 it is derived from judgements and never stored as the truth.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Role: TypeAlias = Literal["system", "user", "assistant"]
@@ -30,17 +31,26 @@ def user(content: str) -> Messages:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Something to answer. The last message is never the assistant's."""
+    """Something to answer. The last message is never the assistant's.
+
+    `data` are the row's own columns: those of its file that are none of the fields above, as JSON values. They are read
+    by rewards, never by models, and not to be changed.
+    """
 
     id: str
     messages: Messages
     split: Split = "train"
+    data: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
-class Completion:
-    """One sampled answer. `sampler` names the model, `sampling` how it was asked (temperature and so on, as text);
-    `finished` is False when the answer was cut at the length limit instead of ending by itself."""
+class CompletionRecord:
+    """One sampled answer as a line of completions.jsonl: it names its prompt by id, where the completion that a reward
+    scores carries the conversation itself.
+
+    `sampler` names the model, `sampling` how it was asked (temperature and so on, as text); `finished` is False when
+    the answer was cut at the length limit instead of ending by itself.
+    """
 
     id: str
     prompt_id: str

@@ -1,6 +1,6 @@
 """The product's own files: one record per line, readable again by the loaders and, where they share them, by TRL.
 
-    prompts.jsonl         id, prompt (text of the one user turn) or messages, split
+    prompts.jsonl         id, prompt (text of the one user turn) or messages, split, and the row's own columns
     completions.jsonl     id, prompt_id, text, sampler, sampling, finished
     demonstrations.jsonl  prompt, completion                    (TRL prompt-completion)
     preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
@@ -22,11 +22,12 @@ from typing import Literal, TypeAlias, TypeVar, cast
 from tutelage.data.asking import answer
 from tutelage.data.fields import Unusable, conversation, name, number, optional_text, text, truth
 from tutelage.data.known import named_prompt
+from tutelage.data.own_columns import columns_of
 from tutelage.data.preference_formats import explicit, labelled
 from tutelage.data.readers import Values
 from tutelage.data.records import (
     Comparison,
-    Completion,
+    CompletionRecord,
     Demonstration,
     Judgement,
     Messages,
@@ -38,7 +39,7 @@ from tutelage.data.records import (
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 
-Record: TypeAlias = Prompt | Completion | Demonstration | Comparison | Judgement | Preference | Unpaired
+Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | Unpaired
 R = TypeVar("R", bound=Record)
 
 OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
@@ -49,7 +50,7 @@ def to_row(record: Record) -> dict[str, object]:
     """The record as one line of its file, ready for JSON."""
     match record:
         case Prompt(id, messages, split):
-            return {
+            return dict(columns_of(record)) | {
                 "id": id,
                 "prompt" if _is_text(messages) else "messages": _asked(messages),
                 "split": split,
@@ -90,7 +91,9 @@ def from_row(kind: type[R], row: Values) -> R:
     try:
         return parser(kind)(row)
     except Unusable as reason:
-        raise TutelageError(f"This row is no {kind.__name__.lower()}: {reason}.") from reason
+        raise TutelageError(
+            f"This row is no {kind.__name__.removesuffix('Record').lower()}: {reason}."
+        ) from reason
 
 
 def parser(kind: type[R]) -> Callable[[Values], R]:
@@ -98,8 +101,8 @@ def parser(kind: type[R]) -> Callable[[Values], R]:
     return cast(Callable[[Values], R], PARSERS[kind])
 
 
-def _completion(row: Values) -> Completion:
-    return Completion(
+def _completion(row: Values) -> CompletionRecord:
+    return CompletionRecord(
         name(row, "id"),
         name(row, "prompt_id"),
         optional_text(row, "text"),
@@ -151,7 +154,7 @@ def _judgement(row: Values) -> Judgement:
 
 PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Prompt: named_prompt,
-    Completion: _completion,
+    CompletionRecord: _completion,
     Demonstration: _demonstration,
     Comparison: _comparison,
     Judgement: _judgement,

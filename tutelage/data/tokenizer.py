@@ -93,3 +93,16 @@ def encode_text(text: str, tokenizer: Tokenizer) -> list[int]:
 def encode_markup(text: str, tokenizer: Tokenizer) -> list[int]:
     """The tokens of what a chat template writes: its special tokens are special."""
     return tokenizer.encode(text, add_special_tokens=False) if text else []
+
+
+class Vocabulary(Protocol):
+    """A tokenizer's tokens with their ids."""
+
+    def get_vocab(self) -> Mapping[str, int]: ...
+
+
+def same_vocabulary(first: Vocabulary, second: Vocabulary) -> bool:
+    """Whether ids of one tokenizer mean the same to the other; a pad token of its own does not count."""
+    own, other = first.get_vocab(), second.get_vocab()
+    shared = own.keys() & other.keys()
+    return all(own[token] == other[token] for token in shared) and len(own.keys() ^ other.keys()) <= 1

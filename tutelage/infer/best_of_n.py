@@ -1,4 +1,4 @@
-"""Best of n: sample n answers and keep the one that a score likes best. No weights change.
+"""Best of n: sample n answers and keep the one that a reward scores highest. No weights change.
 
 The policy that answers so is as far from its model as it can get for its score: KL(best-of-n‖π) is at most
 log n − (n − 1)/n nats, whatever the score (Stiennon et al. 2020; a bound by Beirami et al. 2024, arXiv 2401.01879, and
@@ -6,17 +6,17 @@ exact where no two answers score the same).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tutelage import config
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rollout.sampler import Sampler
-
-Score = Callable[[Sequence[Prompt], Sequence[str]], Sequence[float]]
-"""(prompts, answers) -> a score for each answer; the two are of one length."""
 
 
 def best_of_n_kl(n: int) -> float:
@@ -44,7 +44,7 @@ def best_first(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def best_of_n(
     sampler: Sampler,
-    score: Score,
+    reward: Reward,
     prompts: Sequence[Prompt],
     n: int,
     sampling: config.Sampling,
@@ -57,6 +57,7 @@ def best_of_n(
     replies = sampler([prompt.messages for prompt in prompts], n, sampling, seed=seed)
     repeated = [prompt for prompt in prompts for _ in range(n)]
     flat = [reply for group in replies for reply in group]
-    scores = score(repeated, [reply.text for reply in flat])
+    answers, ended = [reply.text for reply in flat], [reply.finished for reply in flat]
+    scores = scores_of(reward, Completions(repeated, answers, terminated=ended)).tolist()
     found = [Candidate(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)]
     return [best_first(found[start : start + n]) for start in range(0, len(found), n)]

@@ -21,9 +21,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tutelage import config
-from tutelage.config.limits import at_least
 from tutelage.data.records import Messages, Prompt, user
-from tutelage.infer.best_of_n import Candidate, Score, best_first, best_of_n
+from tutelage.data.templates import conversation_text
+from tutelage.infer.best_of_n import Candidate, best_first, best_of_n
+from tutelage.infer.search import Search
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
 from tutelage.rollout.sampler import Reply, Sampler
 
 LOSS = """\
@@ -81,21 +85,6 @@ Write the improved answer to the request, and nothing else."""
 
 
 @dataclass(frozen=True)
-class Search:
-    """How far test-time preference optimisation looks (Li et al. 2025)."""
-
-    rounds: int = 0
-    """Rounds of critique, advice and revision; 0 does without, 2 is usual."""
-    width: int = 5
-    """Answers sampled at first, and revisions written in each round."""
-    words: int = 512
-    """Length limit of a critique and of an advice in tokens."""
-
-    def __post_init__(self) -> None:
-        at_least(self, rounds=0, width=2, words=1)
-
-
-@dataclass(frozen=True)
 class Found:
     """What the search found for one prompt: all answers, best first, and the advice of each round.
 
@@ -124,7 +113,7 @@ class Found:
 
 def optimise_at_test_time(
     sampler: Sampler,
-    score: Score,
+    reward: Reward,
     prompts: Sequence[Prompt],
     search: Search,
     sampling: config.Sampling,
@@ -135,9 +124,9 @@ def optimise_at_test_time(
     """Answer every prompt by test-time preference optimisation; `done` hears of every round.
 
     Equal answers to one prompt are scored once. Raises TutelageError when there is no prompt, and whatever the sampler
-    and the score raise.
+    and the reward raise.
     """
-    sampled = best_of_n(sampler, score, prompts, search.width, sampling, seed=seed)
+    sampled = best_of_n(sampler, reward, prompts, search.width, sampling, seed=seed)
     found = [Found(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
     spoken = config.Sampling(temperature=sampling.temperature, max_new_tokens=search.words)
     for number in range(1, search.rounds + 1):
@@ -151,7 +140,7 @@ def optimise_at_test_time(
         advice = _one(sampler(gradients, 1, spoken, seed=own + 1))
         updates = [_update(*pair) for pair in zip(some, advice, strict=True)]
         revised = sampler(updates, search.width, sampling, seed=own + 2)
-        scored = _scored(score, some, revised, number)
+        scored = _scored(reward, some, revised, number)
         for i, told, fresh in zip(going, advice, scored, strict=True):
             known = found[i]
             found[i] = Found(
@@ -179,19 +168,22 @@ def _differ(found: Found) -> bool:
 
 
 def _scored(
-    score: Score, found: Sequence[Found], replies: Sequence[Sequence[Reply]], number: int
+    reward: Reward, found: Sequence[Found], replies: Sequence[Sequence[Reply]], number: int
 ) -> list[list[Candidate]]:
     """The replies as candidates; only texts that are new to their prompt are asked about."""
     known = [{one.text: one.score for one in item.candidates} for item in found]
     fresh = [
-        (place, text)
+        (place, reply)
         for place, group in enumerate(replies)
-        for text in dict.fromkeys(reply.text for reply in group)
-        if text not in known[place]
+        for reply in {reply.text: reply for reply in group}.values()
+        if reply.text not in known[place]
     ]
-    scores = score([found[place].prompt for place, _ in fresh], [text for _, text in fresh]) if fresh else []
-    for (place, text), value in zip(fresh, scores, strict=True):
-        known[place][text] = value
+    prompts = [found[place].prompt for place, _ in fresh]
+    answers, ended = [reply.text for _, reply in fresh], [reply.finished for _, reply in fresh]
+    completions = Completions(prompts, answers, terminated=ended)
+    scores = scores_of(reward, completions).tolist() if fresh else []
+    for (place, reply), value in zip(fresh, scores, strict=True):
+        known[place][reply.text] = value
     return [
         [Candidate(reply.text, known[place][reply.text], reply.finished, number) for reply in group]
         for place, group in enumerate(replies)
@@ -220,4 +212,4 @@ def _request(prompt: Prompt) -> str:
     """The conversation as one text; a single question stands as it is."""
     if len(prompt.messages) == 1:
         return prompt.messages[0].content
-    return "\n\n".join(f"{turn.role}: {turn.content}" for turn in prompt.messages)
+    return conversation_text(prompt.messages)

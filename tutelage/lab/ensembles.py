@@ -1,15 +1,13 @@
-"""Rewards made of rewards: on a common scale, cautiously combined, counted."""
+"""Rewards made of rewards: on a common scale, counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from tutelage.core.batch import Rows
-from tutelage.data.records import Prompt
-from tutelage.evaluate.overoptimisation import Combination, combine
-from tutelage.models.rewards import Reward
+from tutelage.rewards.completions import rows_of
+from tutelage.rewards.reward import Completion, Reward, Scores
+from tutelage.rewards.scores import scores_of
 
 
 @dataclass(frozen=True)
@@ -20,22 +18,8 @@ class Scaled:
     mean: float
     std: float
 
-    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        return (self.reward(rows, prompts, texts) - self.mean) / self.std
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """Several rewards as one; `weight` is that of the variance in `lower` (see `combine`)."""
-
-    members: tuple[Reward, ...]
-    how: Combination = "mean"
-    weight: float = 1.0
-
-    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        scores = torch.stack([member(rows, prompts, texts) for member in self.members])
-        together = combine(scores.double().cpu().numpy(), self.how, self.weight)
-        return torch.as_tensor(together, dtype=scores.dtype, device=scores.device)
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        return (scores_of(self.reward, completions) - self.mean) / self.std
 
 
 class Counted:
@@ -45,6 +29,7 @@ class Counted:
     def __init__(self, reward: Reward, tokens: int = 0) -> None:
         self.reward, self.tokens = reward, tokens
 
-    def __call__(self, rows: Rows, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        self.tokens += int(rows.mask.sum())
-        return self.reward(rows, prompts, texts)
+    def __call__(self, completions: Sequence[Completion]) -> Scores:
+        rows = rows_of(completions)
+        self.tokens += 0 if rows is None else int(rows.mask.sum())
+        return self.reward(completions)

@@ -5,7 +5,6 @@ save, so that every folder of ours loads with plain `from_pretrained`.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as transformers_logging
 
 from tutelage import config
+from tutelage.engines.network import Backbone, inner
 from tutelage.errors import TutelageError
-from tutelage.models.logprobs import Head
-from tutelage.models.memory import keep_freed_memory
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """A causal language model as loaded: `model` is a PEFT model where there is an adapter."""
-
-    model: PreTrainedModel | PeftModel
-    tokenizer: Any
-    device: torch.device
-    dtype: torch.dtype  # of the arithmetic; master weights are float32 when training
 
 
 def pick_device(name: str) -> torch.device:
@@ -73,8 +61,6 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, se
     inference.
     """
     device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
-    if device.type == "cpu":
-        keep_freed_memory()
     if not is_adapter(settings.path):
         check_folder(settings.path)
     tokenizer = load_tokenizer(settings.path)
@@ -87,7 +73,7 @@ def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, se
             model = add_lora(model, lora, task="CAUSAL_LM", seed=seed)
     switch_off_dropout(model)
     weights = torch.float32 if lora is not None else dtype
-    return Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype)
+    return Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype, settings.engine)
 
 
 def _load_whole(path: str) -> PreTrainedModel:
@@ -205,31 +191,6 @@ def switch_off_dropout(model: nn.Module) -> None:
         for key in ("dropout", "attention_dropout", "activation_dropout"):
             if isinstance(getattr(module, key, None), float):
                 setattr(module, key, 0.0)
-
-
-def inner(model: nn.Module) -> Any:
-    """The transformers model inside a PEFT wrapper, or the model itself."""
-    return model.get_base_model() if isinstance(model, PeftModel) else model
-
-
-def trunk(model: nn.Module) -> Any:
-    """The transformer without its head: token ids → hidden states. Adapters stay active in it."""
-    return inner(model).base_model
-
-
-def head_of(model: nn.Module) -> Head:
-    """The output head as a value, with the scale and soft cap that the configuration names."""
-    whole = inner(model)
-    layer, settings = whole.get_output_embeddings(), whole.config.get_text_config()
-    scale = 1.0
-    if getattr(settings, "logit_scale", None) is not None:  # Cohere multiplies
-        scale = float(settings.logit_scale)
-    if getattr(settings, "logits_scaling", None) is not None:  # Granite divides
-        scale = 1.0 / float(settings.logits_scaling)
-    softcap = getattr(settings, "final_logit_softcapping", None)
-    if type(layer) is not nn.Linear:
-        return Head(module=layer, scale=scale, softcap=softcap)
-    return Head(layer.weight, layer.bias, scale, softcap)
 
 
 def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:

@@ -7,7 +7,8 @@ A reward model is transformers' sequence classifier with one label, so that plai
 import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tutelage import config
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Pairs, Rows
+from tutelage.core.rows import spread
+from tutelage.engines.choose import engine_for
+from tutelage.engines.engine import Engine
+from tutelage.engines.network import Backbone, context_of, inner, precision, trunk
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
-from tutelage.models.backbone import Backbone, inner, trunk
-from tutelage.models.lean import make_lean
-from tutelage.models.rows import spread
-from tutelage.models.states import states_at_end, states_before
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -33,9 +34,10 @@ class ScalarModel:
     """A transformer with a linear map to one number: `scores` reads it at the last token, `values` before each."""
 
     def __init__(self, loaded: Backbone) -> None:
+        self.backbone = loaded
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        make_lean(self.model)
         self.device, self.dtype = loaded.device, loaded.dtype
+        self.engine: Engine = engine_for(loaded)
 
     def parameters(self) -> list[nn.Parameter]:
         """What training may change."""
@@ -44,27 +46,42 @@ class ScalarModel:
     @property
     def context(self) -> int | None:
         """How many tokens the model can attend to, where its configuration says."""
-        return getattr(inner(self.model).config.get_text_config(), "max_position_embeddings", None)
+        return context_of(self.model)
 
     @property
     def head(self) -> Any:
         """The linear layer d → 1, inside whatever PEFT put around it."""
         return inner(self.model).score
 
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
+        self.engine.backward(loss)
+
+    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """√ Σ g² over all gradients. Float[]"""
+        return self.engine.total_norm(gradients)
+
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
+        return self.engine.split(batch, tokens)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the engine about the last step."""
+        return self.engine.metrics()
+
     def last_states(self, rows: Rows) -> Tensor:
         """The hidden state at the last token of each row. Float[B, d]"""
-        with self._precision():
-            return states_at_end(self.model, rows)
+        return self.engine.last_states(rows)
 
     def scores(self, rows: Rows) -> Tensor:
         """One score per answer, read at its last token. Float[B]"""
-        with self._precision():
+        with precision(self.device, self.dtype):
             return self.head(self.last_states(rows)).squeeze(-1).float()
 
     def values(self, rows: Rows) -> Tensor:
         """V(prompt, response[:t]) for every t, 0 where there is no token. Float[B, R]"""
-        with self._precision():
-            return spread(self.head(states_before(self.model, rows)).squeeze(-1).float(), rows.mask)
+        with precision(self.device, self.dtype):
+            return spread(self.head(self.engine.states(rows)).squeeze(-1).float(), rows.mask)
 
     def save(self, folder: Path) -> None:
         """Write the model with its head, and the scores of a few canned inputs to know it again by."""
@@ -77,7 +94,7 @@ class ScalarModel:
             self.save(folder)
             return
         merged = copy.deepcopy(self.model).merge_and_unload()
-        ScalarModel(Backbone(merged, self.tokenizer, self.device, self.dtype)).save(folder)
+        ScalarModel(replace(self.backbone, model=merged)).save(folder)
 
     @torch.no_grad()
     def fingerprint(self) -> list[float]:
@@ -93,9 +110,6 @@ class ScalarModel:
             mask=everywhere[:, 4:],
         )
         return [float(score) for score in self.scores(rows)]
-
-    def _precision(self) -> Any:
-        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
 
 def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) -> ScalarModel:
@@ -129,7 +143,7 @@ def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) ->
         scalar.name_or_path = settings.path
         scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", seed=seed, save=["score"])
     loading.switch_off_dropout(scalar)
-    return _checked(ScalarModel(Backbone(scalar.to(whole.device), tokenizer, whole.device, whole.dtype)))
+    return _checked(ScalarModel(replace(whole, model=scalar.to(whole.device), tokenizer=tokenizer)))
 
 
 def is_reward_model(path: str) -> bool:
@@ -151,7 +165,7 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
         model = _load_scalar(path)
     loading.switch_off_dropout(model)
     tokenizer = loading.load_tokenizer(path)
-    loaded = _checked(ScalarModel(Backbone(model.to(device), tokenizer, device, dtype)))
+    loaded = _checked(ScalarModel(Backbone(model.to(device), tokenizer, device, dtype, settings.engine)))
     _check_fingerprint(loaded, Path(path))
     return loaded
 
@@ -208,7 +222,7 @@ def _checked(model: ScalarModel) -> ScalarModel:
     rows = Rows(
         prompt=tokens[:, :2], prompt_mask=everywhere[:, :2], response=tokens[:, 2:], mask=everywhere[:, 2:]
     )
-    with model._precision():
+    with precision(model.device, model.dtype):
         theirs = model.model(input_ids=tokens, attention_mask=everywhere.long()).logits.float().squeeze(-1)
     if not torch.allclose(model.scores(rows), theirs, rtol=1e-2, atol=1e-3):
         raise TutelageError(

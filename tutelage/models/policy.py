@@ -1,24 +1,25 @@
 """A causal language model seen as a policy: tokens in, log-probabilities of the response out."""
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tutelage.core.batch import Rows
-from tutelage.data.chat import end_token_ids
-from tutelage.models.backbone import Backbone, head_of, inner, save_model
-from tutelage.models.lean import make_lean
-from tutelage.models.logprobs import Head, TokenScores, exact_divergence, token_scores
-from tutelage.models.rows import before_each_response_token, spread
-from tutelage.models.rows import positions as positions
-from tutelage.models.states import run_trunk, states_before
+from tutelage import config
+from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
+from tutelage.core.rows import positions as positions
+from tutelage.engines.choose import engine_for
+from tutelage.engines.engine import Engine, ValueHead
+from tutelage.engines.logprobs import Head
+from tutelage.engines.network import Backbone, context_of, end_ids_of, inner, verified_head
+from tutelage.engines.sampling import PromptTokens
+from tutelage.models.backbone import save_model
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -32,16 +33,19 @@ class Policy:
     """
 
     def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
         self.model: Any = backbone.model
-        make_lean(self.model)
         self.tokenizer = backbone.tokenizer
         self.device, self.dtype = backbone.device, backbone.dtype
-        self.end_ids = end_token_ids(self.tokenizer, getattr(inner(self.model), "generation_config", None))
-        self.head = head_of(self.model)
-        self._reference: nn.Module | None = None
+        self.end_ids = end_ids_of(backbone)
+        self.engine: Engine = engine_for(backbone, verified_head(self.model))
+        self._reference: Engine | None = None  # of a frozen copy of the whole model
         self._fresh_adapter = isinstance(self.model, PeftModel) and _adapter_is_zero(self.model)
-        if not self._head_is_reproduced():
-            self.head = Head()
+
+    @property
+    def head(self) -> Head:
+        """The output head."""
+        return self.engine.head
 
     def parameters(self) -> list[nn.Parameter]:
         """What training may change."""
@@ -60,12 +64,14 @@ class Policy:
     @property
     def context(self) -> int | None:
         """How many tokens the model can attend to, where its configuration says."""
-        return getattr(inner(self.model).config.get_text_config(), "max_position_embeddings", None)
+        return context_of(self.model)
 
     def freeze_reference(self) -> None:
         """Take the policy as it is now for the reference."""
         if not isinstance(self.model, PeftModel):
-            self._reference = copy.deepcopy(self.model).requires_grad_(False).eval()
+            frozen = copy.deepcopy(self.model).requires_grad_(False).eval()
+            head = verified_head(frozen) if self.head.is_known else Head()
+            self._reference = engine_for(replace(self.backbone, model=frozen), head)
         elif not self._fresh_adapter:
             self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
             _copy_adapter(self.model, "default", REFERENCE)
@@ -74,20 +80,24 @@ class Policy:
     @contextmanager
     def reference(self) -> Iterator[None]:
         """Inside, the policy answers as the reference does, and nothing is recorded for the gradient."""
-        with torch.no_grad():
-            if isinstance(self.model, PeftModel):
-                with self._other_adapter():
-                    yield
-                return
-            if self._reference is None:
-                raise RuntimeError("freeze_reference() was never called")
-            policy, head = self.model, self.head
-            self.model = self._reference
-            self.head = head_of(self.model) if head.is_known else Head()
+        with self._reference_engine() as reference:
+            policy, self.engine = self.engine, reference
             try:
                 yield
             finally:
-                self.model, self.head = policy, head
+                self.engine = policy
+
+    @contextmanager
+    def _reference_engine(self) -> Iterator[Engine]:
+        """Inside, the engine that is given computes what the reference says, without gradients."""
+        with torch.no_grad():
+            if isinstance(self.model, PeftModel):
+                with self._other_adapter():
+                    yield self.engine
+            elif self._reference is None:
+                raise RuntimeError("freeze_reference() was never called")
+            else:
+                yield self._reference
 
     @contextmanager
     def _other_adapter(self) -> Iterator[None]:
@@ -102,24 +112,9 @@ class Policy:
         finally:
             self.model.set_adapter("default")
 
-    def precision(self) -> Any:
-        """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
-        if self.dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.dtype)
-
     def states(self, rows: Rows) -> Tensor:
         """The hidden state before each of the M response tokens, from which it is predicted, row by row. Float[M, d]"""
-        with self.precision():
-            if self.head.is_known:
-                return states_before(self.model, rows)
-            mask = torch.cat([rows.prompt_mask, rows.mask], 1)
-            logits = self.model(
-                input_ids=torch.cat([rows.prompt, rows.response], 1),
-                attention_mask=mask.long(),
-                position_ids=positions(mask),
-            ).logits
-        return before_each_response_token(logits, rows)[rows.mask]
+        return self.engine.states(rows)
 
     def scores(
         self,
@@ -127,47 +122,71 @@ class Policy:
         *,
         temperature: float = 1.0,
         entropy: bool = False,
-        value_head: Callable[[Tensor], Tensor] | None = None,
+        value_head: ValueHead | None = None,
         exact_kl: bool = False,
     ) -> TokenScores:
         """Log-probability, and where asked entropy and value, of every response token. Each Float[B, R]
 
-        Only response positions reach the head, and no logits outlive their chunk (see `logprobs`). `exact_kl` asks
-        for KL(policy‖reference) of every token's whole distribution, for another forward pass of the reference.
+        `exact_kl` asks for KL(policy‖reference) of every token's whole distribution, for another forward pass of the
+        reference.
         """
-        here = self.states(rows)
-        with self.precision():
-            logp, entropies = token_scores(
-                here, self.head, rows.response[rows.mask], temperature=temperature, entropy=entropy
-            )
-        kl = self._divergence(rows, here, temperature) if exact_kl else None
-        return TokenScores(
-            logp=spread(logp, rows.mask),
-            entropy=None if entropies is None else spread(entropies, rows.mask),
-            value=None if value_head is None else spread(value_head(here.float()).squeeze(-1), rows.mask),
-            exact_kl=None if kl is None else spread(kl, rows.mask),
+        return self.engine.score(
+            rows,
+            temperature=temperature,
+            entropy=entropy,
+            value_head=value_head,
+            reference=self._reference_engine if exact_kl else None,
         )
 
-    def _divergence(self, rows: Rows, here: Tensor, temperature: float) -> Tensor:
-        """KL(policy‖reference) at the states `here` of the response tokens. Float[N]"""
-
-        def ref_logits(states: Tensor) -> Tensor:
-            with self.reference():
-                return self.head.logits(states)
-
-        with self.reference():
-            there = self.states(rows)
-        with self.precision():
-            return exact_divergence(here, self.head, there, ref_logits, temperature=temperature)
-
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
-        """The logits before each of the N response tokens, over the temperature, in plain autograd. Float[N, V]
+        """The logits before each of the M response tokens, over the temperature, in plain autograd. Float[M, V]
 
-        Derivatives of any order can be taken of them (see `twice_differentiable`). Nothing larger exists in
-        training, so keep the rows few; `scores` is the way to the tokens' own log-probabilities.
+        Derivatives of any order can be taken of them. Nothing larger exists in training, so keep the rows few;
+        `scores` is the way to the tokens' own log-probabilities.
         """
-        with self.precision():
-            return self.head.logits(self.states(rows)) / temperature
+        return self.engine.logits(rows, temperature=temperature)
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        on_policy: bool = False,
+        rows_at_once: int | None = None,
+        on_token: Callable[[Tensor], None] | None = None,
+    ) -> Rollout:
+        """Sample `n` answers to each prompt; row b answers prompt b // n.
+
+        `on_policy` announces that these rows are scored with gradients next, each once, before any weight changes.
+        """
+        return self.engine.generate(
+            prompts,
+            n,
+            sampling,
+            end_ids=self.end_ids,
+            seed=seed,
+            on_policy=on_policy,
+            rows_at_once=rows_at_once,
+            on_token=on_token,
+        )
+
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
+        return self.engine.split(batch, tokens)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
+        self.engine.backward(loss)
+
+    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """√ Σ g² over all gradients. Float[]"""
+        return self.engine.total_norm(gradients)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the engine about the last rollout and its update."""
+        return self.engine.metrics()
 
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
@@ -185,29 +204,6 @@ class Policy:
         merged = copy.deepcopy(self.model)
         merged.set_adapter("default")
         save_model(merged.merge_and_unload(), self.tokenizer, folder)
-
-    @torch.no_grad()
-    def _head_is_reproduced(self) -> bool:
-        """Compare head(trunk(x)) with the model's own logits once, on a few tokens: an unknown architecture may
-        do something to its logits that the configuration does not name."""
-        vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
-        tokens = (torch.arange(1, 6, device=self.device) * 7 % vocabulary)[None]
-        mask = torch.ones_like(tokens, dtype=torch.bool)
-        expected = self.model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)
-        ).logits
-        try:
-            got = self.head.logits(run_trunk(self.model, tokens, mask)[0])
-        except (RuntimeError, TypeError, AttributeError):
-            return False
-        return got.shape == expected[0].shape and torch.allclose(
-            got, expected[0].float(), rtol=1e-3, atol=1e-3
-        )
-
-
-def twice_differentiable() -> AbstractContextManager[None]:
-    """Inside, attention runs on kernels whose gradient has a gradient; the fused ones have none."""
-    return sdpa_kernel(SDPBackend.MATH)
 
 
 def _adapter_is_zero(model: PeftModel) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from tutelage.data.identity import prompt_id, stable_id
-from tutelage.data.records import Completion, Messages, Preference, Prompt, Split, user
+from tutelage.data.records import CompletionRecord, Messages, Preference, Prompt, Split, user
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
@@ -68,7 +68,7 @@ class Pairs:
     """Questions made of ready pairs, for `add_items`; `identical` counts pairs of equal texts, which ask nothing."""
 
     prompts: tuple[Prompt, ...]
-    completions: tuple[Completion, ...]
+    completions: tuple[CompletionRecord, ...]
     items: tuple[Item, ...]
     identical: int
 
@@ -77,7 +77,7 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
     """Ready pairs as questions, whatever was preferred: which response is a depends on the texts alone, so that the
     imported label cannot be guessed from the order."""
     prompts: dict[str, Prompt] = {}
-    completions: dict[str, Completion] = {}
+    completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
     identical = 0
     for pair in preferences:
@@ -138,7 +138,7 @@ class _VoteReader:
     def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
         self.columns, self.kind, self.screen = columns, kind, screen
         self.prompts: dict[str, Prompt] = {}
-        self.completions: dict[str, Completion] = {}
+        self.completions: dict[str, CompletionRecord] = {}
         self.items: dict[str, Item] = {}
         self.dropped: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._keys: dict[str, int] = {}
@@ -187,7 +187,7 @@ class _VoteReader:
     def _told(
         self,
         item: Item,
-        shown: Sequence[Completion],
+        shown: Sequence[CompletionRecord],
         rater: str,
         meaning: Answer,
         values: Mapping[str, object],
@@ -234,8 +234,8 @@ def _prompt(messages: Messages) -> Prompt:
     return Prompt(key, messages, split)
 
 
-def _completion(prompt: Prompt, text: str, sampler: str) -> Completion:
-    return Completion(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
+def _completion(prompt: Prompt, text: str, sampler: str) -> CompletionRecord:
+    return CompletionRecord(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
 
 
 def _item(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:

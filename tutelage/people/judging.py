@@ -9,10 +9,12 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages, user
+from tutelage.data.templates import conversation_text, fill
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment
@@ -85,11 +87,12 @@ class EndpointJudge:
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
         """Raises TutelageError where the endpoint does not answer or gives no verdict."""
-        conversation = "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+        conversation = conversation_text(messages)
         parts = {"question": self.question, "guidelines": self.guidelines, "conversation": conversation}
-        text = _fill(self.template, parts | {"first": first, "second": second})
+        text = fill(self.template, parts | {"first": first, "second": second})
         for _ in range(2):
-            reply = self._reply(text)
+            (found,) = self._endpoint.ask(user(text), temperature=self.temperature)
+            reply = found.text
             verdicts = _VERDICT.findall(reply)
             if verdicts:
                 preferred = _MEANING[verdicts[-1]]
@@ -98,10 +101,9 @@ class EndpointJudge:
             f"The judge {self.model} gave no verdict such as [[A]]: '{reply.strip()[-200:]}'."
         )
 
-    def _reply(self, text: str) -> str:
-        endpoint = Endpoint(self.url, self.model, self.key, self.timeout)
-        (reply,) = endpoint.ask(user(text), temperature=self.temperature)
-        return reply.text
+    @cached_property
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(self.url, self.model, self.key, self.timeout)
 
 
 @dataclass(frozen=True)
@@ -177,8 +179,3 @@ def _judge(store: Store, study_id: int, name: str, detail: dict[str, object]) ->
             "give the judge another name."
         )
     return known.id
-
-
-def _fill(template: str, parts: Mapping[str, str]) -> str:
-    """Fill in the parts without looking for placeholders in what was filled in."""
-    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), template)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.data.rows import from_row
 from tutelage.errors import TutelageError
 from tutelage.people.answers import from_displayed
@@ -81,7 +81,7 @@ def _presentation(row: Mapping[str, Any]) -> Presentation:
 def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
     rows = _lines(folder, "items.jsonl")
     prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
-    completions = {each["id"]: Completion(**each) for row in rows for each in row["completions"]}
+    completions = {each["id"]: CompletionRecord(**each) for row in rows for each in row["completions"]}
     items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
     add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
 

@@ -1,4 +1,4 @@
-"""How much raters agree: the share of equal pairs, and Krippendorff's alpha, which corrects it for chance.
+"""Agreement between raters: the share of equal pairs, and Krippendorff's alpha, which corrects it for chance.
 
 Published preference data lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored
 alpha of .26 to .62: the textbook threshold of .8 is for coding manuals, not for taste.
@@ -34,8 +34,8 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Alpha:
-    """alpha = 1 - observed/expected disagreement over `items` items with two or more raters and their `votes`
-    votes; `note` says why `value` is None, and is empty otherwise."""
+    """Krippendorff's alpha = 1 - observed/expected disagreement, over `items` items with two or more raters and
+    their `votes` votes; `note` says why `value` is None, and is empty otherwise."""
 
     value: float | None
     observed: float
@@ -87,8 +87,8 @@ def krippendorff_alpha(
 def mirrored_alpha(
     votes: Votes, mirror: Sequence[int], level: Level = "nominal", values: Sequence[float] | None = None
 ) -> Alpha:
-    """Alpha after adding every item once more with the sides swapped: choice k becomes `mirror[k]` (a ↔ b,
-    tie ↔ tie).
+    """Krippendorff's alpha after adding every item once more with the sides swapped: choice k becomes `mirror[k]`
+    (a ↔ b, tie ↔ tie).
 
     Which answer was called "a" is then immaterial: without ties chance is exactly 1/2, and for items with
     equally many votes alpha = 1 - 2(1 - p)(n - 1)/n ≈ 2p - 1 with p the pair agreement and n twice the number

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say, and how good any prediction of single votes can be."""
+"""Calibration of predicted probabilities, and the ceiling of any prediction of single votes."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ _WIDEST = 40.0  # a logit spread at which practically every pair is unanimous
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Bins of equal width over the predicted probability: `edges` [bins + 1], `count` [bins], mean
-    `predicted` and mean `observed` [bins] (NaN where empty). `ece` is the count-weighted mean of |predicted -
-    observed|, `brier` the mean of (prediction - outcome)²."""
+    """A reliability diagram: bins of equal width over the predicted probability, with `edges` [bins + 1], `count`
+    [bins], mean `predicted` and mean `observed` [bins] (NaN where empty). `ece` is the count-weighted mean of
+    |predicted - observed|, `brier` the mean of (prediction - outcome)²."""
 
     edges: Floats
     count: Ints
@@ -59,7 +59,7 @@ def calibration(predicted: Floats, outcome: Floats, bins: int = 10) -> Calibrati
 
 @dataclass(frozen=True)
 class VoteCeiling:
-    """How often the best possible predictor agrees with a single vote, estimated from votes of several
+    """The share of single votes that the best possible predictor agrees with, estimated from votes of several
     raters.
 
     With p the probability that a random rater says "a" about the item, two raters agree with probability
@@ -84,7 +84,7 @@ class VoteCeiling:
 def vote_ceiling(
     votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0
 ) -> VoteCeiling:
-    """The ceiling for a-or-b votes (two choices; leave ties out first); `cluster` and the interval as in
+    """The `VoteCeiling` of a-or-b votes (two choices; leave ties out first); `cluster` and the interval as in
     `agreement.pair_agreement`.
 
     Raises TutelageError for other than two choices and without an item that two raters judged.
@@ -122,22 +122,23 @@ def _held_out(counts: Floats) -> float:
 
 
 def agreement_of_spread(spread: float) -> float:
-    """E[p² + (1 - p)²] for p = σ(d), d ~ N(0, spread²): .726 (InstructGPT's labellers) at spread 2.34."""
+    """The agreement of two votes E[p² + (1 - p)²] for p = σ(d), d ~ N(0, spread²): .726 (InstructGPT's labellers)
+    at spread 2.34."""
     p = 1 / (1 + np.exp(-spread * _HALF_NORMAL))
     return float(_DENSITY @ (p**2 + (1 - p) ** 2))
 
 
 def ceiling_of_spread(spread: float) -> float:
-    """E[max(p, 1 - p)] for the same p."""
+    """The ceiling E[max(p, 1 - p)] for p = σ(d), d ~ N(0, spread²)."""
     return float(_DENSITY @ (1 / (1 + np.exp(-spread * _HALF_NORMAL))))
 
 
 def logit_spread(agreement: float) -> float:
-    """The spread whose agreement is `agreement`, by bisection: 0 at ½ or below, at most 40."""
-    low, high = 0.0, _WIDEST
-    if agreement_of_spread(high) <= agreement:
-        return high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if agreement_of_spread(middle) < agreement else (low, middle)
-    return low
+    """The spread of d at which two votes agree with probability `agreement`: 0 at ½ or below, at most 40."""
+    from scipy.optimize import brentq
+
+    if agreement <= 0.5:
+        return 0.0
+    if agreement_of_spread(_WIDEST) <= agreement:
+        return _WIDEST
+    return brentq(lambda spread: agreement_of_spread(spread) - agreement, 0.0, _WIDEST, xtol=1e-12)

@@ -1,4 +1,5 @@
-"""How often a rater who is asked again says the same: evidence that needs nobody else's votes."""
+"""Self-consistency of raters: how often a question that is asked again gets the same answer. It needs no other
+votes."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from tutelage.stats.intervals import Interval, wilson
 
 @dataclass(frozen=True)
 class Repeats:
-    """Of `seen` questions that were asked again, `same` got the answer of the first time."""
+    """The consistency of a rater: of `seen` questions that were asked again, `same` got the answer of the first
+    time."""
 
     same: int
     seen: int
@@ -34,8 +36,8 @@ class Repeats:
 
 
 def self_consistency(item: Sequence[str], rater: Sequence[str], choice: Sequence[str]) -> dict[str, Repeats]:
-    """By rater, every later choice on an item compared with the first, in the order of the columns. Raters who were
-    never asked again are left out. For repeats with swapped sides, `choice` names the response, not the side."""
+    """The `Repeats` of each rater: later choices on an item against the first, in the order of the columns. Raters who
+    were never asked again are left out. For repeats with swapped sides, `choice` names the response, not the side."""
     first: dict[tuple[str, str], str] = {}
     answers: dict[str, list[bool]] = {}
     for one, who, said in zip(item, rater, choice, strict=True):

@@ -1,5 +1,4 @@
-"""What stands out about a rater, from the votes and a fitted rater model: words for the owner, with their
-evidence."""
+"""Flags on raters, from the votes and a fitted rater model: a word for the owner of the study, with its evidence."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -17,7 +16,7 @@ _LARGE_BIAS = 0.1
 
 @dataclass(frozen=True)
 class Flag:
-    """`kind` and a phrase with the evidence."""
+    """A warning about a rater: its `kind`, and a phrase with the evidence."""
 
     kind: FlagKind
     evidence: str

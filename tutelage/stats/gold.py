@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tutelage.errors import TutelageError
-from tutelage.stats.beta import beta_cdf
 from tutelage.stats.intervals import wilson
 from tutelage.stats.votes import Bools, Floats, Ints, sum_by
 
@@ -20,8 +19,8 @@ Standing: TypeAlias = Literal["learning", "cleared", "flagged"]
 
 @dataclass(frozen=True)
 class GoldTest:
-    """Where a rater stands after their golds. `evidence` is log P(answers | guessing) - log P(answers | good)
-    at the decision, `decided_after` the number of golds it took (None while learning)."""
+    """The standing of a rater after questions of known answer (golds). `evidence` is log P(answers | guessing) -
+    log P(answers | good) at the decision, `decided_after` the number of golds it took (None while learning)."""
 
     standing: Standing
     evidence: float
@@ -69,21 +68,21 @@ def gold_test(
 
 
 def side_bias(left: Ints, votes: Ints) -> Floats:
-    """[R]: exact two-sided binomial p-value of `left` choices of the left side among `votes` decided votes,
+    """The exact two-sided binomial p-values [R] of `left` choices of the left side among `votes` decided votes,
     the sides being shown at random:
 
         p = min(1, 2 P(X ≤ min(left, votes - left))),   X ~ Binomial(votes, 1/2)
-        P(X ≤ k) = I_{1/2}(votes - k, k + 1), the Beta distribution's cumulative probability
 
     A bias of .8 takes 39 votes to find (90 % power at p < .01), of .7 92, of .65 164, of .6 373.
     """
-    rarer = np.minimum(left, votes - left)
-    return np.minimum(1.0, 2 * beta_cdf(0.5, np.maximum(votes - rarer, 1), rarer + 1.0))
+    from scipy.special import bdtr  # imported here, because the web application starts without it
+
+    return np.minimum(1.0, 2 * bdtr(np.minimum(left, votes - left), votes, 0.5))
 
 
 @dataclass(frozen=True)
 class LengthPreference:
-    """How often a rater chose the longer answer, among `votes` decided votes on answers of unequal length."""
+    """The share of votes for the longer answer, among `votes` decided votes on answers of unequal length."""
 
     rate: float | None
     low: float | None
@@ -112,7 +111,7 @@ def too_fast(
     share: float = 0.25,
     enough: int = 20,
 ) -> Bools:
-    """[N]: votes given in less than `share` of the time it takes to read the pair, at `reading_speed`
+    """The votes [N] given in less than `share` of the time it takes to read the pair, at `reading_speed`
     characters per second, by raters with at least `enough` votes: before that nobody's pace is known.
 
     `seconds` [N] is active time, `characters` [N] the length of what was shown. 20 characters per second is a
@@ -124,5 +123,5 @@ def too_fast(
 
 
 def hasty_share(fast: Bools, rater: Ints, raters: int) -> Floats:
-    """[R]: the share of each rater's votes that were too fast; 0 without votes."""
+    """The share of each rater's votes that were too fast [R]; 0 without votes."""
     return sum_by(rater, fast.astype(float), raters) / np.maximum(np.bincount(rater, minlength=raters), 1)

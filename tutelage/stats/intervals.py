@@ -25,7 +25,7 @@ class Interval:
 
 
 def normal_quantile(level: float) -> float:
-    """z with P(|Z| ≤ z) = level: 1.96 for .95."""
+    """The two-sided normal quantile: z with P(|Z| ≤ z) = level, 1.96 for .95."""
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
@@ -54,7 +54,7 @@ def ratio_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and Welsh
+    """The ratio Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and Welsh
     2007).
 
     All arrays are [N]; rows with equal `cluster` are drawn together, because answers to one prompt are not
@@ -97,8 +97,8 @@ def _resampled_sums(rows: Floats, draws: int, seed: int) -> Floats:
 
 
 def cluster_weights(cluster: Ints, *, draws: int, seed: int) -> Iterator[Floats]:
-    """For statistics that must be refitted: `draws` weightings [N] of the rows, each how often the row's
-    cluster occurs in one resample of whole clusters."""
+    """Bootstrap weights for statistics that must be refitted: `draws` times [N], how often the cluster of a row
+    occurs in one resample of whole clusters."""
     code = np.unique(cluster, return_inverse=True)[1]
     clusters = int(code.max()) + 1 if len(code) else 0
     generator = np.random.default_rng(seed)
@@ -122,7 +122,7 @@ class WinRate:
 def win_rate(
     outcome: Floats, prompt: Ints, *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> WinRate:
-    """(wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
+    """The win rate (wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
 
     Raises TutelageError for any other outcome.
     """

@@ -16,8 +16,8 @@ _ROUNDS = 50
 
 
 @dataclass(frozen=True)
-class LengthControlled:
-    """`value` with its interval is the win rate at equal length, `length_effect` (φ, log-odds) what length is
+class LengthControl:
+    """A win rate at equal length: `value` with its interval, and `length_effect` (φ, log-odds), what length is
     worth: 0 none, positive when longer answers win."""
 
     value: float
@@ -34,8 +34,8 @@ def length_controlled_win_rate(
     draws: int = 200,
     seed: int = 0,
     level: float = 0.95,
-) -> LengthControlled:
-    """Logistic regression on two features, read at equal length (Dubois et al. 2024, arXiv 2404.04475,
+) -> LengthControl:
+    """The win rate at equal length, by logistic regression on two features (Dubois et al. 2024, arXiv 2404.04475,
     without its term for the instruction's difficulty):
 
         logit P(win) = θ + φ tanh(Δ / std(Δ)),        value = σ(θ)
@@ -52,7 +52,7 @@ def length_controlled_win_rate(
     theta, phi = _logistic(feature, outcome, np.ones(len(outcome)))
     refits = [_logistic(feature, outcome, w)[0] for w in cluster_weights(prompt, draws=draws, seed=seed)]
     low, high = np.quantile(refits, [(1 - level) / 2, (1 + level) / 2])
-    return LengthControlled(_sigmoid(theta), _sigmoid(low), _sigmoid(high), phi)
+    return LengthControl(_sigmoid(theta), _sigmoid(low), _sigmoid(high), phi)
 
 
 def _sigmoid(x: float) -> float:

@@ -1,8 +1,7 @@
 """The strength of players (models, responses) from paired comparisons, with and without ties.
 
-    Bradley-Terry   P(i beats j) = σ(s_i - s_j)                                             (Bradley and Terry
-    1952) Davidson        P(i beats j) = e^{d/2}/Z,  P(tie) = ν/Z,  Z = e^{d/2} + e^{-d/2} + ν,  d = s_i - s_j
-    (Davidson 1970)
+    Bradley-Terry (1952)   P(i beats j) = σ(s_i - s_j)
+    Davidson (1970)        P(i beats j) = e^{d/2}/Z,  P(tie) = ν/Z,  Z = e^{d/2} + e^{-d/2} + ν,  d = s_i - s_j
 
 Under Davidson's model the decided comparisons follow Bradley-Terry exactly (its case ν = 0), so leaving ties
 out is right and merely wastes them. Counting a tie as half a win is wrong: it shrinks all strengths, by about
@@ -72,7 +71,7 @@ def bradley_terry(
     ridge: float = 0.01,
     level: float = 0.95,
 ) -> Strengths:
-    """Strengths from the decided comparisons; ties are left out and counted.
+    """Bradley-Terry strengths from the decided comparisons; ties are left out and counted.
 
     `first`, `second` [N]: codes of the two players; `outcome` [N]: 1 the first won, 0 the second, .5 tie;
     `weight` [N]. The maximum of Σ w log P - ridge/2 Σ s², with intervals from the information matrix there.
@@ -92,22 +91,18 @@ def davidson(
     ridge: float = 0.01,
     level: float = 0.95,
 ) -> Strengths:
-    """Strengths and ν from all comparisons, ties included; arguments and errors as in `bradley_terry`."""
+    """Davidson strengths and ν from all comparisons, ties included; arguments and errors as in `bradley_terry`."""
     return _fit(first, second, outcome, players, weight, ridge, level, ties=True)
 
 
 def components(first: Ints, second: Ints, players: int) -> Ints:
-    """[P]: a number for each group of players connected by comparisons, from 0 in the order of their first
-    player."""
-    leader = np.arange(players)
-    edges = np.unique(np.stack([first, second], axis=1), axis=0)
-    while True:
-        lowest = leader.copy()
-        np.minimum.at(lowest, edges[:, 0], leader[edges[:, 1]])
-        np.minimum.at(lowest, edges[:, 1], lowest[edges[:, 0]])
-        if np.array_equal(lowest, leader):
-            return np.unique(leader, return_inverse=True)[1]
-        leader = lowest
+    """The group of each player [P]: players connected by comparisons share a number, from 0 in the order of their
+    first player."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    comparisons = coo_array((np.ones(len(first)), (first, second)), shape=(players, players))
+    return connected_components(comparisons, directed=False)[1].astype(np.int64)
 
 
 def _fit(

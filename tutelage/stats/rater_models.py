@@ -24,14 +24,15 @@ Parameters = TypeVar("Parameters")
 
 @dataclass(frozen=True, eq=False)
 class Model(Generic[Parameters]):
-    """What the fitting loop asks of a rater model."""
+    """A rater model, as the fitting loop needs it: the votes, the class of each item where it is known (`gold` [I],
+    else -1), pseudo-votes for being right and wrong (`prior`), and the weight of each vote [N]."""
 
     votes: Votes
     gold: Ints
     prior: tuple[float, float]
     weight: Floats
 
-    def telling(self) -> Floats:
+    def informative(self) -> Floats:
         """1 for every item that says something about the raters, 0 for the others [I]."""
         return np.ones(len(self.votes.items))
 
@@ -74,11 +75,12 @@ class Model(Generic[Parameters]):
 
 
 class OneCoin(Model[Floats]):
-    """Parameters: accuracy [R]."""
+    """The one-coin model. Its parameters are the accuracies of the raters [R]."""
 
-    def telling(self) -> Floats:
-        """An item that one rater alone has judged tells nothing: its likelihood is 1/K whatever the accuracy. With
-        weights it would seem to tell something, a^w + (1 - a)^w, and make everybody infallible."""
+    def informative(self) -> Floats:
+        """1 for every item with gold or several raters [I]. An item that one rater alone has judged says nothing: its
+        likelihood is 1/K whatever the accuracy. With weights it would seem to say something, a^w + (1 - a)^w, and make
+        every rater infallible."""
         together = np.bincount(self.votes.item, minlength=len(self.votes.items)) > 1
         return (together | (self.gold >= 0)).astype(float)
 
@@ -104,13 +106,16 @@ class OneCoin(Model[Floats]):
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
+    """The confusion matrix of each rater [R, K, K], P(choice | truth), and the prevalence of the classes [K]."""
+
     confusion: Floats
     prevalence: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class ConfusionMatrices(Model[Matrices]):
-    """Parameters: a confusion matrix per rater and the prevalence."""
+    """The model of Dawid and Skene. Its parameters are `Matrices`; choice k is choice `mirror[k]` with the sides
+    swapped."""
 
     mirror: Ints
 
@@ -139,7 +144,7 @@ class ConfusionMatrices(Model[Matrices]):
 
 @dataclass(frozen=True, eq=False)
 class Fit(Generic[Parameters]):
-    """Where expectation-maximisation ended: `posterior` [I, K], and `objective`, the log posterior density at
+    """The result of expectation-maximisation: `posterior` [I, K], and `objective`, the log posterior density at
     the start and after each round."""
 
     parameters: Parameters
@@ -149,24 +154,26 @@ class Fit(Generic[Parameters]):
 
 
 def fit(model: Model[Parameters]) -> Fit[Parameters]:
-    """Expectation-maximisation from the golds alone, until no class probability moves by more than 1e-5."""
+    """The fit of a model by expectation-maximisation, from the golds alone, until no class probability moves by
+    more than 1e-5."""
     known = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
-    telling = model.telling()
+    informative = model.informative()
     parameters = model.maximise(known)
-    posterior, objective = _posterior(model, parameters, telling)
+    posterior, objective = _posterior(model, parameters, informative)
     course, converged = [objective], False
     while not converged and len(course) <= _ROUNDS:
-        parameters = model.maximise(posterior * telling[:, None])
-        previous, (posterior, objective) = posterior, _posterior(model, parameters, telling)
+        parameters = model.maximise(posterior * informative[:, None])
+        previous, (posterior, objective) = posterior, _posterior(model, parameters, informative)
         converged = bool(np.abs(posterior - previous).max(initial=0.0) < _TOLERANCE)
         course.append(objective)
     return Fit(parameters, posterior, np.array(course), converged)
 
 
-def _posterior(model: Model[Parameters], parameters: Parameters, telling: Floats) -> tuple[Floats, float]:
-    """q [I, K], and the objective (over the telling items) at the parameters that gave it."""
+def _posterior(model: Model[Parameters], parameters: Parameters, informative: Floats) -> tuple[Floats, float]:
+    """q [I, K], and the objective (over the informative items) at the parameters that gave it."""
     joint = model.joint(parameters)
     top = joint.max(axis=1, keepdims=True)
     mass = np.exp(joint - top)
     total = mass.sum(axis=1, keepdims=True)
-    return mass / total, float((telling[:, None] * (np.log(total) + top)).sum()) + model.log_prior(parameters)
+    likelihood = float((informative[:, None] * (np.log(total) + top)).sum())
+    return mass / total, likelihood + model.log_prior(parameters)

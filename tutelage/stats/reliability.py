@@ -1,4 +1,4 @@
-"""How reliable each rater is and what the truth of each item probably is, from the votes alone (Dawid and
+"""The reliability of each rater and the probable truth of each item, from the votes alone (Dawid and
 Skene 1979).
 
 Every item i has an unknown class z_i, every rater an own error pattern, and given the class votes are
@@ -23,14 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.errors import TutelageError
-from tutelage.stats.beta import beta_quantile
 from tutelage.stats.rater_models import ConfusionMatrices, Model, OneCoin, Parameters, fit
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """What the votes say. I items, R raters, K choices; all arrays in the code order of the votes.
+    """The reliability of raters and the probable truth of items. I items, R raters, K choices; all arrays in the
+    code order of the votes.
 
     `posterior` [I, K]: probability of each class. `prevalence` [K]: its share overall. `accuracy` [R]:
     probability that the rater's next vote is right, with the credible interval `low`, `high`. `evidence` [R]:
@@ -51,8 +51,8 @@ class Reliability:
 
 
 def majority(votes: Votes) -> Floats:
-    """[I, K]: 1 for the most frequent choice of each item, shared evenly among equally frequent ones; 1/K
-    without votes."""
+    """The majority vote [I, K]: 1 for the most frequent choice of each item, shared evenly among equally frequent
+    ones; 1/K without votes."""
     counts = votes.counts()
     leading = (counts == counts.max(axis=1, keepdims=True)).astype(float)
     return leading / leading.sum(axis=1, keepdims=True)
@@ -66,7 +66,7 @@ def one_coin(
     weight: Floats | None = None,
     level: float = 0.95,
 ) -> Reliability:
-    """Raters with one accuracy each, classes equally likely beforehand:
+    """The reliability of raters with one accuracy each, classes equally likely beforehand:
 
         P(choice = k | z, r) = a_r if k = z else (1 - a_r)/(K - 1)
         E: q_i(k) ∝ Π_votes P(choice | k, r)           M: a_r = (Σ_votes q_item(choice) + α)/(n_r + α + β)
@@ -88,7 +88,7 @@ def dawid_skene(
     weight: Floats | None = None,
     level: float = 0.95,
 ) -> Reliability:
-    """Raters with a confusion matrix each, classes with a prevalence:
+    """The reliability of raters with a confusion matrix each, classes with a prevalence:
 
         P(choice = k | z = j, r) = θ_r[j, k]
         M: θ_r[j, k] ∝ Σ_votes q_item(j) 1[choice = k] + prior[j, k],   p_j = (Σ_i q_i(j) + 1)/(I + K)
@@ -145,6 +145,8 @@ def _weights(votes: Votes, weight: Floats | None) -> Floats:
 
 
 def _reliability(model: Model[Parameters], level: float) -> Reliability:
+    from scipy.special import betaincinv
+
     found = fit(model)
     prevalence = np.exp(model.log_prevalence(found.parameters))
     confusion = np.exp(model.log_choice(found.parameters))
@@ -152,7 +154,7 @@ def _reliability(model: Model[Parameters], level: float) -> Reliability:
     evidence = _evidence(model, found.parameters, accuracy)
     votes = evidence + sum(model.prior)
     low, high = (
-        beta_quantile(p, accuracy * votes, (1 - accuracy) * votes) for p in ((1 - level) / 2, (1 + level) / 2)
+        betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2)
     )
     return Reliability(
         found.posterior,

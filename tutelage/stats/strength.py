@@ -1,4 +1,4 @@
-"""What a stated strength ("slightly", "much better") is worth, learnt from items that two raters judged.
+"""The worth of a stated strength ("slightly", "much better"), learnt from items that two raters judged.
 
 The seven-point bar is a rater's opinion of their own certainty. What it means is measured: how often does
 another rater agree with a vote of strength s?
@@ -16,7 +16,7 @@ _SURE = 0.98  # as in the rater models: no vote is infallible
 
 @dataclass(frozen=True, eq=False)
 class StrengthScale:
-    """For each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a vote
+    """The worth of each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a vote
     of strength s (shrunk towards the overall one, never falling with s); `accuracy` [S + 1], that such a vote
     is right; `pairs` [S + 1], the ordered pairs of votes it rests on."""
 
@@ -26,29 +26,31 @@ class StrengthScale:
     overall: float
 
     def weights(self, strength: Ints) -> Floats:
-        """[N]: log-odds of a vote of this strength relative to an average vote: the `weight` of the rater
-        models."""
+        """The weights of votes [N] in the rater models: the log-odds of a vote of this strength relative to those of an
+        average vote."""
         typical = _accuracy(np.array([self.overall]), self.overall)
         log_odds = np.log(self.accuracy / (1 - self.accuracy))
         return np.maximum(log_odds, 0.0)[strength] / float(np.log(typical / (1 - typical))[0])
 
 
 def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: float = 20.0) -> StrengthScale:
-    """Calibrate `strength` [N] (0 … levels - 1) of decided a-or-b votes from overlap:
+    """The scale of `strength` [N] (0 … levels - 1) of decided a-or-b votes, from items with several raters:
 
         c(s) = P(another rater agrees | a vote has strength s)
              = (Σ agreeing share + pseudo · p)/(votes of strength s + pseudo)
 
     where a vote's agreeing share is that of the item's other votes that equal it, so that crowded items do
     not drown the rest, and p is its mean over all strengths. Votes of larger strength are then not allowed to
-    agree less (pool adjacent violators). If votes of strength s are right with probability a_s and others
-    with ā, independently, c(s) = a_s ā + (1 - a_s)(1 - ā), which gives
+    agree less (isotonic regression, which pools adjacent violators: Ayer et al. 1955). If votes of strength s
+    are right with probability a_s and others with ā, independently, c(s) = a_s ā + (1 - a_s)(1 - ā), which gives
 
         ā = (1 + √(2p - 1))/2,    a_s = (c(s) - 1 + ā)/(2ā - 1), kept within [½, .98]
 
     Raises TutelageError for other than two choices, a strength out of range, no overlap, and agreement no
     better than chance, from which nothing can be calibrated.
     """
+    from scipy.optimize import isotonic_regression
+
     if len(votes.choices) != 2:
         raise TutelageError(
             f"Strength is calibrated on two choices, not {len(votes.choices)}; leave ties out first."
@@ -71,7 +73,7 @@ def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: flo
         )
     trials = np.bincount(used, minlength=levels).astype(np.float64)
     shares = (sum_by(used, agreeing, levels) + pseudo * overall) / (trials + pseudo)
-    agreement = _never_falling(shares, trials + pseudo)
+    agreement = isotonic_regression(shares, weights=trials + pseudo).x
     pairs = sum_by(used, others[overlapping].astype(float), levels).astype(np.int64)
     return StrengthScale(agreement, _accuracy(agreement, overall), pairs, overall)
 
@@ -79,16 +81,3 @@ def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: flo
 def _accuracy(agreement: Floats, overall: float) -> Floats:
     average = (1 + np.sqrt(2 * overall - 1)) / 2
     return np.clip((agreement - 1 + average) / (2 * average - 1), 0.5, _SURE)
-
-
-def _never_falling(values: Floats, weight: Floats) -> Floats:
-    """Weighted least-squares fit that never falls, by pooling adjacent violators (Ayer et al. 1955)."""
-    blocks: list[tuple[float, float, int]] = []
-    for value, mass in zip(values, weight, strict=True):
-        blocks.append((float(value), float(mass), 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (left, left_mass, left_size), (right, right_mass, right_size) = blocks[-2:]
-            mass_of_both = left_mass + right_mass
-            pooled = (left * left_mass + right * right_mass) / mass_of_both
-            blocks[-2:] = [(pooled, mass_of_both, left_size + right_size)]
-    return np.repeat([value for value, _, _ in blocks], [size for _, _, size in blocks])

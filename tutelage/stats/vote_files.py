@@ -30,9 +30,9 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class VoteFile:
-    """`votes`; the known class of each item in `gold` [I] (-1 unknown; None without such a column); the number of
-    `rows` in the file, of which `rows - len(votes)` were left out; `notes`: what was left out or odd, and where;
-    `repeats`: by rater, how often the same item got the same choice again."""
+    """The votes of a file: `votes`; the known class of each item in `gold` [I] (-1 unknown; None without such a
+    column); the number of `rows` in the file, of which `rows - len(votes)` were left out; `notes`: what was left
+    out or odd, and where; `repeats`: by rater, how often the same item got the same choice again."""
 
     votes: Votes
     gold: Ints | None
@@ -76,14 +76,16 @@ def read_votes(path: str, columns: Columns) -> VoteFile:
     )
     codes = {choice: code for code, choice in enumerate(choices)}
     gold = np.array([codes[answers[item]] if item in answers else -1 for item in votes.items], dtype=np.int64)
-    told = [(row.item, row.rater, row.choice) for row in complete]
-    repeats = self_consistency(*zip(*told, strict=True)) if len(told) > len(rows) else {}
+    answers_in_order = [(row.item, row.rater, row.choice) for row in complete]
+    repeats = (
+        self_consistency(*zip(*answers_in_order, strict=True)) if len(answers_in_order) > len(rows) else {}
+    )
     number = len(table.rows) + len(table.broken)
     return VoteFile(votes, gold if columns.gold else None, number, tuple(notes), repeats)
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A CSV file (RFC 4180), whole or not at all, in which no cell is a formula.
+    """Write a CSV file (RFC 4180), whole or not at all, in which no cell is a formula.
 
     A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage return; such text gets an apostrophe in
     front, numbers stay as they are. Raises TutelageError if the file cannot be written.
@@ -103,7 +105,7 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def harmless(cell: str) -> str:
-    """The cell with an apostrophe in front if a spreadsheet would run it."""
+    """The text of a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and _number(cell) is None else cell
 
 

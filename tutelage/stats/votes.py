@@ -71,18 +71,18 @@ class Votes:
         return replace(self, item=self.item[mask], rater=self.rater[mask], choice=self.choice[mask])
 
     def counts(self) -> Ints:
-        """[I, K]: how many raters chose k for item i."""
+        """The number of raters who chose k for item i [I, K]."""
         shape = (len(self.items), len(self.choices))
         flat = np.bincount(self.item * shape[1] + self.choice, minlength=shape[0] * shape[1])
         return flat.reshape(shape)
 
     def per_rater(self) -> Ints:
-        """[R]: the number of votes of each rater."""
+        """The number of votes of each rater [R]."""
         return np.bincount(self.rater, minlength=len(self.raters))
 
 
 def ordered_names(names: set[str]) -> tuple[str, ...]:
-    """Numerical order if every name is a number, else alphabetical order."""
+    """Names in numerical order if each is a number, else in alphabetical order."""
     try:
         return tuple(sorted(names, key=lambda name: (float(name), name)))
     except ValueError:
@@ -103,5 +103,5 @@ def _last_of_each(key: Ints) -> Ints:
 
 
 def sum_by(code: Ints, values: Floats, size: int) -> Floats:
-    """[size]: the sum of `values` [N] for each code."""
+    """The sum of `values` [N] for each code [size]."""
     return np.bincount(code, weights=values, minlength=size).astype(np.float64)

@@ -198,11 +198,11 @@ def test_a_model_judge_is_counted_apart(lite: Store) -> None:
 
 
 def test_rankings_are_counted_by_their_pairs(lite: Store) -> None:
-    from tutelage.data.records import Completion, Prompt, user
+    from tutelage.data.records import CompletionRecord, Prompt, user
     from tutelage.people import Item, add_items, create_study
 
     study = create_study(lite, "ranking", kind="ranking", plan=QUIET)
-    texts = [Completion(f"x{n}", "p", f"text {n}", "m") for n in range(3)]
+    texts = [CompletionRecord(f"x{n}", "p", f"text {n}", "m") for n in range(3)]
     add_items(lite, study.id, [Prompt("p", user("Q"))], texts, [Item("i", "p", ("x0", "x1", "x2"))])
     for name, ranking in (("anna", (1, 2, 3)), ("berta", (2, 1, 3))):
         rater = add_rater(lite, study.id, name)

@@ -153,11 +153,11 @@ def test_an_item_shows_every_vote_as_it_was_displayed(judged: World) -> None:
 
 @pytest.mark.parametrize("key", ["a/b", "ü?&#<>\"' x", "..", "a\\b"])
 def test_items_of_any_name_have_a_page(lite: Store, key: str) -> None:
-    from tutelage.data.records import Completion, Prompt, user
+    from tutelage.data.records import CompletionRecord, Prompt, user
     from tutelage.people import Item, add_items, create_study
 
     study = create_study(lite, "odd")
-    texts = [Completion("x", "p", "one", "m"), Completion("y", "p", "two", "n")]
+    texts = [CompletionRecord("x", "p", "one", "m"), CompletionRecord("y", "p", "two", "n")]
     add_items(lite, study.id, [Prompt("p", user("Q"))], texts, [Item(key, "p", ("x", "y"))])
     owner = World(lite, study).owner()
     assert f'href="{item_address(key)}"' in owner.get("/owner/items?by=added").text

@@ -312,14 +312,14 @@ def test_every_kind_goes_from_questions_to_preferences_and_back(
 
 
 def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
-    from tutelage.data.records import Comparison, Completion
+    from tutelage.data.records import Comparison, CompletionRecord
     from tutelage.data.rows import to_row, write_jsonl
 
     from ..worlds import records
 
     prompts, _, _ = records(3)
     completions = [
-        Completion(f"{prompt.id}-{n}", prompt.id, f"answer {n % (3 + place)}", "m", "s")
+        CompletionRecord(f"{prompt.id}-{n}", prompt.id, f"answer {n % (3 + place)}", "m", "s")
         for place, prompt in enumerate(prompts)  # 3, 4 and 5 different answers
         for n in range(6)
     ]

@@ -80,12 +80,15 @@ def scoring(name: str) -> Score:
     from tutelage import config
     from tutelage.data.identity import prompt_id
     from tutelage.data.records import Prompt
-    from tutelage.models.rewards import make_reward, score_texts
+    from tutelage.rewards.completions import Completions
+    from tutelage.rewards.named import make_reward
+    from tutelage.rewards.scores import scores_of
 
     reward = make_reward([name], None, config.Model(path=name))
 
     def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
         asked = [Prompt(prompt_id(messages), messages) for messages in conversations]
-        return score_texts(reward, asked, responses)
+        scores: list[float] = scores_of(reward, Completions(asked, responses)).tolist()
+        return scores
 
     return score

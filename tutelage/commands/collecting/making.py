@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.place import database, new_name
 from tutelage.commands.collecting.settings import Init
-from tutelage.data.records import Comparison, Completion, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Questions:
     """Questions for a study, and a sentence about each of their sources."""
 
     prompts: tuple[Prompt, ...] = ()
-    completions: tuple[Completion, ...] = ()
+    completions: tuple[CompletionRecord, ...] = ()
     items: "tuple[Item, ...]" = ()
     told: tuple[str, ...] = ()
 
@@ -158,7 +158,7 @@ def _sampled_now(settings: Init) -> Questions:
     return Questions(prompts, _asked(every, items), items, tuple(told))
 
 
-def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[Comparison]:
+def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Sequence[Comparison]:
     """Pairs of one model's answers, or of an answer of each of two."""
     from tutelage.data.pairing import pair_completions
 
@@ -175,7 +175,7 @@ def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[
     return pairs
 
 
-def _sets(settings: Init, completions: Sequence[Completion], source: str) -> "tuple[Item, ...]":
+def _sets(settings: Init, completions: Sequence[CompletionRecord], source: str) -> "tuple[Item, ...]":
     """Sets of different answers to one prompt, as questions."""
     from tutelage.data.identity import stable_id
     from tutelage.data.pairing import group_completions
@@ -206,13 +206,13 @@ def _task(settings: Init) -> str:
     return find_kind(settings.kind).traits.task
 
 
-def _asked(completions: Iterable[Completion], items: "Iterable[Item]") -> tuple[Completion, ...]:
+def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
     """The answers that somebody is asked about."""
     asked = {key for item in items for key in item.responses}
     return tuple(completion for completion in completions if completion.id in asked)
 
 
-def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[Completion]:
+def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
     from tutelage import config
     from tutelage.infer.answering import answer, completions
     from tutelage.models.backbone import load_backbone
@@ -223,11 +223,11 @@ def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> li
     return completions(answered, path, settings.sampling)
 
 
-def across(first: Sequence[Completion], second: Sequence[Completion]) -> list[Comparison]:
+def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:
     """Each answer of one model beside one of the other to the same prompt, those with equal texts left out."""
     from tutelage.data.identity import stable_id
 
-    of_second: dict[str, list[Completion]] = {}
+    of_second: dict[str, list[CompletionRecord]] = {}
     for completion in second:
         of_second.setdefault(completion.prompt_id, []).append(completion)
     pairs = []

@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.settings import Settings
+from tutelage.workflows.settings.study import ENDINGS, FILE
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-
-FILE = "study.sqlite"
-ENDINGS = (".sqlite", ".sqlite3", ".db")
 
 
 def database(settings: Settings) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Completion, Message, Messages, Prompt
+from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection
@@ -62,7 +62,7 @@ def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]
     return len(_insert_new(connection, schema.prompt, study_id, rows, ("messages", "split")))
 
 
-def add_responses(connection: Connection, study_id: int, completions: Sequence[Completion]) -> int:
+def add_responses(connection: Connection, study_id: int, completions: Sequence[CompletionRecord]) -> int:
     """Store the new responses; returns their number. Raises TutelageError where a key is taken by another response, or
     the prompt is not in the study."""
     prompts = prompts_by_key(connection, study_id, [c.prompt_id for c in completions])

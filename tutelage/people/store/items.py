@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Comparison, Completion, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 from tutelage.people.kinds.values import Traits
 from tutelage.people.store import additions, schema
@@ -62,7 +62,7 @@ def add_items(
     store: Store,
     study_id: int,
     prompts: Iterable[Prompt],
-    completions: Iterable[Completion],
+    completions: Iterable[CompletionRecord],
     items: Iterable[Item | Comparison],
     *,
     actor: str = "owner",
@@ -141,7 +141,7 @@ def chunks(keys: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 
 def _refuse_unstorable(
-    prompts: Sequence[Prompt], completions: Sequence[Completion], items: Sequence[Item]
+    prompts: Sequence[Prompt], completions: Sequence[CompletionRecord], items: Sequence[Item]
 ) -> None:
     for prompt in prompts:
         for text in (prompt.id, *(message.content for message in prompt.messages)):

@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from tutelage.core.rows import Encoded, by_tokens, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.models.rows import Encoded, by_tokens, collate
 from tutelage.train.learner import refuse_not_finite
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.objectives import WeightedRows, imitate
@@ -31,6 +31,6 @@ class PretrainingMix:
             loss, _ = imitate(self.policy, batch.rows(index))
             refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
             if torch.is_grad_enabled():
-                (self.coef * loss).backward()
+                self.policy.backward(self.coef * loss)
             total = total + loss.detach()
         return total

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import tutelage
-from tutelage.config import difference, to_mapping
+from tutelage.config import difference, to_mapping, with_defaults
 from tutelage.config.files import read_mapping, write_atomically
 from tutelage.errors import TutelageError
 from tutelage.train.run.checkpoints import CheckpointFolder, step_of
@@ -195,7 +195,7 @@ def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
             )
         write_atomically(config, json_text(_description(settings)))
         return
-    stored = read_mapping(config)
+    stored = with_defaults(type(settings), read_mapping(config))
     differing = [one for one in difference(stored, settings) if one.key.split(".")[0] not in INCIDENTAL]
     if differing:
         raise TutelageError(

@@ -1,0 +1,168 @@
+"""A layer in two steps: its slopes, what the last layer is spared, and when a layer stays as it is."""
+
+import copy
+
+import pytest
+import tiny
+import torch
+
+from tutelage import config
+from tutelage.core.batch import Rows
+from tutelage.core.rows import Encoded, collate
+from tutelage.engines.cpu import states
+from tutelage.engines.cpu.fused.two_steps import BehindAttention, IntoHeads
+from tutelage.engines.network import trunk
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+
+CPU = torch.device("cpu")
+ROWS = [
+    Encoded((11, 12, 13, 14, 15, 16), (17, 18, 19)),
+    Encoded((11, 12, 13, 14, 15, 16), (20, 21)),
+    Encoded((22, 23), (24, 25, 26, 27)),
+    Encoded((28, 29, 30), (31,)),
+]
+
+
+def doubles(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def policy_of(folder, rank=0):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora(rank=rank)))
+    tiny.roughen(policy.model)
+    return policy
+
+
+def as_transformers_has_them(policy):
+    """The same model with its own layers."""
+    own = copy.deepcopy(policy)
+    for part in own.model.modules():
+        if type(part).__mro__[1].__name__.startswith("Lean"):
+            part.__class__ = type(part).__mro__[2]
+    return own
+
+
+def batch() -> Rows:
+    return collate(ROWS, 1, CPU)
+
+
+def gradients(policy, rows):
+    logp = policy.scores(rows).logp
+    slopes = torch.arange(logp.numel()).view(logp.shape).mul(0.7).sin()
+    return logp.detach(), torch.autograd.grad((logp * slopes).sum(), policy.parameters())
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_slopes_of_the_first_step(biased, normed):
+    """In double precision, where differences of the function itself tell."""
+    tokens, size, width = 3, 6, 4
+    angle = doubles(tokens, 1, width // 2).detach().repeat(1, 1, 2)
+    shapes = [(2 * width, size), (width, size), (width, size)]
+    products = [
+        x for n, shape in enumerate(shapes) for x in (doubles(*shape, seed=n), bias_of(shape, biased))
+    ]
+    of_heads = [doubles(width, seed=n) for n in (7, 8)] if normed else []
+
+    def step(x, norm, *weights):
+        return IntoHeads.apply(x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights)
+
+    assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("index", [None, [0, 2]])
+def test_the_slopes_of_the_second_step(biased, index):
+    tokens, size, heads, inside = 3, 4, 6, 5
+    shapes = [(size, heads), (inside, size), (inside, size), (size, inside)]
+    weights = [x for n, shape in enumerate(shapes) for x in (doubles(*shape, seed=n), bias_of(shape, biased))]
+    index = None if index is None else torch.tensor(index)
+
+    def step(x, a, norm, *weights):
+        return BehindAttention.apply(x, a, index, None, 1e-6, norm, *weights)
+
+    given = (doubles(tokens, size), doubles(tokens, heads), doubles(size), *weights)
+    assert torch.autograd.gradcheck(step, given)
+    frozen = [x if x is None or n % 4 else x.detach() for n, x in enumerate(weights)]
+    assert torch.autograd.gradcheck(step, (*given[:2], given[2].detach(), *frozen))
+
+
+def bias_of(shape, there):
+    return doubles(shape[0], seed=3) if there else None
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_log_probabilities_and_gradients_are_those_of_the_layers_own(tiny_model, family, rank):
+    policy = policy_of(tiny_model(family), rank)
+    (expected, wanted), (found, got) = (
+        gradients(p, batch()) for p in (as_transformers_has_them(policy), policy)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    scale = max(float(g.abs().max()) for g in wanted)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize(
+    "frozen", ["gate_proj", "down_proj", "q_proj", "o_proj", "layernorm", "embed_tokens"]
+)
+def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(tiny_model, frozen):
+    policy = policy_of(tiny_model("llama"))
+    for name, parameter in policy.model.named_parameters():
+        parameter.requires_grad_(frozen not in name)
+    (_, wanted), (_, got) = (gradients(p, batch()) for p in (as_transformers_has_them(policy), policy))
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def widths(policy, monkeypatch):
+    """How many tokens each layer is asked behind its attention, first to last."""
+    seen = []
+    own = BehindAttention.forward
+
+    def forward(ctx, x, a, index, *rest):
+        seen.append(len(x) if index is None else len(index))
+        return own(ctx, x, a, index, *rest)
+
+    monkeypatch.setattr(BehindAttention, "forward", staticmethod(forward))
+    policy.scores(batch())
+    return seen[-len(trunk(policy.model).layers) :]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_last_layer_is_spared_what_nobody_reads(tiny_model, family, monkeypatch):
+    *others, last = widths(policy_of(tiny_model(family)), monkeypatch)
+    assert set(others) == {6 + 2 + 1 + 2 + 3 + 3}, "every prompt once, and of each response what predicts"
+    assert last == 1 + 2 + 1 + 4 + 1, "the end of each prompt, and the same of the responses"
+
+
+def test_a_model_that_needs_all_tokens_behind_its_layers_has_them(tiny_model, monkeypatch):
+    policy = policy_of(tiny_model("llama"))
+    stack = trunk(policy.model)
+    forward = stack.forward
+
+    def by_position(*, position_ids, **more):
+        out = forward(position_ids=position_ids, **more)
+        out.last_hidden_state = out.last_hidden_state * (1 + 0.1 * position_ids[..., None])
+        return out
+
+    stack.forward = by_position
+    assert set(widths(policy, monkeypatch)) == {6 + 2 + 1 + 2 + 3 + 3}
+
+
+@pytest.mark.parametrize("family", sorted(set(tiny.EVERY) - {"llama", "qwen3"}))
+def test_models_of_other_layers_know_nothing_of_it(tiny_model, family):
+    assert states._last_layer(policy_of(tiny_model(family)).model) is None
+
+
+@pytest.mark.parametrize("part", ["self_attn", "mlp", "post_attention_layernorm", "mlp.up_proj"])
+def test_who_listens_to_a_part_is_called(tiny_model, part):
+    policy, heard = policy_of(tiny_model("llama")), []
+    expected = policy.scores(batch()).logp
+    layer = trunk(policy.model).layers[-1]
+    layer.get_submodule(part).register_forward_hook(lambda module, given, out: heard.append(module))
+    torch.testing.assert_close(policy.scores(batch()).logp, expected)
+    assert len(heard) == 1

@@ -1,0 +1,160 @@
+"""The leaner layers against the layers' own operations, and which layers they are taken for."""
+
+import copy
+
+import pytest
+import tiny
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from tutelage.core.rows import Encoded, collate
+from tutelage.engines.cpu.attention_interface import attention_by, differentiable_twice
+from tutelage.engines.cpu.fused import fuse
+from tutelage.engines.cpu.fused.attention import _Rotated
+from tutelage.engines.cpu.fused.gate import _LoweredSwiGlu, _SwiGlu
+from tutelage.engines.cpu.fused.norm import _RmsNorm
+from tutelage.engines.cpu.tree_attention import tree_attention
+from tutelage.engines.packing import pack
+
+ROWS = [
+    Encoded((11, 12, 13, 14), (15, 16, 17)),
+    Encoded((11, 12, 13, 14), (18, 19)),
+    Encoded((21,), (22, 23)),
+]
+LEAN = {
+    "llama": {"Embedding", "LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
+    "qwen3": {"Embedding", "Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
+    "gemma2": set(),  # embeddings are scaled, weights count from one, gates are GELUs, scores are capped
+    "gemma3": {"Gemma3Attention"},
+    "gpt2": {"Embedding"},
+    "opt": {"Embedding"},
+}
+
+
+def of_family(tiny_model, family):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model(family), dtype=torch.float32)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def both(tiny_model, family):
+    own = of_family(tiny_model, family)
+    lean = copy.deepcopy(own)
+    fuse(lean)
+    return own, lean
+
+
+def changed(model):
+    return {type(part).__name__ for part in model.modules() if form(part).startswith("Lean")}
+
+
+def form(module):
+    return type(module).__mro__[1].__name__
+
+
+def states(model, packed=None):
+    """Of a line of trees where our attention runs, else of one row."""
+    if packed is None:
+        return model.base_model(input_ids=torch.tensor([[11, 12, 13, 14, 15]])).last_hidden_state
+    with attention_by(model, tree_attention(packed.shape)):
+        line = model.base_model(
+            input_ids=packed.tokens[None], position_ids=packed.places[None], use_cache=False
+        )
+    return line.last_hidden_state
+
+
+def gradients(model, out):
+    weights = torch.arange(out.numel()).view(out.shape).mul(0.37).sin()
+    return torch.autograd.grad((out * weights).sum(), list(model.base_model.parameters()))
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_only_layers_that_compute_this_are_taken(tiny_model, family):
+    _, lean = both(tiny_model, family)
+    assert changed(lean) == LEAN[family]
+
+
+@pytest.mark.parametrize("trees", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_states_and_gradients_are_the_layers_own(tiny_model, family, trees):
+    own, lean = both(tiny_model, family)
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), ends=False) if trees else None
+    expected, found = states(own, packed), states(lean, packed)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    scale = max(float(g.abs().max()) for g in gradients(own, states(own, packed)))
+    for a, b in zip(gradients(lean, found), gradients(own, expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_the_gradients_are_the_slopes():
+    """In double precision, where differences of the function itself tell."""
+    torch.manual_seed(0)
+    x, y = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    weight = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    angle = torch.randn(2, 3, 2, dtype=torch.float64).repeat(1, 1, 2)
+    assert torch.autograd.gradcheck(lambda x, w: _RmsNorm.apply(x, w, 1e-6)[0], (x, weight))
+    assert torch.autograd.gradcheck(_SwiGlu.apply, (x, y))
+    down, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4), (5,)))
+    assert torch.autograd.gradcheck(_LoweredSwiGlu.apply, (x, y, down, bias))
+    assert torch.autograd.gradcheck(lambda x, y: _LoweredSwiGlu.apply(x, y, down.detach(), None), (x, y))
+    assert torch.autograd.gradcheck(lambda x: _Rotated.apply(x, angle.cos(), angle.sin()), (x,))
+
+
+def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
+    own, lean = both(tiny_model, "llama")
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), ends=False)
+
+    def kept(model):
+        total = {}
+        states(model, packed)  # the first time, kernels are tried, which keeps something too
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: total.setdefault(x.untyped_storage().data_ptr(), x) is not None and x, lambda x: x
+        ):
+            out = states(model, packed)
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        del out
+        return sum(x.untyped_storage().nbytes() for at, x in total.items() if at not in weights)
+
+    assert kept(lean) < 0.7 * kept(own)
+
+
+def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):
+    own, lean = both(tiny_model, "qwen3")
+
+    def curvature(model):
+        with differentiable_twice():
+            out = states(model)
+            weight = model.base_model.layers[0].mlp.gate_proj.weight
+            (slope,) = torch.autograd.grad((out**3).sum(), weight, create_graph=True)
+            return torch.autograd.grad((slope**2).sum(), weight)[0]
+
+    torch.testing.assert_close(curvature(lean), curvature(own))
+
+
+def test_a_layer_whose_window_would_be_lost_is_left_alone(tiny_model):
+    folder = tiny_model("qwen3", use_sliding_window=True, sliding_window=4, max_window_layers=1)
+    windowed = AutoModelForCausalLM.from_pretrained(folder)
+    fuse(windowed)
+    first, *others = [form(layer.self_attn) for layer in windowed.base_model.layers]
+    assert first == "LeanAttention"
+    assert others
+    assert "LeanAttention" not in others
+
+
+def test_a_norm_of_another_formula_is_left_alone():
+    class Squared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.eps = nn.Parameter(torch.ones(8)), 1e-6
+
+        def forward(self, x):
+            return self.weight**2 * x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+
+    model = nn.Sequential(Squared())
+    fuse(model)
+    assert type(model[0]) is Squared
+    assert (model[0].weight == 1).all(), "the trial left its weights behind"

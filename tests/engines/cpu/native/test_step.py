@@ -1,0 +1,376 @@
+"""The step in C++ against the one that is not, what it hands out, and how it is compiled."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from compilers import compiled_with, forget_library, narrower_registers, needs_compiler, uncompiled_steps
+
+from tutelage import config
+from tutelage.engines.cpu import activation_cache as activations
+from tutelage.engines.cpu import decoders
+from tutelage.engines.cpu.activation_cache import ActivationCache
+from tutelage.engines.cpu.attention_interface import attention_by, of_one_token
+from tutelage.engines.cpu.decoders import Decoding, NativeDecoder, SharedDecoder
+from tutelage.engines.cpu.decoding_weights import decoding_weights
+from tutelage.engines.cpu.native import bindings, build
+from tutelage.engines.cpu.native.weights import NativeWeights
+from tutelage.engines.decoding import PromptBatch
+from tutelage.engines.network import trunk
+from tutelage.engines.sampling import PromptTokens
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+
+RAGGED = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)))
+TASKS = Path("/proc/self/task")
+PROMPTS = PromptTokens(RAGGED, ("a", "b", "c", "d"))
+
+
+def policy_of(folder, lora=None, ends=range(100, 140)):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora or config.Lora()))
+    policy.end_ids = tuple(ends)
+    tiny.roughen(policy.model)
+    return policy
+
+
+def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
+    settings = config.Sampling(max_new_tokens=tokens, **sampling)
+    with uncompiled_steps():
+        expected = policy.generate(prompts, answers, settings, seed=4)
+    found = policy.generate(prompts, answers, settings, seed=4)
+    assert torch.equal(found.response, expected.response)
+    torch.testing.assert_close(found.logp, expected.logp, rtol=1e-5, atol=1e-5)
+    return found
+
+
+def decoder_of(policy, batch, limit=8):
+    """The class of decoder that is selected for a policy."""
+    return Decoding(policy.backbone, policy.head, limit, None).select_decoder(batch)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The numbers of lines that were read natively, but for those that it was tried on."""
+    seen = []
+    monkeypatch.setattr(decoders, "agrees", lambda *given: True)
+    own = decoders.NativeStep.__call__
+
+    def noted(self, tokens, where):
+        seen.append(len(tokens))
+        return own(self, tokens, where)
+
+    monkeypatch.setattr(decoders.NativeStep, "__call__", noted)
+    return seen
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
+def test_it_says_the_same(tiny_model, family, lora, steps):
+    rollout = check(policy_of(tiny_model(family), lora))
+    assert steps[0] <= 12
+    assert steps[-1] < steps[0], "answers should have ended at different times"
+    assert len(set(rollout.mask.sum(1).tolist())) > 2
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"attention_bias": True, "mlp_bias": True},
+        {"hidden_size": 20, "intermediate_size": 27, "head_dim": 6},
+        {"hidden_size": 40, "intermediate_size": 70, "head_dim": 22, "num_key_value_heads": 4},
+        {"hidden_size": 36, "head_dim": 8, "num_attention_heads": 18, "num_key_value_heads": 1},
+        {
+            "hidden_size": 48,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "tie_word_embeddings": False,
+        },
+    ],
+    ids=["biases", "odd", "odd and lone keys", "many to one key", "whole vectors"],
+)
+def test_shapes(tiny_model, shape):
+    check(policy_of(tiny_model("llama", **shape)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("answers", [1, 4, 5, 9])
+def test_numbers_of_lines(tiny_model, answers, steps):
+    check(policy_of(tiny_model("llama"), ends=()), answers=answers, tokens=4)
+    assert steps == [4 * answers] * 3
+
+
+@needs_compiler
+def test_uneven_numbers_of_answers(tiny_model):
+    prompts = PromptTokens((*RAGGED, RAGGED[1], RAGGED[3]), tuple("abcdef"))
+    check(policy_of(tiny_model("llama")), prompts, answers=3)
+
+
+@needs_compiler
+def test_long_answers(tiny_model, steps):
+    policy = policy_of(tiny_model("llama", max_position_embeddings=256), ends=range(100, 103))
+    rollout = check(policy, tokens=150)
+    assert rollout.mask.sum(1).max() > 130, "the room for answers should have grown twice"
+
+
+@needs_compiler
+def test_several_threads(tiny_model):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        check(policy_of(tiny_model("llama")), answers=6)
+        check(policy_of(tiny_model("llama")), PromptTokens(RAGGED[2:3], ("c",)), answers=20)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_compiler
+def test_more_lines_than_it_is_good_at_are_left_to_the_other_way(tiny_model, monkeypatch, steps):
+    monkeypatch.setattr(decoders, "MOST_LINES", 7)
+    check(policy_of(tiny_model("llama")))
+    assert steps
+    assert max(steps) <= 7
+
+
+@needs_compiler
+def test_without_room_for_its_weights_the_other_way_is_taken(tiny_model, monkeypatch, steps):
+    monkeypatch.setattr("tutelage.engines.cpu.decoding_weights.available_memory", lambda device: 1.0)
+    check(policy_of(tiny_model("llama")))
+    assert not steps
+
+
+@needs_compiler
+def test_layers_of_different_shapes_are_refused_or_left_alone(tiny_model):
+    policy = policy_of(tiny_model("llama"))
+    model = policy.model
+    gate = trunk(model).layers[1].mlp
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        sizes = getattr(gate, name).weight.shape
+        narrow = [size - 8 if size != model.config.hidden_size else size for size in sizes]
+        setattr(gate, name, torch.nn.Linear(*narrow[::-1], bias=False))
+    with pytest.raises(TutelageError, match=r"layers have several shapes.*--engine plain"):
+        NativeWeights(model)
+    assert decoder_of(policy, PromptBatch(RAGGED, (1,) * 4)) is SharedDecoder
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_where_it_is_taken_unasked(tiny_model, family):
+    policy, asked = policy_of(tiny_model(family)), PromptBatch(RAGGED, (1,) * 4)
+    assert (decoder_of(policy, asked) is NativeDecoder) == (family in ("llama", "qwen3"))
+    policy.backbone = replace(policy.backbone, dtype=torch.bfloat16)
+    assert decoder_of(policy, asked) is not NativeDecoder
+
+
+@needs_compiler
+def test_a_step_that_says_something_else_is_not_used(tiny_model, monkeypatch, caplog):
+    policy, own, calls = policy_of(tiny_model("llama")), decoders.NativeStep.__call__, []
+
+    def wrong(self, tokens, where):
+        calls.append(len(tokens))
+        return own(self, tokens, where) * torch.tensor(1.001)
+
+    with uncompiled_steps():
+        expected = policy.generate(PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4)
+    monkeypatch.setattr(decoders.NativeStep, "__call__", wrong)
+    monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
+    for _ in range(2):
+        found = policy.generate(PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4, on_policy=True)
+        assert torch.equal(found.response, expected.response)
+        assert torch.equal(policy.scores(found).logp, policy.scores(expected).logp)
+        assert policy.metrics() == {"tokens/kept": 0.0}
+    assert len(calls) == 1, "it is tried once for a model"
+    assert len(caplog.records) == 1
+    assert "differ by 1.0e-03" in caplog.text
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_it_leaves_what_the_layers_compute(tiny_model, family):
+    """Against hooks on the modules of transformers. Some answers leave before the second token."""
+    policy = policy_of(tiny_model(family))
+    asked, tokens, going = PromptBatch(RAGGED, (3, 5, 4, 6)), torch.arange(5, 23), torch.arange(0, 18, 2)
+    assert decoder_of(policy, asked) is NativeDecoder
+    with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
+        ours = NativeDecoder(policy.backbone, weights, asked, 8, ActivationCache(policy.model))
+        plain = SharedDecoder(policy.backbone, weights, asked, 8)
+        recording = ours.recording
+        for decoder in (ours, plain):
+            plain.is_lean = False
+            decoder.start()
+            decoder.step(tokens)
+            decoder.keep(going)
+        weights.take_back()
+        ours.step(tokens[going] + 1)
+        expected = _by_hooks(policy, plain, tokens[going] + 1)
+    groups, first = recording.lines()
+    for layer, kinds in zip(trunk(policy.model).layers, expected, strict=True):
+        of_lines = [
+            recording.groups[group].computed[layer].apply(lambda x, place=place: x[place + 1])
+            for group, place in zip(groups, first, strict=True)
+        ]
+        for found, wanted in zip(zip(*of_lines, strict=True), kinds, strict=True):
+            torch.testing.assert_close(torch.stack(found), wanted, rtol=1e-4, atol=1e-5)
+
+
+def _by_hooks(policy, decoder, tokens):
+    """What each layer computes, in the order of `Computed`."""
+    rows, handles, stack, store = [], [], trunk(policy.model), decoder.store
+
+    def keep(module, given, out):
+        rows[-1].append((given[0] if module in residuals else out)[:, -1])
+
+    def attend(layer, query, key, value, scaling):
+        out = store.attend(layer, query, key, value, scaling)
+        rows.append([query, key, value, out, ends(layer, query, scaling)])
+        return out
+
+    def ends(layer, query, scaling):
+        stored, found = store.layers[layer], []
+        for q, place in zip(query, store.place.tolist(), strict=True):
+            prompt, slot = divmod(place, store.width)
+            before = stored.prompt[0][prompt, :, : store.lengths[prompt]]
+            keys = torch.cat([before, stored.answer[0][prompt, :, slot, : store.written]], 1)
+            scores = q.unflatten(0, (len(keys), -1)) @ keys.mT * scaling
+            found.append(scores.logsumexp(-1).flatten())
+        return torch.stack(found)
+
+    residuals = {layer.post_attention_layernorm for layer in stack.layers}
+    for layer in stack.layers:
+        parts = (layer.post_attention_layernorm, layer.mlp.gate_proj, layer.mlp.up_proj, layer)
+        handles += [part.register_forward_hook(keep) for part in parts]
+    where = store.open()
+    with attention_by(policy.model, of_one_token(attend)):
+        stack(input_ids=tokens[:, None], position_ids=where[:, None], use_cache=False)
+    for handle in handles:
+        handle.remove()
+    return rows
+
+
+@needs_compiler
+@narrower_registers
+def test_on_processors_with_narrower_registers(tiny_model, flag, steps):
+    policy = policy_of(tiny_model("llama", hidden_size=40, intermediate_size=70, head_dim=22), ends=())
+    with compiled_with(flag):
+        for answers in (1, 3, 5):
+            check(policy, answers=answers, tokens=4)
+        test_exponentials_are_as_exact_as_their_type()
+        test_exponentials_of_what_is_not_finite()
+    assert set(steps) == {4, 12, 20}
+
+
+@needs_compiler
+def test_exponentials_are_as_exact_as_their_type():
+    x = torch.cat([torch.linspace(-87, 88, 160_000), torch.linspace(-1, 1, 160_000)])
+    x, y = x.contiguous(), torch.empty_like(x)
+    bindings.library().tutelage_exponential(x.data_ptr(), y.data_ptr(), len(x))
+    exact = x.double().exp()
+    assert ((y - exact) / exact).abs().max() < 1.2e-7
+
+
+@needs_compiler
+def test_exponentials_of_what_is_not_finite():
+    x = torch.tensor([-torch.inf, -1e30, -120.0, 0.0, -0.0, torch.nan, torch.inf, 100.0] * 2)
+    y = torch.empty_like(x)
+    bindings.library().tutelage_exponential(x.data_ptr(), y.data_ptr(), len(x))
+    assert y[:5].tolist() == [0, 0, 0, 1, 1]
+    assert y[5].isnan()
+    assert y[6:8].isfinite().all()
+    assert (y[6:8] > 2e38).all()
+
+
+# Compiling ------------------------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_two_processes_may_compile_at_once(tmp_path):
+    code = f"import runpy; print(runpy.run_path({build.__file__!r})['built']())"
+    given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    found = {process.communicate()[0].decode().strip() for process in both}
+    assert len(found) == 1
+    assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]
+    assert ctypes.CDLL(found.pop()).tutelage_step
+
+
+@needs_compiler
+def test_what_is_there_is_not_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
+    build.SOURCES[0].write_text('extern "C" int answer() { return 1; }')
+    first = build.built()
+    monkeypatch.setattr(build, "_compile", lambda *given: pytest.fail("compiled again"))
+    assert build.built() == first
+    build.SOURCES[0].write_text('extern "C" int answer() { return 2; }')
+    with pytest.raises(pytest.fail.Exception, match="compiled again"):
+        build.built()
+
+
+@pytest.fixture
+def never_built():
+    forget_library()
+    yield
+    forget_library()
+
+
+def test_without_a_compiler_it_is_said_what_is_missing(tiny_model, monkeypatch, never_built):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*--engine plain"):
+        Policy(load_backbone(config.Model(tiny_model("llama"), device="cpu", engine="cpu")))
+
+
+def test_without_a_compiler_it_is_done_without_and_said_once(tiny_model, monkeypatch, never_built, caplog):
+    policy = policy_of(tiny_model("llama"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    for _ in range(2):
+        policy.generate(PROMPTS, 1, config.Sampling(max_new_tokens=4), seed=0)
+    assert len(caplog.records) == 1
+    assert "steps and attention are not compiled" in caplog.text
+    assert "no-such-compiler" in caplog.text
+
+
+@needs_compiler
+def test_what_the_compiler_says_is_passed_on(tmp_path, monkeypatch, never_built):
+    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
+    build.SOURCES[0].write_text("int answer( { }")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(TutelageError, match=r"could not be compiled: .*error: "):
+        bindings.library()
+    assert not list((tmp_path / "tutelage").iterdir())
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch, never_built):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(TutelageError, match=r"cannot be kept in .*file"):
+        bindings.library()
+
+
+@needs_compiler
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not show the threads of a process")
+def test_the_threads_are_those_of_torch():
+    weight, panels = torch.ones(4096, 512), torch.zeros(4096 * 512)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(5)
+        weight.exp()
+        own = set(TASKS.iterdir())
+        team = bindings.team()
+        pointers = weight.data_ptr(), *weight.shape, panels.data_ptr(), 16 * 512
+        bindings.library().tutelage_pack(ctypes.byref(team), *pointers)
+        assert team.parallel
+        assert team.threads == 5
+        assert set(TASKS.iterdir()) == own, "there should be no second pool"
+    finally:
+        torch.set_num_threads(before)

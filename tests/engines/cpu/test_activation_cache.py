@@ -1,0 +1,300 @@
+"""What sampling keeps for the update: the same numbers, fewer products, no weight but its own, and given back."""
+
+from contextlib import contextmanager
+
+import pytest
+import tiny
+import torch
+from compilers import needs_compiler
+
+from tutelage import config
+from tutelage.engines.cpu import activation_cache as activations
+from tutelage.engines.cpu.activation_cache import ActivationCache
+from tutelage.engines.cpu.flash_attention import Fused
+from tutelage.engines.cpu.fused import two_steps
+from tutelage.engines.cpu.native.trees import Trees
+from tutelage.engines.network import trunk
+from tutelage.engines.sampling import PromptTokens
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+
+pytestmark = needs_compiler
+
+PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
+LONG = 12
+
+
+@pytest.fixture(autouse=True)
+def plenty(monkeypatch):
+    """Room for what tiny models compute, which is much beside their weights."""
+    monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
+
+
+def policy_of(folder, rank=0):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora(rank=rank)))
+    policy.end_ids = (*policy.end_ids, *range(100, 120))
+    tiny.roughen(policy.model)
+    policy.engine._verified = True  # so that no forward pass beside the one is counted
+    return policy
+
+
+@pytest.fixture
+def policy(tiny_model):
+    return policy_of(tiny_model("llama"))
+
+
+def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
+    """A rollout, and what was kept of it."""
+    settings = config.Sampling(max_new_tokens=limit)
+    policy.engine._cache = ActivationCache(policy.model)
+    rollout = policy.generate(prompts, n, settings, seed=4, on_policy=True, **more)
+    kept, policy.engine._cache = policy.engine._cache, None
+    return rollout, kept
+
+
+@contextmanager
+def reused(policy, kept):
+    """Inside, the engine takes what was kept."""
+    policy.engine._cache = kept
+    yield
+    policy.engine._cache = None
+    kept.forget()
+
+
+def gradients(policy, rows):
+    """Log-probabilities, and the gradient of a sum of them with uneven weights, of every parameter."""
+    for parameter in policy.parameters():
+        parameter.grad = None
+    logp = policy.scores(rows).logp
+    (logp * rows.mask * (logp.detach() + 1.0)).sum().backward()
+    return [logp.detach(), *(parameter.grad for parameter in policy.parameters())]
+
+
+def assert_same(found, expected):
+    scale = max(float(x.abs().max()) for x in expected)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """For how many tokens layers computed their attention or their second step."""
+    counts = []
+
+    def counted(own, first=0):
+        def noted(*given):
+            counts.append(len(given[first]))
+            return own(*given)
+
+        return noted
+
+    monkeypatch.setattr(two_steps, "behind_attention", counted(two_steps.behind_attention))
+    for kernels in (Fused, Trees):
+        monkeypatch.setattr(kernels, "forward", counted(kernels.forward, first=1))
+    return counts
+
+
+@pytest.mark.parametrize("rows_at_once", [None, 4])
+def test_gradients_with_what_was_kept_are_those_without(policy, rows_at_once, products):
+    rollout, kept = sampled(policy, rows_at_once=rows_at_once)
+    assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
+    expected = gradients(policy, rollout)
+    products.clear()
+    with reused(policy, kept):
+        found = gradients(policy, rollout)
+    assert_same(found, expected)
+    assert products == [], "no layer computed anything again"
+
+
+def test_answers_that_all_reach_the_limit_are_handed_out_where_they_lie(policy, monkeypatch):
+    policy.end_ids = ()
+    rollout, kept = sampled(policy, PromptTokens(((40, 41, 42), (50,)), ("a", "b")))
+    expected = gradients(policy, rollout)
+    monkeypatch.setattr(torch.Tensor, "index_select", None)
+    group = next(iter(kept._known.values()))[0]
+    there = {x.untyped_storage().data_ptr() for x in group.computed[kept.layers[0]]}
+    taken = group.take(kept.layers[0], 7, 0)
+    assert {x.untyped_storage().data_ptr() for x in taken} == there
+    monkeypatch.undo()
+    with reused(policy, kept):
+        assert_same(gradients(policy, rollout), expected)
+
+
+@pytest.mark.parametrize("index", [[3, 14, 0, 9], [5], [8, 9, 10, 11], [15, 2, 13, 1, 3, 0]])
+def test_some_rows_in_another_order(policy, index, products):
+    rollout, kept = sampled(policy)
+    some = rollout.rows(torch.tensor(index)).trimmed()
+    expected = gradients(policy, some)
+    products.clear()
+    with reused(policy, kept):
+        assert_same(gradients(policy, some), expected)
+    assert products == []
+
+
+def test_a_group_that_is_parted_is_held_until_its_last_row_is_out(policy, products):
+    rollout, kept = sampled(policy)
+    parts = [rollout.rows(torch.arange(start, start + 2)) for start in range(0, len(rollout), 2)]
+    expected = [gradients(policy, part) for part in parts]
+    products.clear()
+    groups = {group for group, _ in kept._known.values()}
+    with reused(policy, kept):
+        for part, wanted in zip(parts, expected, strict=True):
+            assert_same(gradients(policy, part), wanted)
+        assert not any(group.computed for group in groups)
+    assert products == []
+    assert len(groups) == 3, "one prompt was asked twice"
+
+
+def test_what_was_handed_out_is_gone_and_computed_the_next_time(policy, products):
+    rollout, kept = sampled(policy)
+    gradients(policy, rollout)
+    products.clear()
+    with reused(policy, kept):
+        first = gradients(policy, rollout)
+        taken = kept.taken
+        assert products == []
+        assert_same(gradients(policy, rollout), first)
+    assert products != []
+    assert kept.taken == taken > 0
+    assert len(kept) == 0
+
+
+def test_other_weights_compute_for_themselves(policy):
+    rollout, kept = sampled(policy)
+    with torch.no_grad():
+        trunk(policy.model).layers[1].mlp.up_proj.weight.mul_(1.5)
+    expected = gradients(policy, rollout)
+    with reused(policy, kept):
+        found = gradients(policy, rollout)
+    assert kept.taken == 0
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_step_of_the_optimiser_makes_other_weights(policy):
+    rollout, kept = sampled(policy)
+    optimiser = torch.optim.AdamW(policy.parameters(), lr=1e-3, fused=True)
+    gradients(policy, rollout)
+    optimiser.step()
+    with reused(policy, kept):
+        gradients(policy, rollout)
+    assert kept.taken == 0
+
+
+def test_rows_that_were_not_sampled_are_computed(policy, products):
+    rollout, kept = sampled(policy)
+    response = rollout.response.clone()
+    response[0, 0] += 1
+    other = type(rollout)(**{**vars(rollout), "response": response})
+    expected = gradients(policy, other)
+    products.clear()
+    with reused(policy, kept):
+        assert_same(gradients(policy, other), expected)
+    assert products != []
+
+
+def test_other_models_are_not_concerned(policy, tiny_model):
+    policy.freeze_reference()
+    rollout, kept = sampled(policy)
+    with reused(policy, kept), policy.reference():
+        policy.scores(rollout)
+    assert kept.taken == 0
+
+
+def test_scores_without_gradients_leave_what_is_kept_to_those_with(policy, products):
+    rollout, kept = sampled(policy)
+    expected = gradients(policy, rollout)
+    with reused(policy, kept):
+        with torch.no_grad():
+            policy.scores(rollout)
+        assert kept.taken == 0
+        products.clear()
+        assert_same(gradients(policy, rollout), expected)
+    assert products == []
+
+
+def test_kept_activations_that_disagree_with_a_forward_pass_are_refused(policy):
+    rollout, kept = sampled(policy)
+    policy.engine._verified = False
+    for group, _ in kept._known.values():
+        group.computed[kept.layers[-1]].y.add_(torch.linspace(0, 3, policy.width))
+    with reused(policy, kept), pytest.raises(TutelageError, match=r"kept from sampling.*--engine plain"):
+        policy.scores(rollout)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_answers_of_hardly_any_token(policy, limit, products):
+    rollout, kept = sampled(policy, limit=limit)
+    expected = gradients(policy, rollout)
+    products.clear()
+    with reused(policy, kept):
+        assert_same(gradients(policy, rollout), expected)
+    assert products == []
+
+
+def test_what_somebody_listens_to_is_computed(policy):
+    rollout, kept = sampled(policy)
+    expected = gradients(policy, rollout)
+    heard = []
+    handle = trunk(policy.model).layers[0].mlp.register_forward_hook(lambda *_: heard.append(1))
+    with reused(policy, kept):
+        assert_same(gradients(policy, rollout), expected)
+    handle.remove()
+    assert heard
+
+
+def test_prompts_that_were_read_in_another_way_are_computed(policy):
+    """A backward hook lets decoding alone, but not the layers that read the prompts."""
+    handle = trunk(policy.model).layers[0].mlp.register_full_backward_hook(lambda *_: None)
+    rollout, kept = sampled(policy)
+    handle.remove()
+    expected = gradients(policy, rollout)
+    with reused(policy, kept):
+        assert_same(gradients(policy, rollout), expected)
+    assert kept.taken == 0
+
+
+@pytest.mark.parametrize("share", ["OF_TRAINING", "OF_MEMORY"])
+def test_what_would_be_too_much_is_not_kept(policy, share, monkeypatch):
+    monkeypatch.setattr(activations, share, 0.0)
+    rollout, kept = sampled(policy)
+    assert len(kept) == 0
+    assert torch.equal(rollout.response, sampled(policy)[0].response)
+
+
+def test_the_room_is_that_of_all_tokens_that_there_may_be(policy, monkeypatch):
+    held = 16 * sum(p.numel() for p in policy.parameters())
+    bytes_kept = 4 * (12 + 16 * (LONG - 1)) * sum(map(activations._numbers, trunk(policy.model).layers))
+    for share, fits in ((1.001, True), (0.999, False)):
+        monkeypatch.setattr(activations, "OF_TRAINING", share * bytes_kept / held)
+        kept = sampled(policy)[1]
+        assert bool(len(kept)) == fits
+        for group, _ in kept._known.values():
+            for layer, computed in group.computed.items():
+                assert sum(x[0].numel() for x in computed) == activations._numbers(layer)
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_of_which_models_it_can_be_kept(tiny_model, family, rank):
+    assert ActivationCache.can_serve(policy_of(tiny_model(family), rank).model) == (
+        family == "llama" and not rank
+    )
+
+
+def test_on_processors_whose_layers_are_laid_out_for_prompts_too(policy, monkeypatch, products):
+    monkeypatch.setattr("tutelage.engines.cpu.decoding_weights._mkl_is_faster", lambda: False)
+    rollout, kept = sampled(policy)
+    expected = gradients(policy, rollout)
+    products.clear()
+    with reused(policy, kept):
+        assert_same(gradients(policy, rollout), expected)
+    assert products == []
+
+
+def test_sampling_says_the_same(policy):
+    rollout, _ = sampled(policy)
+    plain = policy.generate(PROMPTS, 4, config.Sampling(max_new_tokens=LONG), seed=4)
+    assert torch.equal(rollout.response, plain.response)
+    torch.testing.assert_close(rollout.logp, plain.logp, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,146 @@
+"""The door to a model's attention: open for those it fits, shut for the others, and closed again afterwards."""
+
+import pytest
+import tiny
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    GPTNeoConfig,
+    GptOssConfig,
+    MambaConfig,
+    MistralConfig,
+    PhiConfig,
+)
+
+from tutelage import config
+from tutelage.engines.cpu import attention_interface
+from tutelage.engines.cpu.attention_interface import attention_by, supports
+from tutelage.engines.network import inner, trunk
+from tutelage.models.backbone import adapter_dropout, load_backbone
+
+ROTARY = tiny.ROTARY | {"num_key_value_heads": 2, "vocab_size": 300}
+
+
+def model_of(folder, rank=None):
+    lora = None if rank is None else config.Lora(rank=rank)
+    return load_backbone(config.Model(folder, device="cpu"), lora).model
+
+
+def fresh(settings, seed=0):
+    settings.pad_token_id = settings.eos_token_id = settings.bos_token_id = 0
+    settings.initializer_range = 0.25
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(settings, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize(
+    ("family", "reach"),
+    [("opt", 10**6), ("gpt2", 10**6), ("llama", 10**6), ("qwen3", 10**6), ("gemma3", 8), ("gemma2", 0)],
+)
+@pytest.mark.parametrize("rank", [None, 2])
+def test_each_family_is_supported_as_far_as_its_attention_is_plain(tiny_model, family, reach, rank):
+    """Gemma 3 looks back 8 tokens in some layers; Gemma 2 caps its scores everywhere."""
+    model = model_of(tiny_model(family), rank)
+    assert supports(model, 1) == (reach >= 1)
+    assert supports(model, reach)
+    assert not supports(model, reach + 1) or reach == 10**6
+
+
+def test_a_trial_within_a_step_is_not_moved_by_dropout_and_takes_no_random_number(tiny_model):
+    lora = config.Lora(rank=2, dropout=0.5)
+    model = load_backbone(config.Model(tiny_model("llama"), device="cpu"), lora).model
+    adapter_dropout(model, True)
+    before = torch.random.get_rng_state()
+    assert supports(model, 8)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert any(part.training for part in model.modules())
+
+
+def test_a_trial_within_a_bf16_step_judges_the_model_and_not_the_rounding(tiny_model):
+    model = model_of(tiny_model("llama"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert supports(model, 8)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BloomConfig(vocab_size=300, hidden_size=16, n_layer=2, n_head=4),  # ALiBi
+        GPTNeoConfig(
+            vocab_size=300, hidden_size=16, num_layers=2, num_heads=4, attention_types=[[["global"], 2]]
+        ),  # an attention of its own
+        MambaConfig(vocab_size=300, hidden_size=16, num_hidden_layers=2, state_size=4),  # none at all
+        GptOssConfig(**ROTARY, num_local_experts=2, num_experts_per_tok=1),  # sinks
+    ],
+    ids=lambda settings: settings.model_type,
+)
+def test_what_is_more_than_plain_attention_is_refused(settings):
+    model = fresh(settings)
+    if settings.model_type == "gpt_oss":
+        for layer in model.model.layers:
+            layer.self_attn.sinks.data.fill_(1.0)
+    assert not supports(model, 1)
+
+
+def test_a_window_counts_from_the_length_where_it_is_felt():
+    model = fresh(MistralConfig(**ROTARY, sliding_window=5))
+    assert supports(model, 5)
+    assert not supports(model, 6)
+    assert supports(fresh(PhiConfig(vocab_size=300, **tiny.WIDE, intermediate_size=32)), 10**6)
+
+
+def test_a_layer_that_mixes_tokens_behind_the_interface_is_noticed(tiny_model):
+    model = model_of(tiny_model("llama"))
+    assert supports(model, 1)
+    other = model_of(tiny_model("llama"))
+    other.model.layers[0].mlp.register_forward_hook(lambda module, inputs, out: out + 0.1 * out.roll(1, 1))
+    assert not supports(other, 1)
+
+
+def test_a_model_that_runs_its_layers_twice_is_refused_as_long_as_it_does(tiny_model):
+    model = model_of(tiny_model("llama"))
+    for layer in model.model.layers:
+        layer.gradient_checkpointing = True  # what transformers sets
+    assert not supports(model, 1)
+    for layer in model.model.layers:
+        layer.gradient_checkpointing = False
+    assert supports(model, 1)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_inside_the_function_is_called_and_afterwards_all_is_as_before(tiny_model, rank):
+    model = model_of(tiny_model("qwen3"), rank)
+    before = inner(model).config._attn_implementation
+    tokens = torch.tensor([[4, 5, 6]])
+
+    def hidden():
+        with torch.no_grad():
+            return trunk(model)(input_ids=tokens, use_cache=False).last_hidden_state
+
+    expected = hidden()
+    calls = []
+
+    def silent(layer, query, key, value, mask, **more):
+        calls.append((query.shape, key.shape, mask))
+        return torch.zeros(1, 3, 4, 4), None
+
+    def another(*args, **kwargs):
+        calls.append(None)
+        return silent(*args, **kwargs)
+
+    with attention_by(model, silent):
+        assert not torch.allclose(hidden(), expected)
+        with attention_by(model, another):
+            hidden()
+        hidden()
+    assert [call is None for call in calls] == [False] * 2 + [True, False] * 2 + [False] * 2
+    assert calls[0] == ((1, 4, 3, 4), (1, 2, 3, 4), None)
+    assert torch.equal(hidden(), expected)
+    assert inner(model).config._attn_implementation == before
+
+    with pytest.raises(RuntimeError, match="inside"), attention_by(model, silent):
+        raise RuntimeError("inside")
+    assert torch.equal(hidden(), expected)
+    assert attention_interface.NAME not in model.config.to_json_string()

@@ -1,0 +1,328 @@
+"""Rows that share prompts, scored together by whole models: each prompt is computed once, padding never."""
+
+import logging
+from itertools import chain
+
+import pytest
+import tiny
+import torch
+
+from tutelage import config
+from tutelage.core.batch import Pairs
+from tutelage.core.rows import Encoded, by_shared_tokens, collate, shares
+from tutelage.engines import packing
+from tutelage.engines.cpu import states
+from tutelage.engines.cpu.attention_interface import differentiable_twice
+from tutelage.engines.cpu.states import micro_batches
+from tutelage.engines.network import inner
+from tutelage.engines.plain import PlainEngine
+from tutelage.models.backbone import load_backbone
+from tutelage.models.heads import new_reward_model
+from tutelage.models.policy import Policy
+
+CPU = torch.device("cpu")
+PAD = 1
+FAMILIES = ("llama", "qwen3", "gpt2", "opt", "gemma3")
+GROUPS = ((3, (5, 2, 7)), (1, (4, 4)), (14, (9, 1, 0, 12)), (7, (2,)), (2, (0,)), (9, (0, 0)), (1, (1,)))
+
+
+def groups(shape=GROUPS, seed=0):
+    """Rows in groups of different sizes, shuffled: ragged prompts, of one token too, and responses, some empty."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def ids(count):
+        return tuple(torch.randint(10, 299, (count,), generator=generator).tolist())
+
+    rows = []
+    for prompt, responses in shape:
+        start = ids(prompt)
+        rows += [Encoded(start, ids(length)) for length in responses]
+    return [rows[i] for i in torch.randperm(len(rows), generator=generator).tolist()]
+
+
+def folder_of(tiny_model, family):
+    """Its window, where it has one, is not shorter than the rows."""
+    return tiny_model(family, **({"sliding_window": 32} if family == "gemma3" else {}))
+
+
+def policy_of(folder, rank=0, **more):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", **more), config.Lora(rank=rank)))
+    stir(policy.parameters())
+    return policy
+
+
+def stir(parameters, by=0.1):
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += by * torch.randn(parameter.shape, generator=generator)
+
+
+def one_by_one(model, rows):
+    """Hidden states of whole rows as the model itself computes them, each alone and without padding."""
+    return [
+        inner(model).base_model(input_ids=torch.tensor([row.prompt + row.response])).last_hidden_state[0]
+        for row in rows
+    ]
+
+
+def weights_like(x, seed=3):
+    return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(loss, parameters):
+    return torch.autograd.grad(loss, parameters, materialize_grads=True, retain_graph=True)
+
+
+def same_gradients(got, expected):
+    scale = max(float(g.abs().max()) for g in expected)
+    assert scale > 0
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """How many tokens each forward pass through a trunk computed."""
+    counts = []
+    line, padded = states._line, PlainEngine._padded
+
+    def counted_line(model, packed, *more):
+        counts.append(len(packed.tokens))
+        return line(model, packed, *more)
+
+    def counted_padded(engine, rows):
+        out = padded(engine, rows)
+        counts.append(out.shape[0] * out.shape[1])
+        return out
+
+    monkeypatch.setattr(states, "_line", counted_line)
+    monkeypatch.setattr(PlainEngine, "_padded", counted_padded)
+    return counts
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("short", [packing.SHORT, 1])
+def test_log_probabilities_and_gradients_are_those_of_each_row_alone(
+    tiny_model, family, rank, short, monkeypatch
+):
+    monkeypatch.setattr(packing, "SHORT", short)
+    policy = policy_of(folder_of(tiny_model, family), rank)
+    rows = groups()
+    batch = collate(rows, PAD, CPU)
+    got = policy.scores(batch, entropy=True)
+
+    logp, entropy = [], []
+    for row, hidden in zip(rows, one_by_one(policy.model, rows), strict=True):
+        every = policy.head.logits(hidden[len(row.prompt) - 1 : -1]).log_softmax(-1)
+        logp.append(every.gather(1, torch.tensor(row.response, dtype=torch.long)[:, None]).squeeze(1))
+        entropy.append(-(every.exp() * every).sum(1))
+    expected = torch.cat(logp), torch.cat(entropy)
+    for one, other in zip((got.logp, got.entropy), expected, strict=True):
+        torch.testing.assert_close(one[batch.mask], other, rtol=1e-5, atol=1e-5)
+    loss = (weights_like(expected[0]) * (got.logp + 0.1 * got.entropy)[batch.mask]).sum()
+    wanted = (weights_like(expected[0]) * (expected[0] + 0.1 * expected[1])).sum()
+    same_gradients(gradients(loss, policy.parameters()), gradients(wanted, policy.parameters()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_rewards_and_values_and_gradients_are_those_of_each_row_alone(tiny_model, family, rank):
+    model = new_reward_model(
+        config.Model(folder_of(tiny_model, family), device="cpu"), config.Lora(rank=rank), seed=0
+    )
+    stir(model.parameters())
+    rows = groups()
+    batch = collate(rows, model.tokenizer.pad_token_id, CPU)
+    hidden = one_by_one(model.model, rows)
+    scores = torch.stack([model.head(states[-1])[0] for states in hidden])
+    values = torch.cat(
+        [model.head(states[len(row.prompt) - 1 : -1])[:, 0] for row, states in zip(rows, hidden, strict=True)]
+    )
+    for got, expected in ((model.scores(batch), scores), (model.values(batch)[batch.mask], values)):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+        weight = weights_like(expected)
+        same_gradients(
+            gradients((got * weight).sum(), model.parameters()),
+            gradients((expected * weight).sum(), model.parameters()),
+        )
+
+
+def test_each_prompt_is_computed_once_and_padding_never(tiny_model):
+    """Counted where the tokens enter: what predicts nothing is left out of log-probabilities too."""
+    policy = policy_of(tiny_model("llama"))
+    model = new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(rank=0), seed=0)
+    rows = groups()
+    batch = collate(rows, PAD, CPU)
+    entered = []
+    for trunk in (policy.model.model, model.model.model):
+        trunk.embed_tokens.register_forward_hook(
+            lambda module, inputs, out: entered.append(inputs[0].numel())
+        )
+    prompts = sum(len(prompt) for prompt in {row.prompt for row in rows})
+    policy.scores(batch)
+    model.scores(batch)
+    model.values(batch)
+    probes = 5  # with which the policy is tried once, as the reward model was when it was made
+    spoken = [len(row.response) for row in rows]
+    predicting = prompts + sum(max(0, length - 1) for length in spoken)
+    asked = [count for count in entered if count > 8]
+    assert asked == [predicting, prompts + sum(spoken), predicting]
+    assert len(entered) == len(asked) + probes
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@torch.no_grad()
+def test_neither_order_nor_company_changes_anything(tiny_model, family):
+    policy = policy_of(tiny_model(family))
+    batch = collate(groups(), PAD, CPU)
+    expected = policy.scores(batch).logp
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(policy.scores(batch.rows(order)).logp, expected[order], rtol=1e-5, atol=1e-5)
+    for index in order[:5]:
+        alone = policy.scores(batch.rows(index[None])).logp
+        torch.testing.assert_close(alone[0], expected[index], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["llama", "opt"])
+@torch.no_grad()
+def test_bfloat16_differs_by_its_rounding_alone(tiny_model, family, monkeypatch):
+    """Together and one by one are equally far from float32."""
+    batch = collate(groups(), PAD, CPU)
+    exact = policy_of(tiny_model(family)).scores(batch).logp
+    rounded = policy_of(tiny_model(family), dtype="bf16")
+    together = rounded.scores(batch).logp
+    monkeypatch.setattr(states, "shares_prompts", lambda model, rows: False)
+    apart = rounded.scores(batch).logp
+    assert together.dtype == torch.float32
+    assert 0 < (together - exact).norm() < 1.5 * (apart - exact).norm()
+
+
+def test_derivatives_of_derivatives_are_those_of_each_row_alone(tiny_model):
+    """The curvature along a direction, as a natural gradient needs it."""
+    policy = policy_of(tiny_model("qwen3"), 2)
+    rows = groups()
+    batch = collate(rows, PAD, CPU)
+    weight = weights_like(torch.zeros(int(batch.mask.sum()), 300))
+
+    def curvature(logits):
+        slopes = torch.autograd.grad((logits.log_softmax(-1) * weight).sum(), parameters, create_graph=True)
+        return gradients(sum((slope * weights_like(slope)).sum() for slope in slopes), parameters)
+
+    parameters = policy.parameters()
+    with differentiable_twice():
+        got = curvature(policy.logits(batch))
+        apart = [
+            policy.head.logits(hidden[len(row.prompt) - 1 : -1])
+            for row, hidden in zip(rows, one_by_one(policy.model, rows), strict=True)
+        ]
+        expected = curvature(torch.cat(apart))
+    same_gradients(got, expected)
+
+
+def test_the_reference_and_the_adapter_share_prompts_too(tiny_model, reading):
+    policy = policy_of(tiny_model("llama"), 2)
+    policy._fresh_adapter = True
+    batch = collate(groups(), PAD, CPU)
+    with policy.reference():
+        apart = policy.scores(batch).logp
+    scores = policy.scores(batch, exact_kl=True)
+    assert len(set(reading)) == 1
+    assert (apart - scores.logp).abs().max() > 0.01
+    assert scores.exact_kl.sum() > 0
+
+
+# Where it does not fit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3"])
+def test_what_does_not_fit_is_read_row_by_row_and_said_once(tiny_model, family, caplog, reading):
+    """Gemma 2 caps its scores; Gemma 3 looks back 8 tokens in some layers, which only rows longer than that feel."""
+    policy = policy_of(tiny_model(family))
+    short = collate(groups(((2, (3, 4)), (4, (4, 1)))), PAD, CPU)
+    long = collate(groups(), PAD, CPU)
+    with caplog.at_level(logging.WARNING, logger="tutelage"):
+        for batch in (short, long, long):
+            got = policy.scores(batch).logp
+            assert torch.isfinite(got).all()
+    width = [batch.prompt.numel() + batch.response.numel() for batch in (short, long)]
+    assert reading == [width[0] if family == "gemma2" else 2 + 2 + 3 + 4 + 3, width[1], width[1]]
+    (said,) = caplog.messages
+    assert "prompts are read once for each response" in said
+    rows = groups()
+    for row, hidden, found, mask in zip(rows, one_by_one(policy.model, rows), got, long.mask, strict=True):
+        logits = policy.head.logits(hidden[len(row.prompt) - 1 : -1])
+        expected = logits.log_softmax(-1).gather(1, torch.tensor(row.response, dtype=torch.long)[:, None])
+        torch.testing.assert_close(found[mask], expected.squeeze(1), rtol=1e-5, atol=1e-5)
+
+
+# Micro-batches ---------------------------------------------------------------------------------------------------
+
+
+def tokens_of(rows):
+    """What reading some rows costs."""
+    return sum(len(prompt) for prompt in {row.prompt for row in rows}) + sum(len(r.response) for r in rows)
+
+
+@pytest.mark.parametrize("budget", [1, 9, 20, 35, 10**6])
+def test_micro_batches_count_what_is_computed_and_keep_groups_together(budget):
+    rows = groups()
+    parts = [index.tolist() for index in by_shared_tokens(shares(collate(rows, PAD, CPU)), budget)]
+    assert sorted(chain(*parts)) == list(range(len(rows)))
+    for part in parts:
+        assert len(part) == 1 or tokens_of([rows[i] for i in part]) <= budget
+    for prompt in {row.prompt for row in rows}:
+        group = [i for i, row in enumerate(rows) if row.prompt == prompt]
+        if tokens_of([rows[i] for i in group]) <= budget:
+            assert sum(bool(set(group) & set(part)) for part in parts) == 1
+    if budget == 10**6:
+        assert len(parts) == 1
+
+
+def pairs_of(rows, others):
+    chosen, rejected = (collate(side, PAD, CPU) for side in (rows, others))
+    ones = torch.ones(len(rows))
+    return Pairs(chosen=chosen, rejected=rejected, p_chosen=ones, weight=ones, margin=0 * ones)
+
+
+def test_pairs_stay_whole_and_their_prompt_counts_once(tiny_model, reading):
+    rows = groups(((3, (5,)), (8, (4,)), (6, (9,))))
+    others = [Encoded(row.prompt, (*row.response[::-1], 7)) for row in rows]
+    pairs = pairs_of(rows, others)
+    model = policy_of(tiny_model("llama"))
+    sizes = [tokens_of([row, other]) for row, other in zip(rows, others, strict=True)]
+    parts = [index.tolist() for index in micro_batches(model.model, pairs, max(sizes) + min(sizes))]
+    assert sorted(chain(*parts)) == [0, 1, 2]
+    assert len(parts) == 2
+    model.scores(pairs.both())
+    assert reading == [sum(sizes) - 2 * len(rows)]
+    cut = pairs_of(rows, [Encoded(row.prompt[1:], row.response) for row in others])
+    model.scores(cut.both())
+    assert reading[-1] == tokens_of(rows + [Encoded(r.prompt[1:], r.response) for r in others]) - 2 * len(
+        rows
+    )
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_no_budget_changes_the_gradient(tiny_model, family):
+    policy = policy_of(tiny_model(family))
+    batch = collate(groups(), PAD, CPU)
+    weight = weights_like(batch.mask)
+
+    def slopes(budget):
+        total = [torch.zeros_like(p) for p in policy.parameters()]
+        for index in micro_batches(policy.model, batch, budget):
+            part = batch.rows(index).trimmed()
+            logp = policy.scores(part).logp
+            found = gradients((weight[index][:, : logp.shape[1]] * logp).sum(), policy.parameters())
+            total = [a + b for a, b in zip(total, found, strict=True)]
+        return total
+
+    whole = slopes(10**6)
+    for budget in (1, 12, 30):
+        same_gradients(slopes(budget), whole)
+
+
+def test_families_of_the_test_are_all_there_are_but_the_one_that_is_refused():
+    assert {*FAMILIES, "gemma2"} == set(tiny.EVERY)

@@ -1,0 +1,113 @@
+"""Memory that was freed and is needed again."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tutelage.engines.cpu import memory
+from tutelage.engines.cpu.memory import Stretch, hand_back_freed_memory, keep_freed_memory
+
+MILLION = 1_000_000
+
+FAULTS = """
+import resource, torch
+from tutelage.engines.cpu.memory import keep_freed_memory
+{keep}
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def step():
+    # what a forward pass leaves for the backward pass, in blocks that glibc by itself always gives back
+    kept = [torch.ones(10 << 20) for _ in range(4)]
+step(), step()
+before = faults()
+for _ in range(8):
+    step()
+print((faults() - before) * resource.getpagesize() / (8 * 4 * 4 * (10 << 20)))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep it")
+@pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.3), ("", 0.9, 1.1)])
+def test_pages_of_tensors_that_are_freed_together_are_found_once(keep, low, high):
+    """The share of the pages of each step that had to be found anew."""
+    told = subprocess.run(
+        [sys.executable, "-c", FAULTS.format(keep=keep)], capture_output=True, text=True, check=True
+    )
+    assert low <= float(told.stdout) <= high
+
+
+HELD = """
+import torch
+from tutelage.engines.cpu.memory import Stretch, hand_back_freed_memory, keep_freed_memory
+def held():
+    return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmRSS"))
+{keep}
+before = held()
+stretch = Stretch([8 << 20, 8 << 20])
+first, second = stretch.take(8 << 20), stretch.take(8 << 20)
+assert first.data_ptr() + first.nbytes == second.data_ptr()
+first.fill_(1), second.fill_(2)
+both = held() - before
+del stretch, first
+one = held() - before
+del second
+none = held() - before
+hand_back_freed_memory()
+print(both, one, none, held() - before)
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="what is held is read from /proc")
+@pytest.mark.parametrize("keep", ["keep_freed_memory()", ""])
+def test_a_stretch_is_given_back_with_the_last_part_of_it(keep):
+    """In MiB, each part of 32: huge pages may reach beyond them. To the system, unless freed memory is kept."""
+    told = subprocess.run(
+        [sys.executable, "-c", HELD.format(keep=keep)], capture_output=True, text=True, check=True
+    )
+    both, one, none, handed_back = map(int, told.stdout.split())
+    assert 62 <= both <= 70
+    assert one == both
+    assert none == both if keep and platform.libc_ver()[0] == "glibc" else none <= 8
+    assert handed_back <= 8
+
+
+@pytest.fixture
+def kept():
+    """Freed memory is kept, and none is spare."""
+    if not keep_freed_memory():
+        pytest.skip("only glibc is asked to keep it")
+    hand_back_freed_memory()
+
+
+def place(stretch: Stretch) -> int:
+    return stretch.take(1).data_ptr()
+
+
+def test_the_next_stretch_lies_where_the_last_was(kept):
+    first = Stretch([MILLION])
+    where = place(first)
+    second = Stretch([MILLION])
+    assert place(second) != where
+    del first
+    assert place(Stretch([MILLION // 2, MILLION // 4])) == where
+
+
+def test_a_spare_stretch_that_is_far_too_large_is_not_held_for_a_small_one(kept):
+    large = Stretch([10 * MILLION])
+    large.take(10 * MILLION).fill_(1.0)
+    del large
+    small = Stretch([MILLION])
+    assert not memory._spare
+    assert len(small.rest) < 10 * MILLION
+
+
+def test_parts_of_a_stretch_do_not_overlap_and_begin_at_lines_of_the_caches():
+    sizes = [3, 17, 16, 1]
+    stretch = Stretch(sizes)
+    parts = [stretch.take(size) for size in sizes]
+    for number, part in enumerate(parts):
+        part.fill_(number)
+    assert [part.tolist() for part in parts] == [[float(n)] * size for n, size in enumerate(sizes)]
+    assert all(part.data_ptr() % 64 == 0 for part in parts)

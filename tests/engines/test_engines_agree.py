@@ -1,0 +1,138 @@
+"""The reference engine and the CPU engine compute the same on every family of models, with and without adapters."""
+
+import copy
+
+import pytest
+import tiny
+import torch
+
+from tutelage import config
+from tutelage.core.rows import Encoded, collate
+from tutelage.engines.choose import engine_for
+from tutelage.engines.network import inner
+from tutelage.engines.sampling import PromptTokens
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+
+CPU = torch.device("cpu")
+FAMILIES = ("opt", "gpt2", "llama", "qwen3", "gemma2", "gemma3")
+PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
+ROWS = [
+    Encoded((40, 41, 42), (7, 8, 9, 10)),
+    Encoded((50,), (11,)),
+    Encoded((40, 41, 42), (12, 13)),
+    Encoded((9, 60, 61, 62, 63), (14, 15, 16, 17, 18, 19)),
+    Encoded((40, 41, 42), (7, 8, 9, 10)),
+]
+
+
+@pytest.fixture(params=FAMILIES)
+def pair(request, tiny_model):
+    """`pair(rank)`: one policy on each engine, of equal weights."""
+
+    def of(rank):
+        made = {}
+        for name in ("plain", "cpu"):
+            settings = config.Model(tiny_model(request.param), device="cpu", engine=name)
+            made[name] = Policy(load_backbone(settings, config.Lora(rank=rank)))
+            made[name].end_ids = (*made[name].end_ids, *range(100, 120))
+            tiny.roughen(made[name].model)
+            stir_adapters(made[name].model)
+        return made["plain"], made["cpu"]
+
+    return of
+
+
+def stir_adapters(model):
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.copy_(0.05 * torch.randn(parameter.shape, generator=generator))
+
+
+def gradients(policy, rows):
+    """Log-probabilities, entropies and values, and the gradient of an uneven sum of them."""
+    head = torch.nn.Linear(policy.width, 1, bias=False)
+    torch.nn.init.constant_(head.weight, 0.1)
+    for parameter in policy.parameters():
+        parameter.grad = None
+    scores = policy.scores(rows, temperature=0.7, entropy=True, value_head=head)
+    uneven = torch.linspace(0.5, 2.0, rows.mask.numel()).view(rows.mask.shape)
+    policy.backward((uneven * (scores.logp + 0.3 * scores.entropy + 0.1 * scores.value)).sum())
+    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in policy.parameters()]
+    return [scores.logp, scores.entropy, scores.value], found
+
+
+@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
+def test_forward_and_gradients(pair, rank):
+    plain, cpu = pair(rank)
+    rows = collate(ROWS, 1, CPU)
+    (expected, expected_gradients), (found, found_gradients) = gradients(plain, rows), gradients(cpu, rows)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    largest = max(float(g.abs().max()) for g in expected_gradients)
+    for a, b in zip(found_gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * largest)
+    norms = [engine.total_norm(gs) for engine, gs in ((plain, expected_gradients), (cpu, found_gradients))]
+    torch.testing.assert_close(norms[1], norms[0], rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        cpu.engine.last_states(rows), plain.engine.last_states(rows), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
+def test_sampled_tokens_and_their_update(pair, rank):
+    """The tokens, their log-probabilities, and the gradient of the update that follows with kept activations."""
+    plain, cpu = pair(rank)
+    settings = config.Sampling(max_new_tokens=12, temperature=0.9)
+    rollouts = [policy.generate(PROMPTS, 4, settings, seed=3, on_policy=True) for policy in (plain, cpu)]
+    assert torch.equal(rollouts[1].response, rollouts[0].response)
+    assert torch.equal(rollouts[1].terminated, rollouts[0].terminated)
+    torch.testing.assert_close(rollouts[1].logp, rollouts[0].logp, rtol=1e-4, atol=1e-5)
+    (_, expected), (_, found) = (
+        gradients(policy, rollout) for policy, rollout in zip((plain, cpu), rollouts, strict=True)
+    )
+    largest = max(float(g.abs().max()) for g in expected)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * largest)
+
+
+def test_exact_kl_to_the_reference(pair):
+    rows, kl = collate(ROWS, 1, CPU), []
+    for policy in pair(0):
+        policy.freeze_reference()
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.mul_(1.05)
+        kl.append(policy.scores(rows, exact_kl=True).exact_kl)
+    assert (kl[0] > 0).any()
+    torch.testing.assert_close(kl[1], kl[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_reference_engine_leaves_a_model_as_it_is_and_starts_no_compiler(tiny_model, family, monkeypatch):
+    backbone = load_backbone(config.Model(tiny_model(family), device="cpu", engine="plain"), config.Lora())
+    before = [type(module) for module in backbone.model.modules()]
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a process was started"))
+    policy = Policy(backbone)
+    rollout = policy.generate(PROMPTS, 2, config.Sampling(max_new_tokens=4), seed=0, on_policy=True)
+    policy.backward(policy.scores(rollout).logp.sum())
+    assert [type(module) for module in backbone.model.modules()] == before
+    assert not any("forward" in vars(module) for module in inner(backbone.model).modules())
+    assert policy.metrics() == {}
+
+
+def test_the_environment_replaces_auto_and_nothing_else(tiny_model, monkeypatch):
+    def name_of(engine):
+        backbone = load_backbone(config.Model(tiny_model("llama"), device="cpu", engine=engine))
+        return engine_for(copy.deepcopy(backbone)).name
+
+    monkeypatch.delenv("TUTELAGE_ENGINE", raising=False)
+    assert [name_of(engine) for engine in ("auto", "plain", "cpu")] == ["cpu", "plain", "cpu"]
+    monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
+    assert [name_of(engine) for engine in ("auto", "plain", "cpu")] == ["plain", "plain", "cpu"]
+    monkeypatch.setenv("TUTELAGE_ENGINE", "fast")
+    with pytest.raises(TutelageError, match=r"TUTELAGE_ENGINE is 'fast'.*auto, plain or cpu"):
+        name_of("auto")

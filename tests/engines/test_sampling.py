@@ -1,0 +1,341 @@
+"""Sampling: the right distribution, the right log-probability, and nothing that depends on who else is in the batch."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tiny
+import torch
+
+from tutelage import config
+from tutelage.core.batch import Rollout
+from tutelage.engines.random_streams import row_seed, uniforms
+from tutelage.engines.sampling import PromptTokens, answers
+from tutelage.engines.token_sampling import draw, inverse, truncated
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.rollout.assembly import concatenate
+
+PROMPTS = PromptTokens(
+    ((40, 41, 42), (50,), (9, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71), (0, 80, 0, 81)),
+    ("a", "b", "c", "d"),
+)  # one longer than the window of Gemma, one with end tokens in it
+
+
+def load(folder, ends=()):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora()))
+    policy.end_ids = (*policy.end_ids, *ends)
+    return policy
+
+
+def settings(**changes):
+    return config.Sampling(**{"max_new_tokens": 12} | changes)
+
+
+def greedily(policy, prompt, limit):
+    """The likeliest token, again and again, with a full forward pass each."""
+    tokens = list(prompt)
+    for _ in range(limit):
+        logits = policy.model(input_ids=torch.tensor([tokens])).logits[0, -1]
+        tokens.append(int(logits.argmax()))
+        if tokens[-1] in policy.end_ids:
+            break
+    return tokens[len(prompt) :]
+
+
+def spoken(rollout):
+    """The tokens of each response."""
+    return [row[mask].tolist() for row, mask in zip(rollout.response, rollout.mask, strict=True)]
+
+
+def assert_same(one, other):
+    assert spoken(one) == spoken(other)
+    assert torch.equal(one.terminated, other.terminated)
+    for a, b, x, y in zip(one.logp, other.logp, one.mask, other.mask, strict=True):
+        torch.testing.assert_close(a[x], b[y], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@torch.no_grad()
+def test_greedy_is_what_transformers_generates(tiny_model, family):
+    policy = load(tiny_model(family), ends=range(100, 120))
+    rollout = policy.generate(PROMPTS, 1, settings(temperature=0.0), seed=0)
+    for prompt, got in zip(PROMPTS.tokens, spoken(rollout), strict=True):
+        ids = torch.tensor([prompt])
+        told = policy.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=12,
+            do_sample=False,
+            eos_token_id=list(policy.end_ids),
+            pad_token_id=1,
+        )
+        assert got == told[0, len(prompt) :].tolist() == greedily(policy, prompt, 12)
+    assert not rollout.logp.any(), "a choice without chance has probability one"
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+@torch.no_grad()
+def test_a_rollout_knows_its_log_probabilities_and_its_ends(tiny_model, family, temperature):
+    policy = load(tiny_model(family), ends=range(100, 130))
+    rollout = policy.generate(PROMPTS, 4, settings(temperature=temperature), seed=3)
+    recomputed = policy.scores(rollout, temperature=temperature).logp
+    assert (rollout.logp - recomputed).abs().max() < 1e-5
+    assert rollout.terminated.any()
+    assert rollout.truncated.any()
+    assert torch.equal(rollout.truncated, ~rollout.terminated)
+    for tokens, ended in zip(spoken(rollout), rollout.terminated.tolist(), strict=True):
+        assert not set(tokens[:-1]) & set(policy.end_ids)
+        assert ended == (tokens[-1] in policy.end_ids)
+        assert ended or len(tokens) == 12
+    assert torch.equal(rollout.mask, rollout.mask.cumprod(1).bool()), (
+        "responses are padded on the right alone"
+    )
+    assert not rollout.logp[~rollout.mask].any()
+    assert rollout.ids == tuple(name for name in PROMPTS.ids for _ in range(4))
+    for row in range(16):
+        assert tuple(rollout.prompt[row][rollout.prompt_mask[row]].tolist()) == PROMPTS.tokens[row // 4]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])
+@torch.no_grad()
+def test_a_row_says_the_same_in_any_company(tiny_model, family):
+    policy = load(tiny_model(family), ends=range(100, 130))
+    together = policy.generate(PROMPTS, 3, settings(), seed=5)
+    in_parts = policy.generate(PROMPTS, 3, settings(), seed=5, rows_at_once=6)
+    assert_same(in_parts, together)
+    backwards = policy.generate(PromptTokens(PROMPTS.tokens[::-1], PROMPTS.ids[::-1]), 3, settings(), seed=5)
+    order = torch.tensor([9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2])
+    assert_same(backwards.rows(order), together)
+    fewer = policy.generate(PromptTokens(PROMPTS.tokens[1:2], PROMPTS.ids[1:2]), 2, settings(), seed=5)
+    assert_same(fewer, together.rows(torch.tensor([3, 4])))
+    longer = policy.generate(PROMPTS, 3, settings(max_new_tokens=20), seed=5)
+    assert [tokens[:12] for tokens in spoken(longer)] == spoken(together)
+    other = policy.generate(PROMPTS, 3, settings(), seed=6)
+    assert spoken(other) != spoken(together)
+    assert len({tuple(tokens) for tokens in spoken(together)}) == 12, "no two rows share a stream"
+
+
+@pytest.mark.parametrize("pad_is_end", [False, True])
+@torch.no_grad()
+def test_where_an_answer_ends(tiny_model, pad_is_end):
+    """The end token first, in the middle, exactly at the limit, beyond it: whatever its id, and the pad's."""
+    policy = load(tiny_model("llama") if pad_is_end else tiny_model("gemma2"))
+    assert (policy.tokenizer.pad_token_id in policy.end_ids) == pad_is_end
+    prompt = PromptTokens((PROMPTS.tokens[0],), ("a",))
+    policy.end_ids = ()
+    (free,) = spoken(policy.generate(prompt, 1, settings(max_new_tokens=6), seed=4))
+    assert len(set(free)) == 6
+    for at in range(6):
+        policy.end_ids = (free[at],)
+        for limit in (1, 3, 6):
+            rollout = policy.generate(prompt, 1, settings(max_new_tokens=limit), seed=4)
+            ended = at < limit
+            expected = free[: at + 1] if ended else free[:limit]
+            assert spoken(rollout) == [expected]
+            assert rollout.terminated.tolist() == [ended]
+            assert rollout.mask.shape[1] == len(expected)
+
+
+@torch.no_grad()
+def test_the_text_of_an_answer_is_without_its_end(tiny_model):
+    policy = load(tiny_model("llama"))
+    free = greedily(policy, (40, 41, 42), 6)
+    policy.end_ids = (free[4],)
+    rollout = policy.generate(PromptTokens(((40, 41, 42),), ("a",)), 1, settings(temperature=0.0), seed=0)
+    assert list(answers(policy, rollout)) == [policy.tokenizer.decode(free[:4]).strip()]
+
+
+@pytest.mark.parametrize("family", ["opt", "gpt2", "llama"])
+@torch.no_grad()
+def test_the_context_is_used_to_its_last_position_and_not_beyond(tiny_model, family):
+    policy = load(tiny_model(family))
+    policy.end_ids = ()
+    prompt = tuple(range(10, 100))
+    exact = policy.generate(
+        PromptTokens((prompt,), ("a",)), 1, settings(temperature=0.0, max_new_tokens=6), seed=0
+    )
+    assert spoken(exact) == [greedily(policy, prompt, 6)]
+    with pytest.raises(TutelageError, match=r"90 tokens.*up to 7.*97 positions.*96"):
+        policy.generate(PromptTokens((prompt,), ("a",)), 1, settings(max_new_tokens=7), seed=0)
+
+
+@torch.no_grad()
+def test_tokens_are_shown_as_they_are_drawn(tiny_model):
+    policy = load(tiny_model("gpt2"), ends=range(100, 130))
+    seen = []
+    rollout = policy.generate(
+        PROMPTS, 2, settings(), seed=1, on_token=lambda token: seen.append(token.clone())
+    )
+    assert torch.equal(torch.stack(seen, 1), rollout.response)
+
+
+# The distribution of one token ------------------------------------------------------------------------------
+
+
+def kept_by_hand(logits, *, top_k=0, top_p=1.0, min_p=0.0):
+    """Which tokens may be drawn, one rule after the other, from the definitions."""
+    p = {i: float(x) for i, x in enumerate(torch.tensor(logits).softmax(-1).double())}
+    if top_k:
+        p = dict(sorted(p.items(), key=lambda item: -item[1])[:top_k])
+    total, mass, nucleus = sum(p.values()), 0.0, {}
+    for token, share in sorted(p.items(), key=lambda item: -item[1]):
+        if mass >= top_p:
+            break
+        nucleus[token] = share
+        mass += share / total
+    p = nucleus
+    return {token for token, share in p.items() if share >= min_p * max(p.values())}
+
+
+FILTERS = [
+    {},
+    {"top_k": 1},
+    {"top_k": 4},
+    {"top_k": 50},
+    {"top_p": 0.01},
+    {"top_p": 0.5},
+    {"top_p": 0.9},
+    {"min_p": 0.3},
+    {"min_p": 1.0},
+    {"top_k": 6, "top_p": 0.8},
+    {"top_k": 6, "top_p": 0.8, "min_p": 0.25},
+]
+
+
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
+def test_truncation_keeps_what_the_definitions_keep(filters, temperature):
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(40, 12, generator=generator) * 1.5
+    asked = config.Sampling(temperature=temperature, **filters)
+    left = truncated(logits / temperature, asked)
+    for row in range(40):
+        expected = kept_by_hand((logits[row] / temperature).tolist(), **filters)
+        assert set(left[row].isfinite().nonzero().flatten().tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "top_p", "kept"), [(2, 0.5, 1), (4, 0.5, 2), (4, 0.75, 3), (4, 0.74, 3), (4, 0.76, 4)]
+)
+def test_the_nucleus_ends_where_it_reaches_its_share(count, top_p, kept):
+    """Equal tokens, whose shares are exact in binary: two halves reach one half with the first."""
+    left = truncated(torch.zeros(1, count), config.Sampling(top_p=top_p))
+    assert int(left.isfinite().sum()) == kept
+
+
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+def test_tokens_come_as_often_as_they_are_likely(filters):
+    """Chi-square over 20,000 draws, each from a stream of its own; and `logp` is the log of those probabilities."""
+    logits = torch.tensor([1.0, -0.5, 2.0, 0.3, -3.0, 1.9, 0.0, -1.0])
+    asked = config.Sampling(temperature=0.8, **filters)
+    kept = sorted(kept_by_hand((logits / 0.8).tolist(), **filters))
+    exact = torch.zeros(8, dtype=torch.float64)
+    exact[kept] = (logits.double() / 0.8)[kept].softmax(-1)
+    numbers = uniforms([row_seed(11, f"prompt {i}", i % 3) for i in range(20_000)], 1)[:, 0]
+    token, logp = draw(logits.expand(20_000, -1), asked, numbers)
+    counts = torch.bincount(token, minlength=8)
+    assert set(token.tolist()) == set(kept)
+    if len(kept) > 1:
+        assert scipy.stats.chisquare(counts[kept].numpy(), (exact[kept] * 20_000).numpy()).pvalue > 1e-3
+    torch.testing.assert_close(logp, exact.log()[token].float(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_number_is_turned_into_the_token_whose_share_it_falls_into():
+    logits = torch.tensor([0.1, 0.0, 0.4, 0.2, 0.3]).log()
+    numbers = torch.tensor(
+        [0.0, 0.0999, 0.1001, 0.4999, 0.5001, 0.6999, 0.7001, 1 - 2**-53], dtype=torch.float64
+    )
+    token, _ = draw(logits.expand(8, -1), config.Sampling(), numbers)
+    assert token.tolist() == [0, 0, 2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("vocabulary", [1, 63, 64, 65, 5000])
+def test_the_search_by_blocks_finds_what_one_long_sum_finds(vocabulary):
+    """Against the cumulative sum in double precision, with many tokens left out, also whole blocks and the last."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = torch.randn(500, vocabulary, generator=generator) * 3
+    logits[:, 1:] = logits[:, 1:].masked_fill(
+        torch.rand(500, vocabulary - 1, generator=generator) < 0.5, -torch.inf
+    )
+    logits[:, 100:400] = -torch.inf
+    logits[:, 1:][:, -70:] = -torch.inf
+    numbers = torch.rand(500, generator=generator, dtype=torch.float64)
+    numbers[:3] = torch.tensor([0.0, 1 - 2**-53, 2**-53])
+    probabilities = logits.softmax(-1)
+    cumulative = probabilities.double().cumsum(-1)
+    expected = (cumulative <= numbers[:, None] * cumulative[:, -1:]).sum(-1)
+    token = inverse(probabilities, numbers)
+    assert (probabilities.gather(-1, token[:, None]) > 0).all()
+    border = (cumulative - numbers[:, None] * cumulative[:, -1:]).abs().min(-1).values < 1e-7
+    border[:3] = True
+    assert border.float().mean() < 0.05
+    assert torch.equal(token[~border], expected[~border])
+    ends = probabilities > 0
+    assert token[0] == ends[0].long().argmax()
+    assert token[1] == vocabulary - 1 - ends[1].flip(0).long().argmax()
+
+
+def test_a_nucleus_may_be_larger_than_what_is_looked_at_first():
+    """1,000 tokens as likely as each other, beside a row whose nucleus is one token."""
+    logits = torch.zeros(3, 1024)
+    logits[:, 1000:] = -torch.inf
+    logits[1, 7] = 100.0
+    kept = truncated(logits, config.Sampling(top_p=0.5)).isfinite().sum(-1)
+    assert abs(int(kept[0]) - 500) <= 1  # 0.5 is reached with the 500th, or by rounding with the next
+    assert kept.tolist() == [kept[0], 1, kept[0]]
+
+
+def test_streams_are_uniform_and_unlike_each_other():
+    seeds = [row_seed(s, name, n) for s in range(3) for name in ("a", "b", "ab") for n in range(300)]
+    assert len(set(seeds)) == len(seeds)
+    numbers = uniforms(seeds, 4).numpy()
+    for column in numbers.T:
+        assert scipy.stats.kstest(column, "uniform").pvalue > 1e-3
+    neighbours = np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]
+    assert abs(neighbours) < 4 / np.sqrt(len(seeds))
+    assert row_seed(1, "a\x002", 3) != row_seed(1, "a", 23)
+
+
+@torch.no_grad()
+def test_first_tokens_come_as_often_as_the_model_says(tiny_model):
+    """From model to draw: 3,000 answers of one token, sharing one prompt, against the model's own softmax."""
+    policy = load(tiny_model("gpt2"))
+    rollout = policy.generate(
+        PromptTokens(((40, 41, 42),), ("a",)),
+        3000,
+        settings(max_new_tokens=1),
+        seed=2,
+        rows_at_once=3000,
+    )
+    p = policy.model(input_ids=torch.tensor([[40, 41, 42]])).logits[0, -1].double().softmax(-1)
+    likely = p.argsort(descending=True)[:15]
+    counts = torch.bincount(rollout.response[:, 0], minlength=300)
+    observed = torch.cat([counts[likely], (3000 - counts[likely].sum())[None]]).numpy()
+    expected = 3000 * torch.cat([p[likely], (1 - p[likely].sum())[None]]).numpy()
+    assert scipy.stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+def test_rollouts_are_joined_with_their_texts_and_versions() -> None:
+    def part(name: str, rows: int, width: int, version: bool = True) -> Rollout:
+        ones = torch.ones(rows, width, dtype=torch.long)
+        return Rollout(
+            prompt=ones[:, :1],
+            prompt_mask=ones[:, :1].bool(),
+            response=ones,
+            mask=ones.bool(),
+            logp=-ones.float(),
+            terminated=torch.ones(rows, dtype=torch.bool),
+            truncated=torch.zeros(rows, dtype=torch.bool),
+            group=1,
+            ids=(name,) * rows,
+            texts=tuple(f"{name}{row}" for row in range(rows)),
+            version=7 * ones if version else None,
+        )
+
+    joined = concatenate([part("a", 2, 1), part("b", 1, 3)], pad=0)
+    assert joined.texts == ("a0", "a1", "b0")
+    assert joined.version is not None
+    assert joined.version.tolist() == [[7, -1, -1], [7, -1, -1], [7, 7, 7]]
+    assert concatenate([part("a", 2, 1), part("b", 1, 3, version=False)], pad=0).version is None

@@ -1,0 +1,431 @@
+"""A policy's log-probabilities against the plain computation: one row at a time, without padding, with all logits."""
+
+import pytest
+import tiny
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    GraniteConfig,
+    PhiConfig,
+)
+
+from tutelage import config
+from tutelage.core.batch import Rows
+from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.engines import logprobs
+from tutelage.engines.logprobs import Head, token_scores
+from tutelage.engines.network import Backbone
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import adapter_dropout, load_backbone
+from tutelage.models.policy import Policy
+
+CPU = torch.device("cpu")
+PAD = 1
+LENGTHS = (
+    (3, 5),
+    (1, 1),
+    (14, 9),
+    (7, 2),
+    (2, 12),
+    (9, 1),
+)  # of prompt and response; the window of Gemma is 8
+
+
+def encoded_rows(lengths=LENGTHS, seed=0, vocabulary=300):
+    generator = torch.Generator().manual_seed(seed)
+
+    def ids(count):
+        return tuple(torch.randint(0, vocabulary, (count,), generator=generator).tolist())
+
+    return [Encoded(ids(q), ids(r)) for q, r in lengths]
+
+
+def load(folder, rank=None):
+    lora = None if rank is None else config.Lora(rank=rank)
+    return Policy(load_backbone(config.Model(folder, device="cpu"), lora))
+
+
+def stir(parameters, by=0.1, seed=1):
+    """Move parameters, so that an adapter says something."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += by * torch.randn(parameter.shape, generator=generator)
+
+
+def plain(model, rows, temperature=1.0):
+    """[(log-probabilities, entropies)] of each row, straight from the definition."""
+    found = []
+    for row in rows:
+        logits = model(input_ids=torch.tensor([row.prompt + row.response])).logits[0].float() / temperature
+        distribution = torch.distributions.Categorical(logits=logits[len(row.prompt) - 1 : -1])
+        found.append((distribution.log_prob(torch.tensor(row.response)), distribution.entropy()))
+    return found
+
+
+def weighted(logp, entropy, mask, seed=5):
+    """A number that depends on every log-probability and entropy differently."""
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn(mask.shape, generator=generator) for _ in range(2))
+    return (a * logp + b * entropy)[mask].sum()
+
+
+def spread(parts, mask):
+    """Ragged values as [B, R], zeros elsewhere."""
+    out = torch.zeros(mask.shape)
+    return out.masked_scatter(mask, torch.cat(parts))
+
+
+def gradients(parameters):
+    found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    return found
+
+
+def assert_same_gradients(got, expected):
+    assert any(g.abs().sum() > 0 for g in expected)
+    scale = max(float(g.abs().max()) for g in expected)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_scores_and_gradients_are_the_plain_ones(tiny_model, family, rank, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)  # several chunks, the last one short
+    policy = load(tiny_model(family), rank)
+    stir(policy.parameters())
+    rows = encoded_rows()
+    batch = collate(rows, PAD, CPU)
+
+    scores = policy.scores(batch, temperature=0.7, entropy=True)
+    weighted(scores.logp, scores.entropy, batch.mask).backward()
+    got = gradients(policy.parameters())
+
+    expected = plain(policy.model, rows, temperature=0.7)
+    logp, entropy = (spread([pair[i] for pair in expected], batch.mask) for i in (0, 1))
+    weighted(logp, entropy, batch.mask).backward()
+
+    torch.testing.assert_close(scores.logp, logp, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(scores.entropy, entropy, rtol=1e-5, atol=1e-5)
+    assert_same_gradients(got, gradients(policy.parameters()))
+    assert policy.head.weight is not None, "the memory-saving path must serve every family"
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_padding_order_and_company_change_nothing(tiny_model, family):
+    policy = load(tiny_model(family))
+    rows = encoded_rows()
+    batch = collate(rows, PAD, CPU)
+    with torch.no_grad():
+        expected = policy.scores(batch).logp
+
+        wide = Rows(
+            prompt=torch.nn.functional.pad(batch.prompt, (5, 0), value=PAD),
+            prompt_mask=torch.nn.functional.pad(batch.prompt_mask, (5, 0)),
+            response=torch.nn.functional.pad(batch.response, (0, 3), value=PAD),
+            mask=torch.nn.functional.pad(batch.mask, (0, 3)),
+        )
+        torch.testing.assert_close(policy.scores(wide).logp[:, :-3], expected, rtol=1e-5, atol=1e-5)
+        assert not policy.scores(wide).logp[:, -3:].any()
+
+        garbage = Rows(
+            prompt=torch.where(batch.prompt_mask, batch.prompt, 7),
+            prompt_mask=batch.prompt_mask,
+            response=torch.where(batch.mask, batch.response, 8),
+            mask=batch.mask,
+        )
+        torch.testing.assert_close(policy.scores(garbage).logp, expected, rtol=1e-5, atol=1e-5)
+
+        order = torch.tensor([4, 2, 0, 5, 1, 3])
+        torch.testing.assert_close(
+            policy.scores(batch.rows(order)).logp, expected[order], rtol=1e-5, atol=1e-5
+        )
+
+        for budget in (1, 20, 40):
+            got = torch.zeros_like(expected)
+            for index in by_tokens(batch.lengths(), budget):
+                part = batch.rows(index).trimmed()
+                got[index, : part.mask.shape[1]] = policy.scores(part).logp
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("budget", [1, 7, 16, 30, 1000])
+def test_micro_batches_hold_every_row_once_and_stay_within_the_budget(budget):
+    lengths = torch.tensor([8, 2, 21, 9, 3, 14, 10, 1])
+    parts = list(by_tokens(lengths, budget))
+    assert sorted(torch.cat(parts).tolist()) == list(range(8))
+    assert all(len(part) == 1 or len(part) * int(lengths[part].max()) <= budget for part in parts)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        PhiConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+        ),  # head has a bias
+        CohereConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, logit_scale=3.0
+        ),
+        GraniteConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            logits_scaling=0.2,
+        ),
+    ],
+    ids=lambda settings: settings.model_type,
+)
+def test_biases_and_scales_of_other_heads_are_kept(settings, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)
+    settings.vocab_size, settings.initializer_range = 300, 0.2
+    settings.eos_token_id = settings.bos_token_id = settings.pad_token_id = 0
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(settings).eval()
+    stir(model.parameters(), by=0.05)
+    policy = Policy(Backbone(model, tiny.tokenizer(), CPU, torch.float32))
+    assert policy.head.weight is not None
+    rows = encoded_rows()
+    batch = collate(rows, PAD, CPU)
+    scores = policy.scores(batch, entropy=True)
+    weighted(scores.logp, scores.entropy, batch.mask).backward()
+    got = gradients(policy.parameters())
+    expected = plain(model, rows)
+    logp, entropy = (spread([pair[i] for pair in expected], batch.mask) for i in (0, 1))
+    weighted(logp, entropy, batch.mask).backward()
+    torch.testing.assert_close(scores.logp, logp, rtol=1e-5, atol=1e-5)
+    assert_same_gradients(got, gradients(policy.parameters()))
+
+
+def test_an_architecture_that_does_more_to_its_logits_is_asked_for_them(tiny_model):
+    """Where head(trunk(x)) is not what the model says, the policy falls back on the model's own logits."""
+    backbone = load_backbone(config.Model(tiny_model("llama"), device="cpu"), config.Lora())
+    model = backbone.model
+    original = type(model).forward
+
+    class Odd(type(model)):
+        def forward(self, *args, **kwargs):
+            out = original(self, *args, **kwargs)
+            out.logits = out.logits * 1.5 + torch.arange(300) / 100
+            return out
+
+    model.__class__ = Odd
+    policy = Policy(backbone)
+    policy.freeze_reference()
+    rows = encoded_rows()
+    batch = collate(rows, PAD, CPU)
+    got = policy.scores(batch).logp
+    expected = spread([pair[0] for pair in plain(model, rows)], batch.mask)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    with policy.reference():
+        torch.testing.assert_close(policy.scores(batch).logp, expected.detach(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_chunked_head_has_the_gradient_of_the_plain_one(bias, softcap, scale, temperature, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 11 * 3)
+    torch.manual_seed(3)
+    states, weight = torch.randn(10, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
+    offset = torch.randn(11, requires_grad=True) if bias else None
+    tokens = torch.randint(0, 11, (10,))
+    leaves = [x for x in (states, weight, offset) if x is not None]
+
+    logp, entropy = token_scores(
+        states, Head(weight, offset, scale, softcap), tokens, temperature=temperature, entropy=True
+    )
+    everywhere = torch.ones(10, dtype=torch.bool)
+    weighted(logp, entropy, everywhere).backward()
+    got = gradients(leaves)
+
+    raw = scale * (states @ weight.T + (0 if offset is None else offset))
+    logits = raw if softcap is None else softcap * torch.tanh(raw / softcap)
+    true = torch.distributions.Categorical(logits=logits / temperature)
+    weighted(true.log_prob(tokens), true.entropy(), everywhere).backward()
+    torch.testing.assert_close(logp, true.log_prob(tokens), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy, true.entropy(), rtol=1e-5, atol=1e-5)
+    assert_same_gradients(got, gradients(leaves))
+
+
+def test_in_bfloat16_the_gradient_belongs_to_the_log_probabilities_that_were_computed(monkeypatch):
+    """The backward pass rebuilds the logits; under autocast it has to rebuild the same ones."""
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 50 * 4)
+    torch.manual_seed(0)
+    states, weight = 3 * torch.randn(9, 32), torch.randn(50, 32, requires_grad=True)
+    bias, tokens = torch.randn(50, requires_grad=True), torch.randint(0, 50, (9,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logp, _ = token_scores(states, Head(weight, bias), tokens)
+    logp.sum().backward()
+    got = gradients([weight, bias])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = torch.nn.functional.linear(states, weight, bias)
+    expected_logp = logits.float().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+    expected_logp.sum().backward()
+    torch.testing.assert_close(logp, expected_logp, rtol=1e-5, atol=1e-5)
+    for one, other in zip(got, gradients([weight, bias]), strict=True):
+        assert (one - other).norm() < 0.01 * other.norm()  # products are rounded to 8 bits, sums are not
+
+
+def test_lora_on_the_head_itself(tiny_model, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 16 * 4)
+    lora = config.Lora(rank=2, targets="q_proj,lm_head")
+    policy = Policy(load_backbone(config.Model(tiny_model("llama"), device="cpu"), lora))
+    stir(policy.parameters())
+    assert policy.head.module is not None
+    rows = encoded_rows()
+    batch = collate(rows, PAD, CPU)
+    scores = policy.scores(batch, entropy=True)
+    weighted(scores.logp, scores.entropy, batch.mask).backward()
+    got = gradients(policy.parameters())
+    expected = plain(policy.model, rows)
+    logp, entropy = (spread([pair[i] for pair in expected], batch.mask) for i in (0, 1))
+    weighted(logp, entropy, batch.mask).backward()
+    torch.testing.assert_close(scores.logp, logp, rtol=1e-5, atol=1e-5)
+    assert_same_gradients(got, gradients(policy.parameters()))
+
+
+def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model):
+    with pytest.raises(TutelageError, match="q_proj"):
+        load_backbone(config.Model(tiny_model("llama"), device="cpu"), config.Lora(rank=2, targets="query"))
+
+
+# The reference ----------------------------------------------------------------------------------------------
+
+
+def continued_adapter(tiny_model, tmp_path, rank=2):
+    """A folder with an adapter that was trained before."""
+    policy = load(tiny_model("llama"), rank)
+    stir(policy.parameters(), by=0.3, seed=9)
+    policy.save(tmp_path / "adapter")
+    return str(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize("kind", ["full", "lora", "continued"])
+def test_the_reference_is_the_policy_as_it_was(tiny_model, tmp_path, kind):
+    folder = continued_adapter(tiny_model, tmp_path) if kind == "continued" else tiny_model("llama")
+    policy = load(folder, 0 if kind == "full" else 2)
+    batch = collate(encoded_rows(), PAD, CPU)
+    before = policy.scores(batch).logp.detach()
+    names = {name for name, p in policy.model.named_parameters() if p.requires_grad}
+    policy.freeze_reference()
+    with policy.reference():
+        assert torch.equal(policy.scores(batch).logp, before)
+    assert {name for name, p in policy.model.named_parameters() if p.requires_grad} == names
+
+    stir(policy.parameters(), by=0.3)
+    moved = policy.scores(batch).logp.detach()
+    assert (moved - before).abs().max() > 0.1
+    kept = [p.detach().clone() for p in policy.parameters()]
+    with policy.reference():
+        asked = policy.scores(batch).logp
+        assert not asked.requires_grad
+        assert torch.equal(asked, before)
+    assert torch.equal(policy.scores(batch).logp, moved)
+    assert all(torch.equal(a, b) for a, b in zip(kept, policy.parameters(), strict=True))
+    policy.scores(batch).logp.sum().backward()
+    assert all(p.grad is not None for p in policy.parameters())
+    assert {name for name, p in policy.model.named_parameters() if p.requires_grad} == names
+
+
+def test_gradients_survive_a_question_to_the_reference(tiny_model, tmp_path):
+    policy = load(continued_adapter(tiny_model, tmp_path), 2)
+    policy.freeze_reference()
+    batch = collate(encoded_rows(), PAD, CPU)
+    loss = policy.scores(batch).logp.sum()
+    with policy.reference():
+        policy.scores(batch)
+    loss.backward()
+    got = gradients(policy.parameters())
+    policy.scores(batch).logp.sum().backward()
+    for one, other in zip(got, gradients(policy.parameters()), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_policy_leaves_the_reference_even_when_something_fails_inside(tiny_model):
+    policy = load(tiny_model("gpt2"), 0)
+    policy.freeze_reference()
+    model = policy.model
+    with pytest.raises(RuntimeError, match="inside"), policy.reference():
+        raise RuntimeError("inside")
+    assert policy.model is model
+
+
+# Saving and loading -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_is_saved_loads_with_plain_transformers(tiny_model, tmp_path, family, rank):
+    policy = load(tiny_model(family), rank)
+    stir(policy.parameters())
+    rows = encoded_rows()
+    with torch.no_grad():
+        expected = policy.scores(collate(rows, PAD, CPU)).logp
+    policy.save(tmp_path / "checkpoint")
+    policy.save_whole(tmp_path / "model")
+    for folder in ("checkpoint", "model"):
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / folder, dtype=torch.float32)
+        with torch.no_grad():
+            got = spread([pair[0] for pair in plain(model, rows)], expected != 0)
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():  # and saving changed nothing
+        assert torch.equal(policy.scores(collate(rows, PAD, CPU)).logp, expected)
+    assert not (tmp_path / "model" / "adapter_config.json").exists()
+
+
+def test_an_adapter_is_continued_or_merged(tiny_model, tmp_path):
+    folder = continued_adapter(tiny_model, tmp_path)
+    batch = collate(encoded_rows(), PAD, CPU)
+    whole, merged, continued = load(folder), load(folder, 0), load(folder, 2)
+    with torch.no_grad():
+        expected = continued.scores(batch).logp
+        for other in (whole, merged):
+            torch.testing.assert_close(other.scores(batch).logp, expected, rtol=1e-4, atol=1e-4)
+    assert len(merged.parameters()) == len(load(tiny_model("llama"), 0).parameters())
+    continued.freeze_reference()
+    stir(continued.parameters())
+    continued.save(tmp_path / "again")
+    with torch.no_grad():
+        torch.testing.assert_close(
+            load(str(tmp_path / "again"), 2).scores(batch).logp, continued.scores(batch).logp
+        )
+    with pytest.raises(TutelageError, match=r"rank 2.*--lora.rank is 4"):
+        load(folder, 4)
+
+
+def test_dropout_of_the_base_model_is_off(tiny_model):
+    """OPT is saved with dropout .1; with it on, two passes would differ."""
+    policy = load(tiny_model("opt"), 0)
+    policy.model.train()
+    batch = collate(encoded_rows(), PAD, CPU)
+    with torch.no_grad():
+        assert torch.equal(policy.scores(batch).logp, policy.scores(batch).logp)
+
+
+def test_dropout_of_an_adapter_is_off_until_a_step_wants_it(tiny_model):
+    lora = config.Lora(rank=4, dropout=0.5)
+    policy = Policy(load_backbone(config.Model(tiny_model("llama"), device="cpu"), lora))
+    stir(policy.parameters())
+    batch = collate(encoded_rows(), PAD, CPU)
+    with torch.no_grad():
+        first = policy.scores(batch).logp
+        assert torch.equal(policy.scores(batch).logp, first)
+        adapter_dropout(policy.model, True)
+        assert not torch.allclose(policy.scores(batch).logp, first)
+        adapter_dropout(policy.model, False)
+        assert torch.equal(policy.scores(batch).logp, first)
+
+
+def test_a_new_adapter_is_a_function_of_the_seed(tiny_model):
+    def first(seed):
+        torch.rand(seed + 3)  # whatever happened before
+        model = config.Model(tiny_model("llama"), device="cpu")
+        return Policy(load_backbone(model, config.Lora(rank=2), seed=seed)).parameters()
+
+    assert all(torch.equal(a, b) for a, b in zip(first(1), first(1), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first(1), first(2), strict=True))

@@ -1,0 +1,94 @@
+"""A judge behind an endpoint: what it is asked, and what becomes of its replies."""
+
+from typing import Any
+
+import pytest
+from served import choices, serving
+
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.records import Messages
+from tutelage.errors import TutelageError
+from tutelage.people.judging import Opinion
+from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
+
+from .made import completion
+
+
+def said(body: dict[str, Any]) -> str:
+    text: str = body["messages"][0]["content"]
+    return text
+
+
+def by_length(body: dict[str, Any], number: int) -> dict[str, Any]:
+    answer = said(body).partition("[Response]\n")[2].partition("\n[End of response]")[0]
+    return choices(f"Not [[9]] but [[{len(answer)}]]")
+
+
+def test_the_last_rating_is_the_score_and_equal_requests_are_sent_once() -> None:
+    with serving(by_length) as served:
+        reward = JudgeReward(Endpoint(served.url, "m"), "Is it kind?", "Kindness first.")
+        answers = [completion("ab"), completion("abcd"), completion("ab")]
+        assert reward(answers) == [2.0, 4.0, 2.0]
+    assert len(served.asked) == 2
+    request = said(served.asked[0])
+    for part in (
+        "Is it kind?",
+        "Kindness first.",
+        "system: Be brief.\n\nuser: Hi\n\nassistant: Hello\n\nuser: Why?",
+    ):
+        assert part in request
+    assert "from 1 (worst) to 10 (best)" in request
+    assert served.asked[0]["temperature"] == 0.0
+
+
+def test_own_columns_fill_the_template_and_texts_cannot_reach_other_parts() -> None:
+    template = "{conversation}|{response}|{solution}|{unknown}"
+    with serving(lambda body, number: choices("[[1]]")) as served:
+        reward = JudgeReward(Endpoint(served.url, "m"), template=template)
+        reward([completion("{solution} {question}", messages=(), solution=42, response="a trap")])
+    assert said(served.asked[0]) == "|{solution} {question}|42|{unknown}"
+
+
+def test_a_reply_without_a_rating_is_asked_for_once_more_and_then_refused() -> None:
+    with serving(lambda body, number: choices("[[7]]" if number else "Good.")) as served:
+        assert JudgeReward(Endpoint(served.url, "m"))([completion("a")]) == [7.0]
+    for reply in ("Good.", "[[11]]", "[[0]]"):
+        with (
+            serving(lambda body, number, reply=reply: choices(reply)) as served,
+            pytest.raises(TutelageError, match=r"The judge m gave no rating from 1 to 10"),
+        ):
+            JudgeReward(Endpoint(served.url, "m"))([completion("a")])
+        assert len(served.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"template": "{conversation}"}, "lacks {response}"),
+        ({"lowest": 5.0, "highest": 5.0}, "from 5 to 5 says nothing"),
+    ],
+)
+def test_judges_that_could_say_nothing(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(TutelageError, match=told):
+        JudgeReward(Endpoint("http://localhost:1/v1", "m"), **settings)
+
+
+def test_a_judge_of_pairs_counts_only_where_it_prefers_the_same_answer_in_both_orders() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def compare(messages: Messages, first: str, second: str) -> Opinion:
+        asked.append((first, second))
+        if {first, second} == {"left", "right"}:
+            return Opinion("first")  # whichever stands there
+        return Opinion("first" if len(first) > len(second) else "second")
+
+    pairs = [("long answer", "short"), ("no", "longer"), ("left", "right"), ("same", "same")]
+    answers = [completion(text, f"p{i}") for i, pair in enumerate(pairs) for text in pair]
+    assert PairwiseJudgeReward(compare)(answers) == [1.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.5, 0.5]
+    assert len(asked) == 6, "equal answers need no judge"
+
+
+@pytest.mark.parametrize("names", [("p", "p", "p"), ("p", "q")])
+def test_answers_that_do_not_come_in_twos_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(TutelageError, match="two answers to each prompt"):
+        PairwiseJudgeReward(lambda *pair: Opinion("first"))([completion("a", name) for name in names])

@@ -1,0 +1,85 @@
+"""Rewards from the words of the command line."""
+
+import pytest
+
+from tutelage import config
+from tutelage.errors import TutelageError
+from tutelage.models.heads import new_reward_model
+from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.model import ModelReward
+from tutelage.rewards.named import function_named, make_reward
+from tutelage.rewards.rules import ExactMatch
+from tutelage.rewards.scores import scores_of
+from tutelage.rewards.weighted import WeightedReward
+
+from .made import completion
+
+NOWHERE = config.Model("nowhere", device="cpu")
+MODULE = """
+from tutelage.rewards.rules import ExactMatch
+
+def words(prompts, answers):
+    return [float(len(answer.split())) for answer in answers]
+
+def level(completions):
+    return [one.data["level"] for one in completions]
+
+def three(prompts, answers, scores):
+    return scores
+
+SOLUTION = ExactMatch("solution")
+NUMBER = 3
+"""
+TWO = [completion("a b", level=5, solution="a b"), completion("c", level=7, solution="d")]
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    (tmp_path / "rewards_of_mine.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("names", "scores"),
+    [
+        (["rewards_of_mine:words"], [2.0, 1.0]),
+        (["rewards_of_mine:level"], [5.0, 7.0]),
+        (["rewards_of_mine:SOLUTION"], [1.0, 0.0]),
+        (["rewards_of_mine:words=0.5", "rewards_of_mine:SOLUTION=-2", "rewards_of_mine:level"], [4.0, 7.5]),
+    ],
+)
+def test_functions_and_rewards_of_a_module_with_weights(names, scores):
+    assert scores_of(make_reward(names, None, NOWHERE), TWO).tolist() == scores
+
+
+def test_one_reward_of_weight_one_stands_alone():
+    assert isinstance(make_reward(["rewards_of_mine:words"], None, NOWHERE), FunctionReward)
+    assert isinstance(make_reward(["rewards_of_mine:words=1.0"], None, NOWHERE), FunctionReward)
+    assert isinstance(make_reward(["rewards_of_mine:words=2"], None, NOWHERE), WeightedReward)
+    assert isinstance(function_named("rewards_of_mine:SOLUTION"), ExactMatch)
+
+
+def test_a_folder_is_a_reward_model_that_reads_text_without_a_policy(tiny_model, tmp_path):
+    new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(), seed=0).save(
+        tmp_path / "rm"
+    )
+    reward = make_reward([str(tmp_path / "rm")], None, NOWHERE)
+    assert isinstance(reward, ModelReward)
+    assert not reward.same_tokens
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([], "No reward was given"),
+        (["rewards_of_mine:nothing"], "has no function 'nothing'"),
+        (["rewards_of_mine:NUMBER"], "is not a function"),
+        (["no_such_module:words"], "cannot be imported"),
+        (["rewards_of_mine:three"], r"asks for prompts, answers, scores; it must take \(completions\), or"),
+        (["rewards_of_mine:words=much"], "is not a number"),
+        (["rewards_of_mine:words=0"], "other than 0"),
+    ],
+)
+def test_names_that_are_none(names, told):
+    with pytest.raises(TutelageError, match=told):
+        make_reward(names, None, NOWHERE)

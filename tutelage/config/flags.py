@@ -1,0 +1,122 @@
+"""Settings from flags, on top of a file, on top of the defaults; tyro reads the flags."""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import tyro
+
+from tutelage.config.aliases import aliases, note_old_name, retired, used_aliases, used_retired
+from tutelage.config.files import read_mapping, read_onto
+from tutelage.config.mapping import overlay
+from tutelage.errors import TutelageError
+
+SHORT_FORMS = {
+    "model": "model.path",
+    "dtype": "model.dtype",
+    "device": "model.device",
+    "engine": "model.engine",
+}
+"""Flags so common that the name of their group may be left out."""
+
+
+def settings_from(settings: type[Any], words: Sequence[str], *, prog: str) -> Any:
+    """Settings from flags, on top of the file named by `--config`, on top of the defaults.
+
+    Exits, as every parser of flags does, after `--help` and (with status 2) for flags that make no sense.
+    Raises TutelageError for a bad file and for settings that contradict each other.
+    """
+    path, flags = _take_config(words)
+    if path is None:
+        defaults = overlay(settings, {}, unset=tyro.MISSING)
+    else:
+        defaults = read_onto(settings, path, unset=tyro.MISSING)
+        for alias in used_aliases(settings, read_mapping(Path(path))):
+            note_old_name(f"{path}: the setting {alias.old}", alias.new)
+        for key, one in used_retired(settings, read_mapping(Path(path))).items():
+            print(f"note: {path}: the setting {key} was removed. {one.instead}", file=sys.stderr)
+    short = _short_forms(settings)
+    return tyro.cli(
+        settings,
+        prog=prog,
+        description=_description(settings, short),
+        args=[_expanded(word, short) for word in _present_flags(settings, flags)],
+        default=defaults,
+    )
+
+
+def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The file given by `--config FILE` or `--config=FILE`, and the other words."""
+    path, flags, rest = None, [], iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--config":
+            flags.append(word)
+            continue
+        given = value if equals else next(rest, "")
+        if not given or given.startswith("--"):
+            raise TutelageError("--config needs the name of a TOML file, or of the config.json of a run.")
+        if path is not None:
+            raise TutelageError(
+                f"--config is given twice, with {path} and {given}: put the settings in one file."
+            )
+        path = given
+    return path, flags
+
+
+def _present_flags(settings: type[Any], words: Sequence[str]) -> list[str]:
+    """The words with present names in place of old flags, each of which is noted."""
+    present = {}
+    for alias in aliases(settings):
+        present[_flag(alias.old)] = _flag(alias.new)
+        present[_flag(alias.old, "no-")] = _flag(alias.new, "no-")
+    removed = {_flag(key, no): one for key, one in retired(settings).items() for no in ("", "no-")}
+    flags = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") in removed:
+            raise TutelageError(f"{name} was removed. {removed[name.replace('_', '-')].instead}")
+        new = present.get(name.replace("_", "-"))
+        if new is not None:
+            note_old_name(name, new)
+        flags.append(word if new is None else new + equals + value)
+    return flags
+
+
+def _flag(key: str, negation: str = "") -> str:
+    """The flag of a dotted key: "lora.max_rank" is --lora.max-rank, and switched off --lora.no-max-rank."""
+    *sections, name = key.replace("_", "-").split(".")
+    return "--" + ".".join([*sections, negation + name])
+
+
+def _short_forms(settings: type[Any]) -> dict[str, str]:
+    """Those of SHORT_FORMS that mean something in these settings: {"--model": "--model.path", ...}."""
+    hints = get_type_hints(settings)
+    short = {}
+    for name, key in SHORT_FORMS.items():
+        section, leaf = key.split(".")
+        piece = hints.get(section)
+        known = (
+            {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
+        )
+        if leaf in known and (name == section or name not in hints):
+            short[f"--{name}"] = f"--{key}"
+    return short
+
+
+def _expanded(word: str, short: dict[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    return short.get(name, name) + equals + value
+
+
+def _description(settings: type[Any], short: dict[str, str]) -> str:
+    lines = [
+        inspect.getdoc(settings) or "",
+        "",
+        "With --config FILE, settings come from a TOML file or from the config.json of a run; flags win.",
+        *(f"{name} is short for {full}." for name, full in short.items()),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,224 @@
+"""One way into the attention of every architecture that shares transformers' attention interface.
+
+    with attention_by(model, function):
+        trunk(model)(input_ids=..., position_ids=...)
+
+Inside, each attention layer of `model` hands its queries, keys and values to `function` instead of attending by
+itself, and transformers builds no mask: what may look at what is the function's business alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface, PreTrainedConfig
+
+from tutelage.engines.network import inner, trunk
+
+Attention = Callable[..., tuple[Tensor, Tensor | None]]
+"""(layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
+→ ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single line where it is known, else None).
+
+Keys and values come with their own, smaller number of heads K where queries share them. `scaling` None is 1/√w.
+"""
+
+Attend = Callable[[nn.Module, Tensor, Tensor, Tensor, float | None], Tensor]
+"""For one token of each line: (layer, query [n, H, w], key [n, K, w], value [n, K, w'], scaling) → [n, H, w']."""
+
+NAME = "tutelage"
+HARMLESS = frozenset({"position_ids", "cache_position", "past_key_values", "layer_idx", "use_cache"})
+"""What layers pass along that does not change what they compute. `sliding_window` is looked at by itself."""
+
+_function: ContextVar[Attention] = ContextVar("attention")
+_twice: ContextVar[bool] = ContextVar("twice", default=False)
+_reach: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_ENDLESS = 1 << 62
+
+
+def attend(layer: nn.Module, *tensors: Tensor | None, **more: Any) -> tuple[Tensor, Tensor | None]:
+    """What layers call inside `attention_by`: the function that was given to it."""
+    return _function.get()(layer, *tensors, **more)
+
+
+AttentionInterface.register(NAME, attend)  # a name without a mask function: transformers makes no mask for it
+
+
+def of_one_token(attend: Attend) -> Attention:
+    """An attention of one token of each line, for layers that hand over lines of one token."""
+
+    def attention(
+        layer: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        **more: Any,
+    ) -> tuple[Tensor, None]:
+        return attend(layer, query[:, :, 0], key[:, :, 0], value[:, :, 0], scaling)[:, None], None
+
+    return attention
+
+
+@contextmanager
+def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
+    """Let the attention layers of `model` (with or without a PEFT wrapper) call `function`; as before afterwards.
+
+    May be nested, and other threads are not concerned unless they run the same model at the same time. Ask
+    `supports` first: a layer that does not use the interface, or that needs more than it is given, is not stopped here.
+    """
+    with attention_under(_configurations(inner(model).config), function):
+        yield
+
+
+@contextmanager
+def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -> Iterator[None]:
+    """`attention_by` for the layers that look into these configurations."""
+    before = [each._attn_implementation for each in settings]
+    token = _function.set(function)
+    try:
+        for each in settings:
+            each._attn_implementation = NAME
+        yield
+    finally:
+        _function.reset(token)
+        for each, name in zip(settings, before, strict=True):
+            each._attn_implementation = name
+
+
+def is_replaced(settings: PreTrainedConfig) -> bool:
+    """Whether layers that look into this configuration are inside `attention_by`."""
+    return bool(settings._attn_implementation == NAME)
+
+
+def gradients_are_differentiated() -> bool:
+    """Whether only operations will do that torch can differentiate twice (see `differentiable_twice`)."""
+    return _twice.get()
+
+
+@contextmanager
+def differentiable_twice() -> Iterator[None]:
+    """Inside, layers compute with operations whose gradient has a gradient."""
+    token = _twice.set(True)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        _twice.reset(token)
+
+
+def supports(model: nn.Module, length: int) -> bool:
+    """Whether on sequences of up to `length` tokens every token mixing of `model` goes through the interface and is
+    softmax(scaling · Q Kᵀ) V over all earlier positions: so not where a window is shorter, scores are capped, or a
+    bias, a sink, a recurrence or a convolution has a part in it.
+
+    What an architecture does is not taken from a list. It is tried, once for each model: two short sequences stand
+    in one row, are kept apart by the function alone, and must come out as they do by themselves.
+    """
+    whole = inner(model)
+    if any(getattr(part, "gradient_checkpointing", False) for part in whole.modules()):
+        return False  # the second forward pass would happen after the function is gone
+    if whole not in _reach:
+        with without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
+            _reach[whole] = _tried_reach(model)
+    return length <= _reach[whole]
+
+
+def grouped(query: Tensor, key: Tensor) -> Tensor:
+    """Queries [B, H, T, w] → [B, K, H/K, T, w] beside keys [B, K, S, w] that H/K of them share."""
+    return query.unflatten(1, (key.shape[1], -1))
+
+
+def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
+    """A configuration and those inside it, outermost first: setting an outer one sets the inner ones too."""
+    found = [settings]
+    for key in settings.sub_configs:
+        if getattr(settings, key, None) is not None:
+            found += _configurations(getattr(settings, key))
+    return found
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """A trial must come out the same twice, and must take no random number from the step that it happens in."""
+    learning = [part for part in model.modules() if part.training]
+    for part in learning:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in learning:
+            part.training = True
+
+
+@torch.no_grad()
+def _tried_reach(model: nn.Module) -> int:
+    """The longest sequence on which the attention of `model` is plain, 0 where it is not or cannot be replaced."""
+    vocabulary = int(inner(model).config.get_text_config().vocab_size)
+    device = next(model.parameters()).device
+    tokens = (torch.arange(1, 9, device=device) * 7 % vocabulary)[None]
+    places = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]], device=device)
+    probe = _Probe(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1], device=device))
+    run = trunk(model)
+    try:
+        apart = [
+            run(input_ids=tokens[:, part], position_ids=places[:, part], use_cache=False).last_hidden_state
+            for part in (slice(0, 5), slice(5, 8))
+        ]
+        with attention_by(model, probe):
+            together = run(input_ids=tokens, position_ids=places, use_cache=False).last_hidden_state
+    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
+        return 0
+    expected = torch.cat(apart, 1).float()
+    tolerance = 1e-4 if together.dtype in (torch.float32, torch.float64) else 0.1
+    if not (together.float() - expected).abs().max() <= tolerance * expected.abs().max():
+        return 0
+    return min(probe.reach, _declared_window(inner(model).config.get_text_config()))
+
+
+class _Probe:
+    """Plain causal attention within each of the sequences of a row, and a record of what layers ask for beside it."""
+
+    def __init__(self, sequence: Tensor) -> None:
+        self.seen = (sequence[:, None] == sequence).tril()
+        self.reach = 0
+
+    def __call__(
+        self,
+        layer: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        sliding_window: int | None = None,
+        **more: Any,
+    ) -> tuple[Tensor, None]:
+        if any(x is not None and x is not False for name, x in more.items() if name not in HARMLESS):
+            raise NotImplementedError
+        if mask is not None or dropout:
+            raise NotImplementedError
+        self.reach = min(self.reach or _ENDLESS, sliding_window or _ENDLESS)
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        scores = torch.einsum("bkgtw,bksw->bkgts", grouped(query, key), key).float() * scale
+        shares = scores.masked_fill(~self.seen, -torch.inf).softmax(-1).to(value.dtype)
+        return torch.einsum("bkgts,bksw->btkgw", shares, value).flatten(2, 3), None
+
+
+def _declared_window(settings: PreTrainedConfig) -> int:
+    """The shortest window that the configuration speaks of, for architectures that do not tell their layers."""
+    kinds = getattr(settings, "layer_types", None)
+    if kinds and set(kinds) == {"full_attention"}:
+        return _ENDLESS
+    if getattr(settings, "use_sliding_window", None) is False:
+        return _ENDLESS
+    named = (getattr(settings, key, None) for key in ("sliding_window", "attention_chunk_size"))
+    return min((int(x) for x in named if x), default=_ENDLESS)

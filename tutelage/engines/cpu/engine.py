@@ -1,0 +1,155 @@
+"""The engine for processors: fused layers, packed sequences, compiled kernels, and a cache of activations.
+
+It computes what `tutelage.engines.plain` computes, up to rounding. What a model's layers are is tried, not taken from a
+list; a model, or a part of one, that is not understood is computed by the reference engine's code.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from tutelage import config
+from tutelage.core.batch import Pairs, Rows, TokenScores
+from tutelage.core.rows import by_shared_tokens, shares
+from tutelage.engines.cpu import states
+from tutelage.engines.cpu.activation_cache import ActivationCache
+from tutelage.engines.cpu.attention_interface import differentiable_twice
+from tutelage.engines.cpu.decoders import Decoding
+from tutelage.engines.cpu.decoding_weights import decoding_weights
+from tutelage.engines.cpu.fused import fuse
+from tutelage.engines.cpu.gradients import Gradients, total_norm
+from tutelage.engines.cpu.head import KERNELS
+from tutelage.engines.cpu.memory import keep_freed_memory
+from tutelage.engines.cpu.native.bindings import library
+from tutelage.engines.decoding import Decoder, PromptBatch
+from tutelage.engines.engine import Engine, ValueHead
+from tutelage.engines.logprobs import Head
+from tutelage.engines.network import Backbone
+from tutelage.engines.plain import PlainEngine
+from tutelage.engines.sampling import PromptTokens
+from tutelage.errors import TutelageError
+
+TOLERANCE = 1e-3
+"""Nats by which log-probabilities from kept activations may differ from those of a forward pass: 7e-6 is usual."""
+
+
+class CpuEngine(PlainEngine):
+    """The implementation of `Engine` for processors. It replaces the classes of layers that it computes itself.
+
+    With `insist` the compiled kernels must be there: raises TutelageError where they cannot be compiled. Without, one
+    line says so and torch's operations take their place.
+    """
+
+    name = "cpu"
+    kernels = KERNELS
+
+    def __init__(self, backbone: Backbone, head: Head | None = None, *, insist: bool = False) -> None:
+        if insist:
+            library()
+        keep_freed_memory()
+        fuse(backbone.model)
+        super().__init__(backbone, head)
+        self._gradients = Gradients(self.model)
+        self._cache: ActivationCache | None = None
+        self._verified = False  # whether kept activations were compared with a forward pass
+
+    def states(self, rows: Rows) -> Tensor:
+        """See `Engine.states`. Each distinct prompt is read once, and kept activations are not computed again."""
+        return self._states(rows, self._cache if torch.is_grad_enabled() else None)
+
+    def _states(self, rows: Rows, cache: ActivationCache | None) -> Tensor:
+        if not (self.is_scalar or self.head.is_known) or not states.shares_prompts(self.model, rows):
+            return super().states(rows)
+        with self.precision():
+            return states.states_before(self.model, rows, cache)
+
+    def last_states(self, rows: Rows) -> Tensor:
+        """See `Engine.last_states`. Each distinct prompt is read once."""
+        if not states.shares_prompts(self.model, rows):
+            return super().last_states(rows)
+        with self.precision():
+            return states.states_at_end(self.model, rows)
+
+    def score(
+        self,
+        rows: Rows,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        value_head: ValueHead | None = None,
+        reference: Callable[[], AbstractContextManager[Engine]] | None = None,
+    ) -> TokenScores:
+        """See `Engine.score`. The first scores from kept activations are compared with those of a forward pass."""
+        taken = self._tokens_taken()
+        scores = super().score(
+            rows, temperature=temperature, entropy=entropy, value_head=value_head, reference=reference
+        )
+        if self._tokens_taken() > taken and not self._verified:
+            self._verify(rows, scores.logp, temperature)
+        return scores
+
+    @torch.no_grad()
+    def _verify(self, rows: Rows, logp: Tensor, temperature: float) -> None:
+        """Compare log-probabilities [B, R] from kept activations with those of a forward pass."""
+        own = super().score(rows, temperature=temperature).logp
+        error = float((own - logp).abs().max())
+        if error > TOLERANCE:
+            raise TutelageError(
+                f"The activations kept from sampling give log-probabilities that differ by {error:.2g} nats from those "
+                "of a forward pass. Use --engine plain, and please report the model's architecture."
+            )
+        self._verified = True
+
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
+        """See `Engine.logits`."""
+        twice = differentiable_twice() if torch.is_grad_enabled() else nullcontext()
+        with twice, self.precision():
+            return self.head.logits(self._states(rows, None)) / temperature
+
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+        """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""
+        rows = batch.both() if isinstance(batch, Pairs) else batch
+        if states.shares_prompts(self.model, rows):
+            return by_shared_tokens(shares(batch), tokens)
+        return super().split(batch, tokens)
+
+    def backward(self, loss: Tensor) -> None:
+        """See `Engine.backward`. Gradients of matrices are added up where they are kept."""
+        with self._gradients.in_place():
+            loss.backward()
+
+    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """See `Engine.total_norm`."""
+        return total_norm(gradients)
+
+    def metrics(self) -> dict[str, float]:
+        """`tokens/kept`: tokens of the last update whose activations were taken from sampling."""
+        return {} if self._cache is None else {"tokens/kept": float(self._cache.taken)}
+
+    @contextmanager
+    def decoding(
+        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, on_policy: bool
+    ) -> Iterator[Callable[[PromptBatch], Decoder]]:
+        """See `PlainEngine.decoding`. Weights are laid out for decoding inside."""
+        self._gradients.release()
+        limit = sampling.max_new_tokens
+        cache = self._cache_for(prompts, n, limit) if on_policy else None
+        if cache is None and self._cache is not None:
+            self._cache.forget()
+        decoding = Decoding(self.backbone, self.head, limit, cache)
+        decoding.try_model()
+        with decoding_weights(self.model, self.head, self.dtype) as weights:
+            yield lambda batch: decoding.decoder(batch, weights)
+
+    def _cache_for(self, prompts: PromptTokens, n: int, limit: int) -> ActivationCache | None:
+        """The cache of activations, emptied, where the model's can be kept and there is room for them."""
+        if self._cache is None and self.dtype == torch.float32 and ActivationCache.can_serve(self.model):
+            self._cache = ActivationCache(self.model)
+        if self._cache is None or not self._cache.start(prompts.tokens, n, limit):
+            return None
+        return self._cache
+
+    def _tokens_taken(self) -> int:
+        return 0 if self._cache is None else self._cache.taken

@@ -1,0 +1,19 @@
+"""Memory that is left on a device."""
+
+from pathlib import Path
+
+import torch
+
+MEMINFO = Path("/proc/meminfo")
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes that can still be taken on the device, ∞ where the system does not say."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # ours, and empty
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    try:
+        entries = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return 1024.0 * int(entries["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return float("inf")

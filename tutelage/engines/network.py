@@ -1,0 +1,98 @@
+"""A transformers model as the engines see it: its trunk, its output head, and the precision of its arithmetic."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tutelage.core.rows import positions
+from tutelage.data.chat import end_token_ids
+from tutelage.engines.logprobs import Head
+
+EngineName = Literal["auto", "plain", "cpu"]
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A transformer as loaded: `model` is a PEFT model where there is an adapter."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: Any
+    device: torch.device
+    dtype: torch.dtype  # of the arithmetic; master weights are float32 when training
+    engine: EngineName = "auto"
+
+
+def inner(model: nn.Module) -> Any:
+    """The transformers model inside a PEFT wrapper, or the model itself."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def trunk(model: nn.Module) -> Any:
+    """The transformer without its head: token ids → hidden states. Adapters stay active in it."""
+    return inner(model).base_model
+
+
+def context_of(model: nn.Module) -> int | None:
+    """The number of tokens that a model can attend to, where its configuration says."""
+    return getattr(inner(model).config.get_text_config(), "max_position_embeddings", None)
+
+
+def end_ids_of(backbone: Backbone) -> tuple[int, ...]:
+    """The tokens that end an answer, by the tokenizer and the model's generation configuration."""
+    settings = getattr(inner(backbone.model), "generation_config", None)
+    return tuple(end_token_ids(backbone.tokenizer, settings))
+
+
+def precision(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
+
+
+def run_trunk(model: nn.Module, tokens: Tensor, mask: Tensor, **more: Any) -> Tensor:
+    """Last hidden states of the transformer without its head. Int[B, T], Bool[B, T] -> Float[B, T, d]"""
+    out = trunk(model)(
+        input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask), use_cache=False, **more
+    )
+    states: Tensor = out.last_hidden_state
+    return states
+
+
+def head_of(model: nn.Module) -> Head:
+    """The output head as a value, with the scale and soft cap that the configuration names."""
+    whole = inner(model)
+    layer, settings = whole.get_output_embeddings(), whole.config.get_text_config()
+    scale = 1.0
+    if getattr(settings, "logit_scale", None) is not None:  # Cohere multiplies
+        scale = float(settings.logit_scale)
+    if getattr(settings, "logits_scaling", None) is not None:  # Granite divides
+        scale = 1.0 / float(settings.logits_scaling)
+    softcap = getattr(settings, "final_logit_softcapping", None)
+    if type(layer) is not nn.Linear:
+        return Head(module=layer, scale=scale, softcap=softcap)
+    return Head(layer.weight, layer.bias, scale, softcap)
+
+
+@torch.no_grad()
+def verified_head(model: nn.Module) -> Head:
+    """`head_of` where head(trunk(x)) equals the model's own logits on a few tokens, else an unknown head.
+
+    An architecture may do something to its logits that the configuration does not name.
+    """
+    vocabulary = int(inner(model).config.get_text_config().vocab_size)
+    tokens = (torch.arange(1, 6, device=next(model.parameters()).device) * 7 % vocabulary)[None]
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    expected = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)).logits
+    head = head_of(model)
+    try:
+        found = head.logits(run_trunk(model, tokens, mask)[0])
+    except (RuntimeError, TypeError, AttributeError):
+        return Head()
+    same = found.shape == expected[0].shape and torch.allclose(
+        found, expected[0].float(), rtol=1e-3, atol=1e-3
+    )
+    return head if same else Head()

@@ -1,0 +1,188 @@
+"""Sampling answers: each different prompt is read once, each token once, and answers that have ended leave.
+
+Every row has its own stream of uniform numbers, and tokens are drawn by inverting the cumulative distribution, one
+number per token. So what a row says does not depend on the rows it was sampled with, as far as floating point goes:
+the logits of a row may differ with its company in their last bits, by some 1e-6, and a token changes where its number
+falls that close to the border between two.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tutelage import config
+from tutelage.core.batch import Rollout
+from tutelage.core.rows import left_padded
+from tutelage.data.chat import pad_token_id
+from tutelage.engines.decoding import Decoder, PromptBatch
+from tutelage.engines.memory import available_memory
+from tutelage.engines.network import Backbone, context_of, inner
+from tutelage.engines.random_streams import row_seed, uniforms
+from tutelage.engines.stopping import Ends, text_of
+from tutelage.engines.token_sampling import draw
+from tutelage.errors import TutelageError
+
+STORE = 1 << 29
+"""Bytes for the keys and values of the answers that are written at the same time."""
+FEWEST_ROWS, MOST_ROWS = 64, 1024
+"""A step of fewer rows leaves the linear layers waiting for their weights; more were no faster on a small model."""
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """Tokenised prompts, each at least one token long. `ids` names the random stream of each prompt."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    ids: tuple[str, ...]
+
+
+def sample(
+    backbone: Backbone,
+    make_decoder: Callable[[PromptBatch], Decoder],
+    prompts: PromptTokens,
+    n: int,
+    sampling: config.Sampling,
+    *,
+    end_ids: Sequence[int],
+    seed: int,
+    rows_at_once: int | None = None,
+    on_token: Callable[[Tensor], None] | None = None,
+) -> Rollout:
+    """Sample `n` answers to each prompt. Row b answers prompt b // n.
+
+    `logp` is that of the distribution the token was drawn from: at the temperature, after truncation. A row's
+    stream depends on `seed`, the prompt's id and the sample's number alone, never on the other rows. `on_token`
+    sees the tokens [B] of every step as they are drawn (for streaming). `rows_at_once` bounds the memory; None takes as
+    many as make sense. Raises TutelageError when a prompt leaves no room for an answer.
+    """
+    if n < 1 or not prompts.tokens:
+        raise ValueError("sampling needs at least one prompt and one sample")
+    limit = sampling.max_new_tokens
+    _check_room(context_of(backbone.model), max(map(len, prompts.tokens)), limit)
+    sheet = _Sheet(backbone, prompts, n, sampling, end_ids, seed)
+    for batch, lines in prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit)):
+        decoder, rows = make_decoder(batch), torch.tensor(lines, device=backbone.device)
+        sheet.write(decoder, rows, on_token)
+        decoder.close(sheet.rollout(prompts, n).rows(rows))
+    return sheet.rollout(prompts, n)
+
+
+def _rows_at_once(backbone: Backbone, limit: int) -> int:
+    """As many rows as have room for their keys and values in `STORE` bytes, if each head has keys of its own."""
+    settings = inner(backbone.model).config.get_text_config()
+    wide = int(settings.num_hidden_layers * settings.hidden_size)
+    store = min(STORE, available_memory(backbone.device) / 4)
+    return int(min(max(store / (2 * wide * backbone.dtype.itemsize * limit), FEWEST_ROWS), MOST_ROWS))
+
+
+def _check_room(context: int | None, longest: int, limit: int) -> None:
+    if context is not None and longest + limit > context:
+        raise TutelageError(
+            f"A prompt of {longest} tokens and an answer of up to {limit} need {longest + limit} positions, but "
+            f"the model has {context}. Shorten the prompts or set a smaller --sampling.max-new-tokens."
+        )
+
+
+def prompt_batches(
+    prompts: PromptTokens, n: int, rows_at_once: int
+) -> Iterator[tuple[PromptBatch, list[int]]]:
+    """Different prompts, and the rows of the rollout that answer them, about `rows_at_once` rows at a time.
+
+    Prompts of like length, asked equally often, go together; the answers to one prompt are never parted.
+    """
+    rows_of: dict[tuple[int, ...], list[int]] = {}
+    for index, prompt in enumerate(prompts.tokens):
+        rows_of.setdefault(prompt, []).extend(range(index * n, (index + 1) * n))
+    part: list[tuple[int, ...]] = []
+    rows: list[int] = []
+    for prompt, own in sorted(rows_of.items(), key=lambda item: (len(item[1]), len(item[0]))):
+        # every prompt takes up as many slots as the one that is asked most
+        uneven = bool(part) and len(own) > 2 * len(rows_of[part[0]])
+        if part and (uneven or len(rows) + len(own) > rows_at_once):
+            yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
+            part, rows = [], []
+        part.append(prompt)
+        rows += own
+    yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
+
+
+class _Sheet:
+    """What the rows have said so far."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        end_ids: Sequence[int],
+        seed: int,
+    ) -> None:
+        self.sampling, self.device = sampling, backbone.device
+        self.ends = Ends(backbone.tokenizer, end_ids, sampling.stop, backbone.device)
+        self.pad = pad_token_id(backbone.tokenizer)
+        seeds = [row_seed(seed, name, number) for name in prompts.ids for number in range(n)]
+        limit = sampling.max_new_tokens
+        self.uniforms = uniforms(seeds, limit).to(backbone.device)
+        self.response = torch.full((len(seeds), limit), self.pad, device=backbone.device)
+        self.logp = torch.zeros(len(seeds), limit, device=backbone.device)
+        self.length = torch.zeros(len(seeds), dtype=torch.long, device=backbone.device)
+        self.terminated = torch.zeros(len(seeds), dtype=torch.bool, device=backbone.device)
+
+    @torch.no_grad()
+    def write(self, decoder: Decoder, rows: Tensor, on_token: Callable[[Tensor], None] | None) -> None:
+        """Decode until each of `rows` Int[b] has ended or reached the limit."""
+        limit = self.sampling.max_new_tokens
+        logits = decoder.start()
+        for t in range(limit):
+            token, self.logp[rows, t] = draw(logits, self.sampling, self.uniforms[rows, t])
+            self.response[rows, t] = token
+            self.length[rows] = t + 1
+            if on_token is not None:
+                on_token(self.response[:, t])
+            ended = self.ends.reached(self.response, rows, t + 1)
+            if ended.any():
+                self.terminated[rows] = ended
+                going = (~ended).nonzero().squeeze(1)
+                if len(going) == 0:
+                    break
+                rows, token = rows[going], token[going]
+                decoder.keep(going)
+            if t + 1 < limit:
+                logits = decoder.step(token)
+
+    def rollout(self, prompts: PromptTokens, n: int) -> Rollout:
+        """All rows, with no column that is padding in each of them."""
+        prompt, prompt_mask = left_padded(prompts.tokens, self.pad, self.device)
+        width = int(self.length.max())
+        columns = torch.arange(width, device=self.device)
+        return Rollout(
+            prompt=prompt.repeat_interleave(n, 0),
+            prompt_mask=prompt_mask.repeat_interleave(n, 0),
+            response=self.response[:, :width],
+            mask=columns < self.length[:, None],
+            logp=self.logp[:, :width],
+            terminated=self.terminated,
+            truncated=~self.terminated,
+            group=n,
+            ids=tuple(name for name in prompts.ids for _ in range(n)),
+        )
+
+
+class Vocabulary(Protocol):
+    """What turns tokens into text: a policy, for one."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def end_ids(self) -> Sequence[int]: ...
+
+
+def answers(vocabulary: Vocabulary, rollout: Rollout, stop: Sequence[str] = ()) -> Iterator[str]:
+    """The text of each response, without its end token or stop string."""
+    for row, mask in zip(rollout.response.tolist(), rollout.mask.tolist(), strict=True):
+        tokens = [token for token, real in zip(row, mask, strict=True) if real]
+        yield text_of(tokens, vocabulary.tokenizer, vocabulary.end_ids, stop)

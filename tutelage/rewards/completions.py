@@ -1,0 +1,92 @@
+"""The completions of a rollout as a sequence, and their tokens as one padded batch."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from tutelage.core.batch import Rollout, Rows
+from tutelage.core.rows import Encoded, collate
+from tutelage.data.records import Prompt
+from tutelage.rewards.reward import Completion
+
+UNUSED_PAD = 0
+"""What pads the tokens of single completions: masks say where tokens are, so its id means nothing."""
+
+
+class Completions(Sequence[Completion]):
+    """B completions that are made when the first of them is looked at.
+
+    `prompts` has the prompt of each, `answers` the texts. `rows` are the tokens as one batch, where they are known: a
+    reward model reads these, and no completion is made. Without them `terminated` says which answers ended by
+    themselves; a `Rollout` knows.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[str],
+        rows: Rows | None = None,
+        *,
+        terminated: Sequence[bool] | None = None,
+    ) -> None:
+        self.prompts, self.answers, self.rows = prompts, answers, rows
+        self.terminated = rows.terminated.tolist() if isinstance(rows, Rollout) else terminated
+        for part in (prompts, rows, self.terminated):
+            if part is not None and len(part) != len(answers):
+                raise ValueError(f"{len(answers)} answers cannot belong to {len(part)} prompts or rows")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tokens are; the processor without any."""
+        return torch.device("cpu") if self.rows is None else self.rows.prompt.device
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @overload
+    def __getitem__(self, index: int) -> Completion: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Completion]: ...
+
+    def __getitem__(self, index: int | slice) -> Completion | Sequence[Completion]:
+        return self._items[index]
+
+    @cached_property
+    def _items(self) -> tuple[Completion, ...]:
+        count = len(self)
+        empty: list[tuple[int, ...]] = [()] * count
+        rows = self.rows
+        asked = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
+        answered = empty if rows is None else _token_ids(rows.response, rows.mask)
+        ended = [True] * count if self.terminated is None else self.terminated
+        columns = zip(self.prompts, self.answers, ended, asked, answered, strict=True)
+        return tuple(
+            Completion(prompt.id, prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
+            for prompt, answer, end, prompt_tokens, tokens in columns
+        )
+
+
+def _token_ids(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
+    """The ids under the mask, row by row."""
+    ids, ends = tokens[mask].tolist(), mask.sum(1).cumsum(0).tolist()
+    return [tuple(ids[start:end]) for start, end in pairwise([0, *ends])]
+
+
+def rows_of(completions: Sequence[Completion]) -> Rows | None:
+    """The tokens of all completions as one padded batch; None where only texts are known."""
+    if isinstance(completions, Completions):
+        return completions.rows
+    if not all(one.prompt_tokens for one in completions):
+        return None
+    encoded = [Encoded(one.prompt_tokens, one.tokens) for one in completions]
+    return collate(encoded, UNUSED_PAD, torch.device("cpu"))
+
+
+def device_of(completions: Sequence[Completion]) -> torch.device:
+    """Where scores of these completions belong: the device of their tokens."""
+    return completions.device if isinstance(completions, Completions) else torch.device("cpu")

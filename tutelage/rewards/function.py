@@ -1,0 +1,87 @@
+"""A function of the user's own as a reward."""
+
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tutelage.data.records import Messages
+from tutelage.errors import TutelageError
+from tutelage.rewards.reward import Completion
+from tutelage.rewards.scores import checked
+
+
+@dataclass(frozen=True)
+class FunctionReward:
+    """A function as a reward; its signature says what it is called with.
+
+        function(completions) -> scores          the completions: conversation, answer, own columns, tokens
+        function(prompts, answers) -> scores     texts: the last message of each conversation, and the answer
+
+    `name` is what messages call it. Raises TutelageError when the function asks for anything else, raises, or returns
+    what are no scores (see `rewards.scores`).
+    """
+
+    function: Callable[..., object]
+    name: str
+
+    def __post_init__(self) -> None:
+        argument_count(self.function, self.name)
+
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        """Float[B]"""
+        arguments: tuple[Any, ...] = (completions,)
+        if argument_count(self.function, self.name) == 2:
+            arguments = [_question(one.messages) for one in completions], [one.answer for one in completions]
+        try:
+            scores = self.function(*arguments)
+            scores = list(scores) if inspect.isgenerator(scores) else scores
+        except TutelageError:
+            raise
+        except Exception as error:
+            raise TutelageError(
+                f"The reward function {self.name} raised {type(error).__name__}: {error}{_place(error, self.function)}."
+            ) from error
+        return checked(scores, completions, f"reward function {self.name}")
+
+
+def _question(messages: Messages) -> str:
+    """What a function of texts is told of a conversation: its last message."""
+    return messages[-1].content if messages else ""
+
+
+def argument_count(function: Callable[..., object], name: str) -> int:
+    """1 for a function of completions, 2 for one of prompts and answers: its positional parameters without a default.
+
+    Raises TutelageError for any other signature.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError) as error:
+        raise TutelageError(
+            f"The parameters of the reward function {name} cannot be read; wrap it in one of (completions)."
+        ) from error
+    required = [one for one in parameters if one.default is one.empty]
+    positional = [one for one in required if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    keywords = [one.name for one in required if one.kind is one.KEYWORD_ONLY]
+    if len(positional) not in (1, 2) or keywords:
+        asked = ", ".join([one.name for one in positional] + keywords) or "nothing"
+        raise TutelageError(
+            f"The reward function {name} asks for {asked}; it must take (completions), or (prompts, answers) as texts."
+        )
+    return len(positional)
+
+
+def _place(error: Exception, function: Callable[..., object]) -> str:
+    """Where the error was raised: the innermost line in the function's own file, or else the innermost of all."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    if not frames:
+        return ""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    frame = (own or frames)[-1]
+    return f" ({Path(frame.filename).name}:{frame.lineno})"

@@ -1,0 +1,49 @@
+"""A reward model as a reward."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tutelage.core.batch import Rows
+from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.data.chat import encode, pad_token_id
+from tutelage.models.budget import Budget
+from tutelage.models.heads import ScalarModel
+from tutelage.rewards.completions import rows_of
+from tutelage.rewards.reward import Completion
+
+
+@dataclass(frozen=True)
+class ModelReward:
+    """The scores of a reward model.
+
+    With `same_tokens` the model has the policy's vocabulary and reads the tokens as they were sampled, where these are
+    known. Otherwise it reads the conversation and the answer as text, tokenised by its own tokenizer.
+    """
+
+    model: ScalarModel
+    same_tokens: bool
+    budget: Budget = field(default_factory=lambda: Budget(16_384))
+
+    @torch.no_grad()
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        """Float[B], on the device of the model."""
+        rows = rows_of(completions) if self.same_tokens else None
+        if rows is None:
+            rows = self._encoded(completions)
+        return self.budget.spend(self._scores, rows.to(self.model.device))
+
+    def _scores(self, rows: Rows) -> Tensor:
+        scores = torch.zeros(len(rows), device=self.model.device)
+        for index in self.budget.parts(partial(by_tokens, rows.lengths())):
+            scores[index] = self.model.scores(Rows.trimmed(rows.rows(index)))
+        return scores
+
+    def _encoded(self, completions: Sequence[Completion]) -> Rows:
+        tokenizer = self.model.tokenizer
+        pairs = (encode(one.messages, one.answer, tokenizer) for one in completions)
+        encoded = [Encoded(tuple(prompt), tuple(response)) for prompt, response in pairs]
+        return collate(encoded, pad_token_id(tokenizer), self.model.device)

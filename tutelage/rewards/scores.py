@@ -1,0 +1,81 @@
+"""The scores of a reward as a tensor, refused where they are not one finite number for each completion."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tutelage.errors import TutelageError
+from tutelage.rewards.completions import device_of
+from tutelage.rewards.reward import Completion, Reward
+
+SHOWN = 60
+"""Characters of an answer or value that a message shows."""
+
+
+def scores_of(reward: Reward, completions: Sequence[Completion]) -> Tensor:
+    """The scores that a reward gives, checked, on the device of the completions' tokens. Float[B]
+
+    Raises TutelageError, with the name of the reward and the answer, where a score is no finite number, and where there
+    is not one score for each completion.
+    """
+    name = getattr(reward, "__qualname__", type(reward).__name__)
+    return checked(reward(completions), completions, f"reward {name}")
+
+
+def checked(scores: object, completions: Sequence[Completion], name: str) -> Tensor:
+    """`scores` as a tensor. Float[B]; see `scores_of`. True and False count 1 and 0. `name` begins the messages."""
+    numbers = _as_tensor(scores, completions, name)
+    if numbers.dim() != 1:
+        raise TutelageError(
+            f"The {name} returned scores of shape {tuple(numbers.shape)} for {len(completions)} answers; there must be "
+            "one number for each answer."
+        )
+    if len(numbers) != len(completions):
+        raise TutelageError(
+            f"The {name} returned {len(numbers)} scores for {len(completions)} answers; there must be one for each."
+        )
+    for row in (~numbers.isfinite()).nonzero().flatten().tolist():
+        raise _no_score(float(numbers[row]), row, completions, name)
+    return numbers.to(device_of(completions))
+
+
+def _as_tensor(scores: object, completions: Sequence[Completion], name: str) -> Tensor:
+    """Whatever holds numbers as a float32 tensor of its shape."""
+    if isinstance(scores, Tensor) and not scores.is_complex():
+        return scores.detach().float()
+    if isinstance(scores, np.ndarray) and scores.dtype.kind in "biuf":
+        return torch.from_numpy(scores.astype(np.float64)).float()
+    if isinstance(scores, str | bytes | Mapping | Tensor) or not isinstance(scores, Iterable):
+        raise TutelageError(
+            f"The {name} returned a value of type {type(scores).__name__}; it must return one number for each answer."
+        )
+    values = list(scores)
+    numbers = [_number(value) for value in values]
+    if len(numbers) == len(completions):
+        for row, (value, number) in enumerate(zip(values, numbers, strict=True)):
+            if number is None:
+                raise _no_score(value, row, completions, name)
+    return torch.tensor([number or 0.0 for number in numbers], dtype=torch.float64).float()
+
+
+def _number(value: object) -> float | None:
+    """One element of a sequence of scores; None where it is no real number."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def _no_score(value: object, row: int, completions: Sequence[Completion], name: str) -> TutelageError:
+    one = completions[row]
+    return TutelageError(
+        f"The {name} returned {repr(value)[:SHOWN]} for answer {row + 1} of {len(completions)} "
+        f"({one.answer[:SHOWN]!r}, to prompt {one.prompt_id}); it must be a finite number."
+    )
