@@ -1,4 +1,4 @@
-"""From votes to labels: what the raters probably think of each pair, each rater counted by reliability.
+"""Aggregation of votes into one label per pair, each rater weighted by reliability.
 
 P(a is better) is the posterior of the one-coin model of Dawid and Skene (`stats.reliability`): golds enter with their
 answer, a single vote counts as its rater's reliability, and what a stated strength is worth is learnt from the pairs
@@ -26,7 +26,8 @@ SIDES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class PairVote:
-    """One rater about responses `first` and `second` (canonical indices) of an item: `a` means the first is better."""
+    """What one rater says about the responses `first` and `second` (canonical indices) of an item: `a` means the first
+    is better."""
 
     item: str
     first: int
@@ -38,8 +39,8 @@ class PairVote:
 
 @dataclass(frozen=True)
 class Label:
-    """What is known about a pair: P(first is better), the votes by verdict, and the mean strength in favour of the
-    first (negative where the second was found better)."""
+    """The label of a pair: P(first is better), the votes by verdict, and the mean strength in favour of the first
+    (negative where the second was found better)."""
 
     item: str
     first: int
@@ -68,14 +69,14 @@ class Labels:
 
 
 def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
-    """What votes say about pairs of responses, by the rules of their kinds."""
+    """The votes as statements about pairs of responses, by the rules of their kinds."""
     for vote in votes:
         for first, second, verdict, strength in vote.pairs:
             yield PairVote(vote.item, first, second, vote.rater, verdict, strength)
 
 
 def agreements(votes: Sequence[Vote]) -> dict[str, Alpha]:
-    """How much raters agree in what pairs do not tell, by name (`Kind.agreements`); all votes are of one study."""
+    """The agreement of raters in what pairs do not show, by name (`Kind.agreements`); all votes are of one study."""
     said = [Statement(vote.item, vote.rater, vote.said) for vote in votes if vote.verdict != "skip"]
     return dict(find_kind(votes[0].kind).agreements(said)) if votes else {}
 

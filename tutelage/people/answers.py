@@ -1,4 +1,4 @@
-"""An answer as it was given, and what it says about the responses whatever side they stood on.
+"""The answer of a rater, as it was displayed (`Answer`) and independent of the display order (`Canonical`).
 
 Both are stored: what was displayed can be checked and tells position bias; what is canonical is what training needs.
 How the one becomes the other is the business of the kind of question (`kinds`).
@@ -18,13 +18,13 @@ MOST_FLAGS = 20
 
 
 def new_key() -> str:
-    """An idempotency key: made by whoever answers, once per answer, and sent again with every retry."""
+    """A new idempotency key. The sender of an answer makes one per answer, and sends it again with every retry."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rater says about what is on the screen.
+    """An answer of a rater, in terms of what the screen displayed.
 
     choice: a word of the study's kind of question; a pair has `left`, `right`, `tie`, `both_bad` and `skip` (cannot
         judge; needs a reason).
@@ -63,7 +63,8 @@ class Canonical:
 
 
 def displayed(answer: Answer) -> dict[str, object]:
-    """What was said, for the record: choice and strength, the parts of the content by their own names, and criteria."""
+    """The record of an answer as displayed: its choice and strength, the parts of its content by their own names, and
+    its criteria."""
     said = {"choice": answer.choice, "strength": answer.strength, **answer.content}
     return said | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
 
@@ -80,7 +81,7 @@ def from_displayed(said: Mapping[str, object], envelope: Mapping[str, object]) -
 
 
 def check_envelope(answer: Answer) -> None:
-    """Refuse what no kind of question allows.
+    """Check the parts of an answer that every kind of question has.
 
     Raises:
         TutelageError: which part of the answer is impossible, and what would be possible.

@@ -1,4 +1,4 @@
-"""A study as files: rows for training, every judgement, and a manifest that accounts for all of it.
+"""Export of a study as files: rows for training, every judgement, and a manifest that accounts for all of them.
 
     preferences.jsonl   TRL's explicit-prompt preference columns, with p_chosen, weight, margin and its origin
     unpaired.jsonl      responses that raters found bad (both of a pair): TRL's prompt, completion, label
@@ -49,7 +49,8 @@ def export_study(
     at: Snapshot | None = None,
     actor: str = "owner",
 ) -> dict[str, object]:
-    """Write the files into a new folder, all or none; returns the manifest. The study keeps a record of it.
+    """Export a study into a new folder, all files or none; returns the manifest. The study keeps a record of the
+    export.
 
     Raises:
         TutelageError: the folder is there already, cannot be written, or the selection would mix versions.
@@ -77,7 +78,8 @@ def export_study(
 
 
 def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
-    """The manifest but for its files: what was exported, from which votes, and what became of all the others."""
+    """The manifest of an export without its files: what was exported, from which votes, and the fate of all other
+    votes."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     excluded = list_exclusions(store, study.id, labelled.snapshot)
     counted = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
@@ -109,7 +111,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
 
 
 def preference_row(row: Row, study: str) -> dict[str, object]:
-    """A line of preferences.jsonl."""
+    """A preference as a line of preferences.jsonl."""
     chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
     return to_row(row.preference) | {
         "n_votes": sum(row.label.counts.values()),
@@ -127,7 +129,7 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
 
 
 def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:
-    """What became of every judgement, as a sum that comes out, and what deserves a remark."""
+    """The numbers of judgements by fate, as one line that adds up, followed by remarks."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
     return f"{len(labelled.votes):,} judgements = {parts or '0'}", *_notes(fates, selection)

@@ -1,4 +1,4 @@
-"""Bringing in what exists elsewhere: an export of ours, other people's votes, ready pairs to judge anew.
+"""Import of votes from tables, and of ready pairs as questions.
 
 Nothing is dropped in silence: `ImportReport.dropped` counts what could not be used, by reason, with the first places.
 """
@@ -35,8 +35,8 @@ CHOICES: Mapping[str, tuple[str, int]] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a votes table say what. The first five are needed; `time` is read as ISO 8601 or as seconds
-    since the epoch; `choices` gives the meaning of other words than those in `CHOICES`."""
+    """The columns of a table of votes. The first five are needed; `time` is read as ISO 8601 or as seconds since the
+    epoch; `choices` gives the meaning of other words than those in `CHOICES`."""
 
     prompt: str = "prompt"
     a: str = "completion_a"
@@ -52,7 +52,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What came of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
+    """The result of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
     had been imported before; `dropped` counts the rows that could not be used, with the first few places."""
 
     votes: int
@@ -133,7 +133,7 @@ def import_votes(
 
 
 class _VoteReader:
-    """What the rows read so far amount to."""
+    """Reads votes from the rows of a table, and collects the prompts, responses and items that they speak of."""
 
     def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
         self.columns, self.kind, self.screen = columns, kind, screen

@@ -1,4 +1,4 @@
-"""Preferences for training, straight from the study at a frozen moment: labels, rows, and what became of every vote."""
+"""The preferences of a study at a frozen moment: labels, rows for training, and the fate of every vote."""
 
 import math
 from collections import Counter
@@ -19,8 +19,8 @@ PairKey: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A preference with where it comes from: `chosen` and `rejected` index the question's completions; `strength` is
-    the mean strength in favour of the chosen one."""
+    """A preference with its origin: `chosen` and `rejected` index the question's completions; `strength` is the mean
+    strength in favour of the chosen one."""
 
     preference: Preference
     question: Question
@@ -32,8 +32,8 @@ class Row:
 
 @dataclass(frozen=True)
 class LabelledStudy:
-    """Everything that the votes of a study come to. `bad` are the questions whose pair most raters found bad on both
-    sides; `fates` counts all judgements by what became of them."""
+    """A study at a snapshot, with the labels of its pairs and the rows for training. `bad` are the questions whose pair
+    most raters found bad on both sides; `fates` counts all judgements by what became of them."""
 
     rows: tuple[Row, ...]
     bad: tuple[Question, ...]

@@ -1,4 +1,4 @@
-"""Making the study of an export again: the same items, raters, judgements, versions and exclusions."""
+"""Restoring a study from its export: the same items, raters, judgements, versions and exclusions."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Looking back: what a rater answered and may change, and what a training question teaches."""
+"""The past answers of a rater, and the feedback after training questions."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class PastAnswer:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a training question was about: the place of the better response (`left`, `right`, `tie`), whether the
+    """The feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the
     rater said so, and why it is so."""
 
     expected: str
@@ -39,7 +39,7 @@ def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAns
 
 
 def feedback(store: Store, assignment_id: int) -> Feedback | None:
-    """What to tell after a training question was answered; None for any other question, and before the answer."""
+    """The feedback on an answered training question; None for any other question, and before the answer."""
     with store.read() as connection:
         known = known_answer(connection, assignment_id)
         if known is None:

@@ -1,4 +1,4 @@
-"""Receiving answers.
+"""Receiving the answers of raters.
 
 An answer is acknowledged only when it is on the disk. The same idempotency key twice is one judgement and gets the same
 receipt, so that a browser may send again whenever it is in doubt. Changing one's mind is a new revision; what was said
@@ -23,8 +23,8 @@ from tutelage.people.tallying import ItemFacts, tally
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of an answer: its number, which revision it is, whether it came after the item was complete, and
-    whether the same key had been received before."""
+    """The receipt for an answer: the number of the judgement, which revision it is, whether it came after the item was
+    complete, and whether the same key had been received before."""
 
     judgement: int
     assignment: int
@@ -43,7 +43,7 @@ class _Locks:
 
 
 def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | None = None) -> Receipt:
-    """Write an answer down. With `rater_id`, the assignment must be that rater's.
+    """Store an answer as a judgement. With `rater_id`, the assignment must be that rater's.
 
     Raises:
         TutelageError: no such assignment, another rater's, an answer that the question does not allow, or an

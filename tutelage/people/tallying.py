@@ -1,4 +1,4 @@
-"""What one judgement adds to the counters of its rater."""
+"""The counters of a rater (`Tallies`), from one judgement."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,7 @@ class CountedJudgement(Protocol):
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """What the judgement is about: the item's pool and known answer, the lengths of its responses in canonical order,
+    """The item that a judgement is about: its pool and known answer, the lengths of its responses in canonical order,
     and, for a repeat, the rater's verdict at the first showing."""
 
     pool: str
@@ -29,7 +29,8 @@ class ItemFacts:
 
 
 def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
-    """Counts by the names of `Tallies`, those that are zero left out or not. Training is no part of the gold counts."""
+    """What one judgement adds to the counters, by the names of `Tallies`; counters without an entry stay as they are.
+    Training is no part of the gold counts."""
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
     if said.verdict in ("a", "b"):
         chosen = "ab".index(said.verdict)

@@ -1,4 +1,4 @@
-"""Which questions are asked next, and how much each is worth asking."""
+"""`tutelage collect next`: the order in which new questions are asked."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def choose(settings: Next) -> int:
-    """Set the study's policy, and the priorities it goes by."""
+    """Set the policy of the study and, if the policy uses them, the priorities of its new questions."""
     from tutelage.people import replan, set_priorities
 
     store, study = open_existing(settings)
@@ -40,7 +40,7 @@ def choose(settings: Next) -> int:
 
 
 def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
-    """The pairs that nobody was asked yet. Raises TutelageError where there is none."""
+    """The production pairs of the study that no rater was asked yet. Raises TutelageError where there is none."""
     from tutelage.people import list_questions
 
     if not study.kind.traits.sides:

@@ -1,4 +1,4 @@
-"""Models beside the people: a judge behind an endpoint, or a reward model, as a rater of its own."""
+"""`tutelage collect judge`: a model behind an endpoint, or a reward model, as a rater of its own."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
 
 
 def judge(settings: Judge) -> int:
-    """Let it answer, and print how many questions that were."""
+    """Let the judge answer, and print how many questions it answered."""
     from tutelage.people import list_votes
     from tutelage.people.judging import judge_study
     from tutelage.people.store.raters import LONGEST_NAME

@@ -1,4 +1,4 @@
-"""Making a study: the questions, and how they are asked."""
+"""`tutelage collect init`: make a study, or add questions to one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Questions:
-    """What is to be asked, and a sentence about each source."""
+    """Questions for a study, and a sentence about each of their sources."""
 
     prompts: tuple[Prompt, ...] = ()
     completions: tuple[CompletionRecord, ...] = ()

@@ -1,4 +1,5 @@
-"""Simulated raters over HTTP: the demonstration, the load test, and votes whose truth is known."""
+"""`tutelage collect simulate`: simulated raters over HTTP, for demonstrations, load tests, and votes whose truth is
+known."""
 
 import importlib
 import threading
@@ -29,7 +30,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class RaterTimes:
-    """What one rater did: the answers given, and how many seconds each took to be acknowledged."""
+    """The seconds until the server acknowledged each answer of one simulated rater."""
 
     name: str
     seconds: tuple[float, ...]
@@ -54,8 +55,8 @@ def simulate(settings: Simulate) -> int:
 
 
 def crowd(seed: int, count: int) -> list[SimulatedRater]:
-    """So many raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The names of later
-    panels carry a number."""
+    """`count` simulated raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The
+    names of later panels carry a number."""
     panels = max(1, -(-count // len(NAMES)))
     sizes = [count // panels + (number < count % panels) for number in range(panels)]
     return [
@@ -104,7 +105,7 @@ def _work(
 
 
 def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
-    """A simulated rater of that name, known or new, with a session of its own."""
+    """A client signed in as the simulated rater of that name, who is made where there is none."""
     from tutelage.people import add_rater, find_rater, start_session
     from tutelage.people.web.client import RaterClient
     from tutelage.people.web.site import cookie_name
@@ -126,7 +127,7 @@ def choose(
     rng: Random,
     answered: int,
 ) -> Answer:
-    """What this rater says to a question, by the rules of the study's kind."""
+    """The answer of a simulated rater to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))
     words = tuple(len(text.split()) for text in question.texts)
     shown = study.presentation

@@ -1,4 +1,4 @@
-"""The state of a study on the terminal."""
+"""`tutelage collect status`: the state of a study on the terminal."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ def _agreement(found: "Agreement") -> str:
 
 
 def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
-    """How the study moved, once there is something to compare."""
+    """Print a line for each round, where there is more than one or a lineage."""
     if len(rounds) < 2 and not any(each.lineage for each in rounds):
         return
     for each in rounds:

@@ -42,7 +42,7 @@ TRAITS = Traits(
     sizes=range(2, 7),
     golds=range(2, 3),
     scales={5: "1 to 5", 7: "1 to 7"},
-    parts=("ratings",),
+    parts={"ratings": {}},
 )
 
 
@@ -70,7 +70,7 @@ class Likert:
     def check(self, answer: Answer, screen: Screen) -> None:
         check_choice(answer, CHOICES)
         check_strength(answer, 0, 0)
-        check_parts(answer, self.traits.parts if answer.choice == "rated" else ())
+        check_parts(answer, tuple(self.traits.parts) if answer.choice == "rated" else ())
         check_sides(answer, ())
         if answer.choice != "rated":
             return

@@ -39,7 +39,7 @@ TRAITS = Traits(
     sizes=range(2, 7),
     golds=range(0),
     scales={3: "", 2: "", 1: ""},
-    parts=("ranking",),
+    parts={"ranking": ()},
 )
 
 
@@ -54,7 +54,7 @@ class Ranking:
     def check(self, answer: Answer, screen: Screen) -> None:
         check_choice(answer, CHOICES)
         check_strength(answer, 0, 0)
-        check_parts(answer, self.traits.parts if answer.choice == "ranked" else ())
+        check_parts(answer, tuple(self.traits.parts) if answer.choice == "ranked" else ())
         check_sides(answer, screen.criteria)
         ranks = answer.content.get("ranking")
         if answer.choice == "ranked" and not whole_numbers(ranks, screen.places, screen.places):

@@ -1,7 +1,7 @@
 """The values that kinds of questions take and give."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Traits:
     sizes: how many responses a question may have. golds: with how many of them it may have a known answer.
     scales: the allowed values of `Presentation.scale` with the words for each, the default first; no words where the
     scale means nothing to the kind.
-    parts: the names that `Answer.content` may hold.
+    parts: the names that `Answer.content` may hold, each with the value that says nothing.
     sides: whether every question is one pair and its verdict the better side, so that votes are counted by side.
     """
 
@@ -28,7 +28,7 @@ class Traits:
     sizes: range
     golds: range
     scales: Mapping[int, str]
-    parts: tuple[str, ...] = ()
+    parts: Mapping[str, object] = field(default_factory=dict)
     sides: bool = False
 
     @property

@@ -1,4 +1,4 @@
-"""Copies of a database beside it, taken before anything is changed in it."""
+"""Backups of a database, beside it."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ def backups(path: Path) -> list[Path]:
 
 
 def newest_backup_sentence(path: Path) -> str:
-    """What to do about a database that cannot be used."""
+    """The advice for a database that cannot be used: where its newest backup is."""
     found = backups(path)
     if not found:
         return "There is no backup of it beside it; restore one of your own."

@@ -1,4 +1,4 @@
-"""Votes and items as plain numbers, for statistics over very many of them: no text, and only what is new."""
+"""Votes and items as rows of numbers, for statistics over millions of them; only new rows are read."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Writing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
+"""Storing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
 
 import json
 from collections import Counter
@@ -23,8 +23,8 @@ _said, _given, _items, _raters = schema.judgement, schema.assignment, schema.ite
 
 @dataclass(frozen=True, slots=True)
 class AnswerRecord:
-    """An answer that was given elsewhere. `sides` is the order of display; answers with the same item, rater and
-    `repeat` are revisions in the order they are given here; `version` numbers the study's question."""
+    """An answer from a file. `sides` is the order of display; answers with the same item, rater and `repeat` are
+    revisions in the order they are given here; `version` numbers the study's question."""
 
     item: str
     rater: str
@@ -39,7 +39,7 @@ class AnswerRecord:
 
 @dataclass(frozen=True)
 class WriteCounts:
-    """How many answers were new, and how many had been there before (by their keys)."""
+    """The numbers of new answers, and of answers that were in the study before (by their keys)."""
 
     new: int
     known: int
@@ -48,7 +48,7 @@ class WriteCounts:
 def write_answers(
     store: Store, study_id: int, told: Sequence[AnswerRecord], *, source: str, actor: str = "owner"
 ) -> WriteCounts:
-    """Write answers down, all or none. Items, raters and versions must be there; keys that are known are passed over.
+    """Store answers, all or none. Items, raters and versions must be there; keys that are known are passed over.
 
     Raises:
         TutelageError: an answer about an item, a rater or a version that is not in the study.

@@ -1,4 +1,4 @@
-"""Items with everything known about them, for owners and exports: never for a rater's page."""
+"""Items with everything known about them, for owners and exports, never for raters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Answers that were given, as their raters gave them."""
+"""The past answers of raters, as displayed."""
 
 import json
 from collections.abc import Iterator

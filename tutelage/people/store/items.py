@@ -49,7 +49,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Additions:
-    """What came of adding: how many were new, and how many were already there (same key, same content)."""
+    """The result of `add_items`: how many of each were new, and how many items were in the study before (same key, same
+    content)."""
 
     prompts: int
     responses: int

@@ -1,4 +1,4 @@
-"""Writing answers down, and reading them."""
+"""The rows of judgements: appending revisions, and reading what the next one needs."""
 
 import json
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def known(
 
 
 def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | None:
-    """What the rater said when the item was shown the first time."""
+    """The rater's verdict when the item was shown the first time."""
     return connection.scalar(_FIRST_VERDICT, {"item": item_id, "rater": rater_id})
 
 
@@ -99,7 +99,7 @@ def append(
     extra: bool,
     now: int,
 ) -> JudgementRow:
-    """Write a revision on top of `before`, which stays as it is but for not being the latest."""
+    """Store an answer as the next revision; `before` stays, and is not the latest any more."""
     if before is not None:
         connection.execute(_SUPERSEDE, {"judgement": before.id})
     revision = 1 if before is None else before.revision + 1

@@ -1,4 +1,4 @@
-"""Reserving items for raters, giving them back, and counting what that leaves.
+"""Leases: items reserved for raters.
 
 An assignment is the reservation and, later, the place of its answers. Per item and rater there is one (and one more for
 a planned repeat), which the database itself enforces.
@@ -138,7 +138,7 @@ def held(connection: Connection, rater_id: int) -> list[int]:
 
 
 def renew(connection: Connection, assignment_ids: list[int], lease_ends: int) -> None:
-    """Reserve for longer."""
+    """Renew leases until `lease_ends`."""
     change = _given.update().where(_given.c.id.in_(assignment_ids), schema.LEASED)
     connection.execute(change.values(lease_ends=lease_ends))
 

@@ -1,4 +1,4 @@
-"""Studies, what they ask, and how they are run.
+"""Studies, their questions, and their plans.
 
 What a rater sees (question, scale, criteria, guidelines) is versioned: changing it makes a new version, and every
 judgement names the version it was made under. How the work is shared out (overlap, rates, policy) may change at any
@@ -25,8 +25,8 @@ Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 
 @dataclass(frozen=True)
 class Presentation:
-    """What raters are asked. What `scale` and `criteria` mean is said by the kind of question: for a pair, the greatest
-    strength on the bar and the rows below it. `guidelines` is Markdown."""
+    """The question as raters see it. What `scale` and `criteria` mean is said by the kind of question: for a pair, the
+    greatest strength on the bar and the rows below it. `guidelines` is Markdown."""
 
     question: str = "Which response is better?"
     scale: int = 3
@@ -40,10 +40,10 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the work is shared out. `overlap` raters per item; `policy` says which item is asked next (see `assign`);
-    `gold_rate` and `repeat_rate` are the shares of questions with a known answer and of questions asked again with
-    swapped sides; `training_pass` is the share of training items to get right; a question is reserved for
-    `lease_seconds`."""
+    """The plan by which a study shares out its questions. `overlap` raters per item; `policy` says which item is asked
+    next (see `assign`); `gold_rate` and `repeat_rate` are the shares of questions with a known answer and of questions
+    asked again with swapped sides; `training_pass` is the share of training items to get right; a question is reserved
+    for `lease_seconds`."""
 
     overlap: int = 2
     policy: Policy = "finish_first"
@@ -189,8 +189,8 @@ def presentation_from(row: sa.RowMapping) -> Presentation:
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
-    """Ask differently from now on: a new version, unless nothing changed. Questions that are already on a rater's
-    screen are answered under the version that was shown."""
+    """Change what raters are asked: a new version of the question, unless nothing changed. Questions that are already
+    on a rater's screen are answered under the version that was shown."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
@@ -203,8 +203,8 @@ def present(store: Store, study_id: int, presentation: Presentation, *, actor: s
 
 
 def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> Study:
-    """Share the work out differently from now on. A new overlap moves the target of every item without one of its
-    own; items that are already beyond it stay as they are."""
+    """Change the plan of a study from now on. A new overlap moves the target of every item without one of its own;
+    items that are already beyond it stay as they are."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)

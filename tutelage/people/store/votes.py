@@ -1,4 +1,4 @@
-"""Reading judgements back: all of them, as they stand now or stood at a frozen moment."""
+"""The judgements of a study, as they stand now or stood at a snapshot."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from tutelage.data.records import Judgement
 from tutelage.people.answers import Canonical
-from tutelage.people.kinds import find_kind
+from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.kinds.values import PairVerdict
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store
@@ -81,6 +81,8 @@ class Vote:
 
 
 _FIELDS = tuple(field.name for field in fields(Vote))
+_NOTHING = {name: empty for kind in KINDS.values() for name, empty in kind.traits.parts.items()}
+"""The parts of all kinds, so that every line of a file has the same fields."""
 
 
 def freeze(store: Store, study_id: int) -> Snapshot:
@@ -98,7 +100,7 @@ def last_moment(connection: Connection, study_id: int) -> Snapshot:
 
 
 def list_exclusions(store: Store, study_id: int, at: Snapshot | None = None) -> Exclusions:
-    """What is excluded now, or was at a frozen moment."""
+    """The exclusions in force now, or at a snapshot."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
         return exclusions_until(connection, study_id, moment.last_event)
@@ -122,7 +124,7 @@ def list_votes(
 def iterate_votes(
     connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None
 ) -> Iterator[Vote]:
-    """Every revision, row by row."""
+    """Every revision of every judgement at a snapshot, row by row."""
     later = _said.alias()
     superseded = sa.exists().where(
         later.c.assignment_id == _said.c.assignment_id,
@@ -176,9 +178,10 @@ def as_record(vote: Vote) -> Judgement:
 
 
 def vote_row(vote: Vote) -> dict[str, object]:
-    """The vote as a line of a file."""
+    """A vote as a line of votes.jsonl."""
     values = {name: getattr(vote, name) for name in _FIELDS}
-    return values | {name: dict(values[name]) for name in ("content", "criteria", "displayed")}
+    content = dict(values.pop("content"))
+    return values | _NOTHING | content | {name: dict(values[name]) for name in ("criteria", "displayed")}
 
 
 def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:

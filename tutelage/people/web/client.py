@@ -1,4 +1,4 @@
-"""A rater over HTTP: what the page in the browser does, for simulations and load tests."""
+"""An HTTP client for one rater, for simulations and load tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -38,7 +38,7 @@ class RaterClient:
         )
 
     def next(self, besides: Sequence[int] = ()) -> tuple[RemoteQuestion | None, str]:
-        """The next question, and, where there is none, why."""
+        """The next question for the rater, or None and the reason."""
         reply = self._post("/rate/next", {"besides": list(besides)})
         question = reply["question"]
         if question is None:
@@ -54,7 +54,7 @@ class RaterClient:
         )
 
     def answer(self, assignment: int, answer: Answer) -> Mapping[str, Any]:
-        """Send an answer; sending the same one again changes nothing."""
+        """Send an answer. Sending the same answer again changes nothing."""
         sent = {name: value for name, value in asdict(answer).items() if name != "content"}
         return self._post("/rate/answers", {**sent, **answer.content, "assignment": assignment})
 

@@ -49,7 +49,7 @@ LOOK_BACK = 20
 
 
 def screen(call: Call) -> Response:
-    """The page itself; its questions are fetched."""
+    """The rater's page. Its script fetches the questions."""
     if must_agree(call.me):
         return see("/welcome")
     item = call.text("item")
@@ -75,7 +75,7 @@ def following(call: Call) -> Response:
 
 
 def receive(call: Call) -> Response:
-    """Write an answer down, and tell what became of it."""
+    """Store an answer, and reply with its receipt and, in training, with feedback."""
     _refuse_strangers(call)
     assignment = values.integer(call.data, "assignment")
     receipt = submit(call.store, assignment, answer_from(call.data, call.here.kind), rater_id=call.me.id)
@@ -96,12 +96,12 @@ def receive(call: Call) -> Response:
 
 
 def keep(call: Call) -> Response:
-    """Keep what is on the screen reserved."""
+    """Renew the leases of the questions on the rater's screen."""
     return JSONResponse({"lease_ends": renew(call.store, call.me.id)})
 
 
 def recent(call: Call) -> Response:
-    """The rater's last answers with their questions, newest first: what can still be changed."""
+    """The rater's last answers with their questions, newest first; these can still be changed."""
     given = recent_answers(call.store, call.me.id, LOOK_BACK)
     return JSONResponse(
         {

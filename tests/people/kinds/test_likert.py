@@ -53,7 +53,7 @@ from tutelage.simulate.raters import SimulatedRater
 from tutelage.stats.agreement import krippendorff_alpha
 from tutelage.stats.votes import Votes
 
-from .worlds import QUIET, SECRET, asked, records, work
+from ..worlds import QUIET, SECRET, asked, records, work
 
 CRITERIA = ("clear", "correct")
 SHOWN = Presentation("How good is each?", 5, CRITERIA)

@@ -25,8 +25,8 @@ from tutelage.people.web.call import LONGEST_BODY
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.pages.rating import FLAGS
 
-from ..worlds import QUIET, better, records
-from .conftest import World, add_known, make_study
+from ...worlds import QUIET, better, records
+from ..conftest import World, add_known, make_study
 
 
 def test_a_question_holds_the_texts_and_nothing_else(world: World) -> None:

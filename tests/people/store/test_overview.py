@@ -23,7 +23,7 @@ from tutelage.people.store.studies import Presentation
 from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.votes import Votes
 
-from .worlds import QUIET, better, raters_of, records, study_of, work
+from ..worlds import QUIET, better, raters_of, records, study_of, work
 
 
 def careless(question: Assignment) -> Answer:

@@ -22,7 +22,7 @@ from tutelage.people import (
 )
 from tutelage.people.store import schema
 
-from .worlds import Clock, item_rows, records, study_of
+from ..worlds import Clock, item_rows, records, study_of
 
 DAY = 86_400
 

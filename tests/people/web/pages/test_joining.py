@@ -20,8 +20,8 @@ from tutelage.people import (
 from tutelage.people.web import create_app
 from tutelage.people.web.auth import Attempts, csrf_token, is_own_origin
 
-from ..worlds import Clock
-from .conftest import URL, Browser, World, csrf_in
+from ...worlds import Clock
+from ..conftest import URL, Browser, World, csrf_in
 
 
 def accept(browser: Browser, token: str, name: str = "anna") -> str:

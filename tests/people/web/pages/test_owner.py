@@ -30,8 +30,8 @@ from tutelage.people.store.exports import list_exports, list_versions
 from tutelage.people.web.pages.owner import exports
 from tutelage.people.web.pages.owner.items import item_address
 
-from ..worlds import asked, better, raters_of, work
-from .conftest import Browser, World, add_known, make_study
+from ...worlds import asked, better, raters_of, work
+from ..conftest import Browser, World, add_known, make_study
 
 PAGES = ["", "/history", "/raters", "/items", "/models", "/settings", "/invitations", "/export"]
 

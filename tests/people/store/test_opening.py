@@ -35,12 +35,12 @@ from tutelage.people.store.backup import backups
 from tutelage.people.store.migrations.versions import v1_baseline
 from tutelage.people.store.votes import vote_row
 
-from .conftest import fresh_database
-from .worlds import Clock, raters_of, study_of, work
+from ..conftest import fresh_database
+from ..worlds import Clock, raters_of, study_of, work
 
 HERE = Path(__file__).parent
 FIRST_SCHEMA = HERE / "schema_v1.sql"
-FIRST_STUDY = HERE / "v1" / "study.sql"
+FIRST_STUDY = HERE.parent / "v1" / "study.sql"
 COLOUR = "op.add_column('rater', sa.Column('colour', sa.Text))"
 SHAPE = "op.add_column('rater', sa.Column('shape', sa.Text))"
 BROKEN = "op.add_column('nothing', sa.Column('x', sa.Text))"
@@ -288,7 +288,7 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
     """`v1/expected.json` is what the program of then read out of `v1/study.sql`."""
     first_version(url)
     store = open_store(url, clock=Clock(1_700_001_000.0))
-    expected = json.loads((HERE / "v1" / "expected.json").read_text(encoding="utf-8"))
+    expected = json.loads((HERE.parent / "v1" / "expected.json").read_text(encoding="utf-8"))
     assert list_studies(store) == ("tutoring", "ranks")
     for name, then in expected.items():
         study = open_study(store, name)
@@ -303,10 +303,8 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
 
 
 def as_then(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a vote as version 1 wrote it: its content was a ranking, if any."""
-    row = {name: value for name, value in row.items() if name != "kind"}
-    content = row.pop("content", {})
-    return {"ranking": content.get("ranking", ()), **row}
+    """The row of a vote without what later versions say besides."""
+    return {name: value for name, value in row.items() if name not in ("kind", "ratings")}
 
 
 def plain(value: object) -> Any:
