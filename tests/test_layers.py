@@ -164,12 +164,9 @@ def test_what_is_allowed_passes(path: str, source: str) -> None:
 
 
 VERBS = sorted({path.stem for path in (PACKAGE / "commands").glob("*.py")} - {"__init__"})
-UNTIL_COLLECT_IS_SPLIT = pytest.mark.xfail(strict=True, reason="iterate takes the settings of collect")
 
 
-@pytest.mark.parametrize(
-    "verb", [pytest.param(v, marks=[UNTIL_COLLECT_IS_SPLIT] if v == "iterate" else []) for v in VERBS]
-)
+@pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_imports_another(verb: str) -> None:
     """A verb is settings, a workflow and what is printed; what two verbs share lies below them or in a folder."""
     source = (PACKAGE / "commands" / f"{verb}.py").read_text(encoding="utf-8")

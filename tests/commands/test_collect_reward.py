@@ -1,6 +1,8 @@
 """From a study straight to a reward model: the frozen moment, the losses, and what it is held against."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,38 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.assign import next_assignment
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.kinds.likert import rated
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.workflows.reward import inert_columns, read_data
 
 PAIRS = 40
 HELD_OUT = 8
 
 
-def make_study(folder: Path, *, ties: int = 4, held_out: int = HELD_OUT) -> Path:
+def chosen(side: str, strength: int) -> Answer:
+    """A side of a pair, or that both are equal."""
+    return Answer(side, strength)
+
+
+def rating(side: str, strength: int) -> Answer:
+    """The same by ratings from 1 to 5: a difference of 1 is a strength of 1, and of 4 one of 3."""
+    low, high = {0: (3, 3), 1: (3, 4), 3: (1, 5)}[strength]
+    return rated({"overall": (high, low) if side == "left" else (low, high)})
+
+
+def make_study(
+    folder: Path,
+    *,
+    ties: int = 4,
+    held_out: int = HELD_OUT,
+    kind: str = "pair",
+    say: Callable[[str, int], Answer] = chosen,
+) -> Path:
     """A study of 40 pairs with three votes each: two raters who prefer kind responses, strongly or slightly by turns,
     and one who is right half the time. The first `ties` pairs are found equal, the last `held_out` prompts are kept
     aside."""
     store = open_store(folder / "study.sqlite")
-    study = create_study(store, "kind", plan=Plan(overlap=3, gold_rate=0.0, repeat_rate=0.0))
+    study = create_study(store, "kind", kind=kind, plan=Plan(overlap=3, gold_rate=0.0, repeat_rate=0.0))
     numbers = range(PAIRS)
     prompts = [
         Prompt(f"p{n}", user(f"What is thing {n}?"), "held_out" if n >= PAIRS - held_out else "train")
@@ -56,11 +77,15 @@ def make_study(folder: Path, *, ties: int = 4, held_out: int = HELD_OUT) -> Path
 
     def said(n: int, name: str) -> Answer:
         if n < ties:
-            return Answer("tie", key=f"{n}/{name}")
+            return replace(say("tie", 0), key=f"{n}/{name}")
         right = name != "coin" or n % 4 < 2
-        return Answer("right" if right else "left", 1 + 2 * (n % 2), key=f"{n}/{name}")
+        return replace(say("right" if right else "left", 1 + 2 * (n % 2)), key=f"{n}/{name}")
 
-    told = [Told(f"c{n}", who, (0, 1), said(n, who), 1) for n in numbers for who in ("anna", "bert", "coin")]
+    told = [
+        AnswerRecord(f"c{n}", who, (0, 1), said(n, who), 1)
+        for n in numbers
+        for who in ("anna", "bert", "coin")
+    ]
     write_answers(store, study.id, told, source="test")
     store.close()
     return folder
@@ -88,10 +113,15 @@ def summary(out: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize(("kind", "say"), [("pair", chosen), ("likert", rating)])
 def test_a_reward_model_learns_from_a_study_and_is_held_against_its_votes(
-    tmp_path: Path, tiny_model: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tiny_model: Any,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    say: Callable[[str, int], Answer],
 ) -> None:
-    study, out = make_study(tmp_path / "s"), tmp_path / "run"
+    study, out = make_study(tmp_path / "s", kind=kind, say=say), tmp_path / "run"
     words = ["--model", tiny_model("llama"), "--data", str(study), "--out", str(out), "--epochs", "8"]
     words += ["--optimiser.lr", "3e-3", "--evaluate-every", "10", "--max-length", "64", "--device", "cpu"]
     assert main(["reward", *words]) == 0

@@ -35,6 +35,7 @@ from tutelage.people import (
     set_overlap,
     submit,
 )
+from tutelage.people.kinds.ranking import ranked
 from tutelage.people.selection import FATES
 
 from .worlds import QUIET, SECRET, asked, better, raters_of, records, study_of, work
@@ -209,7 +210,7 @@ def test_a_ranking_is_every_pair_in_it(store: Store) -> None:
     rater = add_rater(store, study.id, "anna").id
     question = asked(store, rater)
     ranks = {"best": 1, "middling": 2, "middling too": 2, "worst": 4}
-    submit(store, question.id, Answer("ranked", ranking=tuple(ranks[text] for text in question.texts)))
+    submit(store, question.id, ranked(tuple(ranks[text] for text in question.texts)))
     rows = label_study(store, study.id, replace(PLAIN, ties="keep")).rows
     found = {
         (row.preference.chosen, row.preference.rejected) for row in rows if row.preference.p_chosen > 0.5

@@ -50,9 +50,9 @@ def study_of(store: Store, pairs: int, plan: Plan = QUIET, name: str = "tutoring
     return study
 
 
-def raters_of(store: Store, study: Study, count: int) -> list[int]:
+def raters_of(store: Store, study: Study, count: int, start: int = 0) -> list[int]:
     """So many raters; their numbers."""
-    return [add_rater(store, study.id, f"rater {n}").id for n in range(count)]
+    return [add_rater(store, study.id, f"rater {n}").id for n in range(start, start + count)]
 
 
 def asked(store: Store, rater_id: int) -> Assignment:

@@ -12,7 +12,7 @@ from tutelage.config.limits import at_least
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
-    from tutelage.commands.collect import Init
+    from tutelage.commands.collecting.settings import Init
     from tutelage.people import Round
 
 OWN = "none"
@@ -51,10 +51,10 @@ class Settings:
 
 def main(settings: Settings) -> int:
     """Run it; see `Settings`."""
-    from tutelage.commands.collect import Status
     from tutelage.commands.collecting.lineage import lineage_of
     from tutelage.commands.collecting.making import make
     from tutelage.commands.collecting.place import open_existing
+    from tutelage.commands.collecting.settings import Status
     from tutelage.people import survey
 
     store, study = open_existing(Status(study=settings.study, db=settings.db, name=settings.name))
@@ -87,7 +87,7 @@ def _older(settings: Settings, last: "Round | None") -> str:
 
 
 def _questions(settings: Settings, name: str, number: int, older: str) -> "Init":
-    from tutelage.commands.collect import Init
+    from tutelage.commands.collecting.settings import Init
 
     return Init(
         study=name if settings.db else settings.study,

@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,8 +24,10 @@ from tutelage import __version__
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
-from tutelage.people.preferences import Labelled, Row, label_study
-from tutelage.people.selection import FATES, Selection
+from tutelage.people.aggregate import agreements
+from tutelage.people.kinds import find_kind
+from tutelage.people.preferences import LabelledStudy, Row, label_study
+from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
@@ -74,17 +76,18 @@ def export_study(
     return manifest
 
 
-def describe(store: Store, study: Study, selection: Selection, labelled: Labelled) -> dict[str, object]:
+def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
     """The manifest but for its files: what was exported, from which votes, and what became of all the others."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     excluded = list_exclusions(store, study.id, labelled.snapshot)
+    counted = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     return {
         "format": FORMAT,
         "tutelage": __version__,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(store.clock())),
         "study": {
             "name": study.name,
-            "kind": study.kind,
+            "kind": study.kind.name,
             "plan": asdict(study.plan),
             "created": study.created,
         },
@@ -99,6 +102,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         },
         "reliability": labelled.labels.accuracy,
         "strength_agreement": labelled.labels.strength_agreement,
+        "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},
         "excluded": asdict(excluded),
         "notes": list(_notes(fates, selection)),
     }
@@ -122,7 +126,7 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
     }
 
 
-def reconciliation(labelled: Labelled, selection: Selection) -> tuple[str, ...]:
+def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:
     """What became of every judgement, as a sum that comes out, and what deserves a remark."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
@@ -146,7 +150,7 @@ def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
         yield f"{fates['other_kind']} judgements by raters of other kinds than {kinds} are left out."
 
 
-def _write_files(folder: Path, store: Store, study: Study, labelled: Labelled) -> dict[str, object]:
+def _write_files(folder: Path, store: Store, study: Study, labelled: LabelledStudy) -> dict[str, object]:
     rows = (preference_row(row, study.name) for row in labelled.rows)
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
@@ -181,7 +185,7 @@ def _item_row(question: Question) -> dict[str, object]:
     }
 
 
-def _rater_row(rater: Rater, labelled: Labelled) -> dict[str, object]:
+def _rater_row(rater: Rater, labelled: LabelledStudy) -> dict[str, object]:
     row = asdict(rater)
     for private in ("id", "study_id"):
         del row[private]
@@ -207,12 +211,14 @@ _CSV = (
 )
 
 
-def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
+def _write_csv(path: Path, votes: Sequence[Vote]) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created"))
-        for vote in votes:
+        own = [find_kind(vote.kind).cells(vote.said) for vote in votes]
+        names = list(dict.fromkeys(name for cells in own for name in cells))
+        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created", *names))
+        for vote, found in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [getattr(vote, name) for name in _CSV]
                 cells += [
@@ -221,6 +227,7 @@ def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
                     vote.reason,
                     vote.excluded,
                     vote.created,
+                    *(found.get(name) for name in names),
                 ]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
                 count += 1

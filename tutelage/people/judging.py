@@ -138,12 +138,12 @@ def judge_study(
     were. Interrupted, it goes on where it stopped.
 
     Raises:
-        TutelageError: the study ranks responses, the name belongs to a person or to a judge with another detail, or
-            the judge fails; what it answered before is kept.
+        TutelageError: the study asks for more than a side, the name belongs to a person or to a judge with another
+            detail, or the judge fails; what it answered before is kept.
     """
     study = study_of(store, study_id)
-    if study.kind != "pair":
-        raise TutelageError(f"'{study.name}' ranks responses; a model judge compares pairs.")
+    if not study.kind.traits.sides:
+        raise TutelageError(f"'{study.name}' {study.kind.traits.does}; a model judge compares pairs.")
     rater_id = _judge(store, study_id, name, dict(detail or {}))
     count = 0
     while most is None or count < most:

@@ -9,7 +9,7 @@ from tutelage.people.store.questions import Assignment, load_assignment
 
 
 @dataclass(frozen=True)
-class Given:
+class PastAnswer:
     """A question that the rater has answered, with the answer in force as it was displayed. To change it, submit
     another answer, with a key of its own, to the same assignment."""
 
@@ -29,11 +29,11 @@ class Feedback:
     explanation: str
 
 
-def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[Given, ...]:
+def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
     """The rater's last answers, newest first: the first is the one to undo."""
     with store.read() as connection:
         return tuple(
-            Given(load_assignment(connection, assignment_id), answer, revision, created)
+            PastAnswer(load_assignment(connection, assignment_id), answer, revision, created)
             for assignment_id, answer, revision, created in given_answers(connection, rater_id, limit)
         )
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Said(Protocol):
+class CountedJudgement(Protocol):
     """The parts of a judgement that are counted; `order` is that of display."""
 
     @property
@@ -18,7 +18,7 @@ class Said(Protocol):
 
 
 @dataclass(frozen=True)
-class About:
+class ItemFacts:
     """What the judgement is about: the item's pool and known answer, the lengths of its responses in canonical order,
     and, for a repeat, the rater's verdict at the first showing."""
 
@@ -28,7 +28,7 @@ class About:
     first: str | None = None
 
 
-def tally(said: Said, about: About) -> dict[str, int]:
+def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
     """Counts by the names of `Tallies`, those that are zero left out or not. Training is no part of the gold counts."""
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
     if said.verdict in ("a", "b"):

@@ -14,7 +14,7 @@ from tutelage.data.records import Preference
 from tutelage.errors import TutelageError
 from tutelage.evaluation.vote_quality import against_votes, by_strength
 from tutelage.people import (
-    Labelled,
+    LabelledStudy,
     Selection,
     Snapshot,
     freeze,
@@ -115,13 +115,13 @@ def _moment_of(run: Path, study: str) -> Snapshot | None:
     return Snapshot(**record["snapshot"])
 
 
-def _trusted_votes(labelled: Labelled, selection: Selection) -> Votes:
+def _trusted_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
     votes = decided_votes(labelled, selection)
     known = [labelled.labels.accuracy[name] >= TRUSTED for name in votes.raters]
     return votes.keep(np.array(known)[votes.rater]) if any(known) else votes
 
 
-def _pair_votes(labelled: Labelled, votes: Votes) -> dict[Preference, PairVotes]:
+def _pair_votes(labelled: LabelledStudy, votes: Votes) -> dict[Preference, PairVotes]:
     counts = dict(zip(votes.items, votes.counts().tolist(), strict=True))
     found = {}
     for row in labelled.rows:
@@ -131,7 +131,7 @@ def _pair_votes(labelled: Labelled, votes: Votes) -> dict[Preference, PairVotes]
     return found
 
 
-def _ceiling(labelled: Labelled, votes: Votes) -> VoteCeiling | None:
+def _ceiling(labelled: LabelledStudy, votes: Votes) -> VoteCeiling | None:
     prompts = {pair_name(row.label): row.question.prompt.id for row in labelled.rows}
     names = [prompts.get(item, item) for item in votes.items]
     try:
@@ -145,14 +145,17 @@ def vote_figures(
 ) -> dict[str, object]:
     """The accuracy of a reward model on these pairs by strength, and against single votes and the ceiling of their
     noise."""
-    heard = [study.votes[pair] for pair in pairs]
+    pair_votes = [study.votes[pair] for pair in pairs]
     prompts = [str(pair.messages) for pair in pairs]
     votes = against_votes(
-        differences, [each.for_chosen for each in heard], [each.for_rejected for each in heard], prompts
+        differences,
+        [each.for_chosen for each in pair_votes],
+        [each.for_rejected for each in pair_votes],
+        prompts,
     )
     found: dict[str, object] = {
         "by_strength": by_strength(
-            differences, [pair.p_chosen for pair in pairs], [each.strength for each in heard], prompts
+            differences, [pair.p_chosen for pair in pairs], [each.strength for each in pair_votes], prompts
         ),
         "votes": votes,
     }

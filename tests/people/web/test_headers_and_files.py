@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.people.kinds import KINDS
 from tutelage.people.web import charts, words
 from tutelage.people.web.app import HEADERS, STATIC
 from tutelage.people.web.site import TEMPLATES
@@ -13,7 +14,7 @@ from tutelage.stats.intervals import Interval
 
 from .conftest import World
 
-SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.glob("*.js"), *STATIC.glob("*.css")])
+SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.rglob("*.js"), *STATIC.glob("*.css")])
 
 
 @pytest.mark.parametrize(
@@ -105,12 +106,15 @@ def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
 def test_every_file_that_is_named_is_there() -> None:
     named = set()
     for source in SOURCES:
-        text = source.read_text(encoding="utf-8")
-        named |= set(re.findall(r'"/static/([^"?]+)"', text))
+        written = source.read_text(encoding="utf-8")
+        for kind in KINDS:
+            text = written.replace("{{ study.kind.name }}", kind)
+            named |= set(re.findall(r'"/static/([^"?]+)"', text))
         if source.suffix == ".css":
-            named |= set(re.findall(r'url\("([^"]+)"\)', text))
+            named |= set(re.findall(r'url\("([^"]+)"\)', written))
         if source.suffix == ".js":
-            named |= set(re.findall(r'from "\./([^"]+)"', text))
+            places = [source.parent / place for place in re.findall(r'from "([^"]+)"', written)]
+            named |= {str(place.resolve().relative_to(STATIC)) for place in places}
     assert named
     assert [name for name in sorted(named) if not (STATIC / name).is_file()] == []
     used = {name.split("/")[-1] for name in named}

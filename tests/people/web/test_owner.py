@@ -37,8 +37,10 @@ PAGES = ["", "/history", "/raters", "/items", "/models", "/settings", "/invitati
 
 
 @pytest.fixture
-def judged(lite: Store) -> World:
-    """Three raters of eight items: two who know, one who always says left."""
+def judged(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three raters of eight items: two who know, one who always says left. Figures are computed while a page waits, as
+    they are on a machine that is not busy."""
+    monkeypatch.setattr("tutelage.people.web.figures.keeping.PROMPT_SECONDS", 1_000.0)
     study = make_study(lite, 8, Plan(overlap=3, gold_rate=0, repeat_rate=0), criteria=("clear",))
     careful = raters_of(lite, study, 2)
     work(lite, careful, lambda question: Answer(better(question).choice, 2, active_ms=20_000))

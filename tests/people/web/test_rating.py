@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 
+from tutelage.data.records import CompletionRecord
 from tutelage.people import (
+    Item,
     Plan,
     Presentation,
     Store,
+    add_items,
     add_rater,
+    create_study,
     find_rater,
     get_rater,
     list_raters,
@@ -21,7 +25,7 @@ from tutelage.people.web.call import LONGEST_BODY
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.pages.rating import FLAGS
 
-from ..worlds import QUIET, better
+from ..worlds import QUIET, better, records
 from .conftest import World, add_known, make_study
 
 
@@ -96,7 +100,7 @@ def test_what_was_answered_can_be_looked_at_again(world: World) -> None:
     answers = browser.get("/rate/recent").json()["answers"]
     assert [(each["question"], each["answer"]["choice"]) for each in answers] == given[::-1]
     assert answers[0]["answer"] == {
-        "choice": "right", "strength": 1, "ranking": [], "criteria": {}, "flags": [], "reason": "because right",
+        "choice": "right", "strength": 1, "criteria": {}, "flags": [], "reason": "because right",
     }  # fmt: skip
 
 
@@ -164,10 +168,9 @@ BAD: list[tuple[Any, str]] = [
     ({"strength": 10**400}, "'strength' must be a whole number"),
     ({"choice": "tie", "strength": 2}, "strength"),
     ({"choice": "skip", "strength": 0}, "needs a reason"),
-    ({"choice": "ranked", "strength": 0, "ranking": [1, 2]}, "no answer to this question"),
-    ({"ranking": [1, 2]}, "ranking"),
-    ({"ranking": "12"}, "'ranking' must be a list"),
-    ({"ranking": [1] * 101}, "'ranking' must be a list"),
+    ({"choice": "ranked", "strength": 0}, "no answer to this question"),
+    ({"ranking": [1, 2]}, "There is no 'ranking' in an answer to this question"),
+    ({"colour": "red"}, "There is no 'colour' in an answer to this question"),
     ({"criteria": {"helpful": "left"}}, "criteria of this study are clear, accurate"),
     ({"criteria": {"clear": "a"}}, "answered left, right or tie"),
     ({"criteria": ["clear"]}, "'criteria' must be an object"),
@@ -199,6 +202,49 @@ def test_an_impossible_answer_is_refused_with_a_sentence(world: World, changed: 
     assert reply.status_code == 400
     assert message in reply.json()["error"]
     assert list_votes(world.store, world.study.id) == ()
+
+
+RANKS = "gives each of the 3 responses a rank from 1 to 3"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"ranking": "123"}, RANKS),
+        ({"ranking": [1] * 101}, RANKS),
+        ({"ranking": [1, 2]}, RANKS),
+        ({"ranking": [1, 2, 4]}, RANKS),
+        ({"ranking": [1, 2, 0]}, RANKS),
+        ({"ranking": [1, 2, "3"]}, RANKS),
+        ({"ranking": [1, 2, True]}, RANKS),
+        ({"ranking": {"0": 1}}, RANKS),
+        ({}, RANKS),
+        ({"choice": "left", "ranking": [1, 2, 3]}, "no answer to this question"),
+        ({"choice": "both_bad", "ranking": [1, 2, 3]}, "'ranking' does not go with 'both_bad'"),
+        ({"ranking": [1, 2, 3], "strength": 1}, "strength"),
+    ],
+)
+def test_an_impossible_ranking_is_refused_with_a_sentence(lite: Store, said: dict, message: str) -> None:
+    study = create_study(lite, "ranks", kind="ranking", plan=QUIET)
+    texts = [CompletionRecord(f"p0{n}", "p0", f"text {n}", "m") for n in range(3)]
+    add_items(lite, study.id, records(1)[0], texts, [Item("i", "p0", tuple(text.id for text in texts))])
+    browser = World(lite, study).rater()
+    question = browser.next()["question"]
+    answer = {"assignment": question["id"], "choice": "ranked", "strength": 0, "key": "k"}
+    reply = browser.json("/rate/answers", answer | said)
+    assert reply.status_code == 400
+    assert message in reply.json()["error"]
+    assert list_votes(lite, study.id) == ()
+    answer |= {"ranking": [2, 1, 2], "criteria": {}}
+    assert browser.json("/rate/answers", answer).status_code == 200
+    assert browser.get("/rate/recent").json()["answers"][0]["answer"]["ranking"] == [2, 1, 2]
+
+
+def test_pages_of_an_earlier_version_may_still_send_their_answers(world: World) -> None:
+    """They sent an empty ranking with every answer, and it may lie in a browser until today."""
+    browser = world.rater()
+    question = browser.next()["question"]
+    assert browser.answer(question, "left", ranking=[], criteria={}).status_code == 200
 
 
 @pytest.mark.parametrize(

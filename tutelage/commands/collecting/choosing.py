@@ -7,8 +7,8 @@ from math import exp
 from statistics import pstdev
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Next
 from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.settings import Next
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
     """The pairs that nobody was asked yet. Raises TutelageError where there is none."""
     from tutelage.people import list_questions
 
-    if study.kind != "pair":
-        raise TutelageError(f"'{study.name}' ranks responses; priorities are for pairs.")
+    if not study.kind.traits.sides:
+        raise TutelageError(f"'{study.name}' {study.kind.traits.does}; priorities are for studies of pairs.")
     found = [
         q
         for q in list_questions(store, study.id)

@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Judge
 from tutelage.commands.collecting.lineage import fingerprint
 from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.settings import Judge
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 

@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tutelage.commands.collect import Export, Import
 from tutelage.commands.collecting.place import database, new_name, open_existing, study_name
+from tutelage.commands.collecting.settings import Export, Import
 
 
 def write(settings: Export) -> int:

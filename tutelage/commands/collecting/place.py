@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Settings
+from tutelage.commands.collecting.settings import Settings
 from tutelage.workflows.settings.study import ENDINGS, FILE
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import socket
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Invite, Serve
 from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.settings import Invite, Serve
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:

@@ -3,30 +3,32 @@
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Simulate
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.serving import listen, server
+from tutelage.commands.collecting.settings import Simulate
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
+from tutelage.people.kinds.simulation import ResponseValues
+from tutelage.people.kinds.values import Screen
 from tutelage.simulate.raters import NAMES, SimulatedRater, panel
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-    from tutelage.people.web.client import Asked, RaterClient
+    from tutelage.people.web.client import RaterClient, RemoteQuestion
 
 Utility = Callable[[list[str], list[str]], list[float]]
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Done:
+class RaterTimes:
     """What one rater did: the answers given, and how many seconds each took to be acknowledged."""
 
     name: str
@@ -84,7 +86,7 @@ def _work(
     rater: SimulatedRater,
     utility: Utility,
     settings: Simulate,
-) -> Done:
+) -> RaterTimes:
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
         while settings.answers is None or len(times) < settings.answers:
@@ -92,13 +94,13 @@ def _work(
             if question is None:
                 break
             chance = Random(f"{settings.seed}/{rater.name}/{question.id}")
-            vote = choose(question, rater, utility, chance, len(times))
+            said = choose(study, question, rater, utility, chance, len(times))
             if settings.think:
                 time.sleep(chance.expovariate(1 / settings.think))
             began = time.perf_counter()
-            client.answer(question.id, vote)
+            client.answer(question.id, said)
             times.append(time.perf_counter() - began)
-    return Done(rater.name, tuple(times))
+    return RaterTimes(rater.name, tuple(times))
 
 
 def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
@@ -116,22 +118,21 @@ def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient
     return RaterClient(url, start_session(store, rater.id, days=1), cookie)
 
 
-def choose(question: "Asked", rater: SimulatedRater, utility: Utility, rng: Random, answered: int) -> Answer:
-    """What this rater says to a question. Of a ranking, the order of noisy values."""
+def choose(
+    study: "Study",
+    question: "RemoteQuestion",
+    rater: SimulatedRater,
+    utility: Utility,
+    rng: Random,
+    answered: int,
+) -> Answer:
+    """What this rater says to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))
-    if len(values) > 2:
-        return Answer("ranked", ranking=_ranks(values, rater.tau, rng), client="simulated")
-    words = [len(text.split()) for text in question.texts]
-    vote = rater.judge(values[0], values[1], words[0], words[1], rng, answered)
-    milliseconds = round(vote.seconds * 1000)
-    return Answer(
-        vote.verdict, vote.strength, active_ms=milliseconds, wall_ms=milliseconds, client="simulated"
-    )
-
-
-def _ranks(values: Sequence[float], tau: float, rng: Random) -> tuple[int, ...]:
-    noisy = [value + rng.gauss(0, tau) for value in values]
-    return tuple(1 + sum(other > own for other in noisy) for own in noisy)
+    words = tuple(len(text.split()) for text in question.texts)
+    shown = study.presentation
+    screen = Screen(len(question.texts), shown.scale, shown.criteria)
+    answer = study.kind.simulate(ResponseValues(tuple(values), words), screen, rater, rng, answered)
+    return replace(answer, client="simulated")
 
 
 @contextmanager

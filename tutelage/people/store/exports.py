@@ -13,7 +13,7 @@ from tutelage.people.store.votes import Snapshot
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportRecord:
     """An export that was made: when, at which moment of the study, by which selection, and its manifest."""
 
     id: int
@@ -44,13 +44,13 @@ def record_export(
         return export_id
 
 
-def list_exports(store: Store, study_id: int) -> tuple[Exported, ...]:
+def list_exports(store: Store, study_id: int) -> tuple[ExportRecord, ...]:
     """All exports of a study, newest first."""
     table = schema.export
     query = sa.select(table).where(table.c.study_id == study_id).order_by(table.c.id.desc())
     with store.read() as connection:
         return tuple(
-            Exported(
+            ExportRecord(
                 row["id"],
                 row["created"],
                 Snapshot(row["last_judgement"], row["last_event"]),

@@ -38,6 +38,7 @@ def overview(call: Call) -> Response:
         values |= {
             "counts": survey.counts,
             "figures": figures,
+            "agreements": kept.value.agreements,
             "rounds": survey.rounds,
             "finish": projected_finish(survey.counts, figures.per_day, call.store.now()),
             "active": sum(
