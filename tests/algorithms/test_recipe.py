@@ -297,6 +297,33 @@ def test_dead_groups_are_counted_and_dropped_on_request() -> None:
     assert len(prepare(replace(recipe, dynamic_sampling=1), dead, state)[0]) == 32  # nothing else to train on
 
 
+def test_a_first_batch_with_running_statistics_has_live_rows_inside_the_clip() -> None:
+    """The batch itself is among the scores that it is normalised by: without it, a first batch would be all clip."""
+    shaping = ScoreShaping(normalise="running", clip=3.0, missing_end=None)
+    recipe = replace(RECIPES["grpo"], shaping=shaping, dynamic_sampling=1)
+    scored = scored_for(recipe)
+    scored = replace(scored, score=scored.score + 100.0)
+    state = initial_state(recipe)
+    assert live_rows(recipe, scored, state).all()
+    assert state == initial_state(recipe), "to ask which rows are live counts no score"
+    _, _, metrics = prepare(recipe, scored, state)
+    assert float(metrics["groups/dead"]) == 0.0
+
+
+@pytest.mark.parametrize("normalise", ["batch", "running"])
+def test_greedy_scores_are_on_the_scale_of_the_scores(normalise: str) -> None:
+    """A greedy answer that scores as the sampled one did leaves no advantage, whatever the normalisation."""
+    recipe = replace(
+        RECIPES["remax"], penalty=None, shaping=ScoreShaping(normalise=normalise, missing_end=None)
+    )
+    scored = replace(scored_for(recipe), score=torch.linspace(-3.0, 8.0, 8))
+    greedy = replace(greedy_for(scored), score=scored.score[::2])
+    batch, state, _ = prepare(recipe, scored, initial_state(recipe), greedy=greedy)
+    assert not batch.advantage[::2].any()
+    assert batch.advantage[1::2, 0].min() > 0
+    assert state.shaping["count"] == len(scored)
+
+
 def test_greedy_scores_stay_with_their_prompts() -> None:
     remax = replace(
         RECIPES["remax"], samples=2, dynamic_sampling=1, penalty=None, shaping=ScoreShaping(missing_end=None)

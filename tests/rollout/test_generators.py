@@ -71,6 +71,25 @@ def test_a_local_rollout_has_the_policys_log_probabilities_texts_and_version(pol
     assert torch.equal(later.response, rollout.response)
 
 
+def test_a_text_ends_before_the_stop_string_and_its_tokens_with_it(policy):
+    """Stopped at a text that the free answer contains, a row is the same up to there."""
+    generator, sampling = LocalGenerator(policy), config.Sampling(temperature=1.0, max_new_tokens=20)
+    free = generator.generate(PROMPTS, 8, sampling, seed=1)
+    text = max(free.texts, key=len)
+    stop = text[len(text) // 2]
+    stopped = generator.generate(
+        PROMPTS, 8, config.Sampling(temperature=1.0, max_new_tokens=20, stop=(stop,)), seed=1
+    )
+    cut = [row for row, text in enumerate(free.texts) if stop in text]
+    assert cut
+    assert not any(stop in text for text in stopped.texts)
+    assert all(stopped.texts[row] == free.texts[row].partition(stop)[0].strip() for row in cut)
+    assert all(
+        stop in decode_response(r[m].tolist(), policy.tokenizer, policy.end_ids)
+        for r, m in zip(stopped.response[cut], stopped.mask[cut], strict=True)
+    )
+
+
 def test_a_rollout_that_was_taken_apart_and_assembled_is_the_same(policy):
     rollout = LocalGenerator(policy).generate(PROMPTS, 3, FREE, seed=1)
     prompts, responses = parts(rollout)

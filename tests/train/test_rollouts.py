@@ -43,6 +43,52 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
     assert told["advantage/mean"] == pytest.approx(float((ahead * lengths).sum() / lengths.sum()), rel=1e-4)
 
 
+# What the generator is told ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "dtype", "expected"),
+    [
+        ("grpo", ("update.epochs=1", "update.minibatches=1"), "float32", [True, True]),
+        ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [False, False]),
+        ("grpo", ("update.epochs=1", "update.minibatches=2"), "float32", [False, False]),
+        ("grpo", ("update.epochs=1", "update.minibatches=1"), "bf16", [False, False]),
+        (
+            "dapo",
+            ("update.epochs=1", "update.minibatches=1", "dynamic_sampling=1"),
+            "float32",
+            [False, False],
+        ),
+        ("a2c", ("critic.warmup=1",), "float32", [False, True]),
+        ("trpo", (), "float32", [False, False]),
+    ],
+)
+def test_rows_are_announced_where_each_is_scored_once_before_a_weight_changes(
+    tiny_model, name, changes, dtype, expected
+):
+    """And the scores with gradients that follow are those of exactly these rows."""
+    policy = policy_of(tiny_model("llama"), dtype=dtype)
+    world = World(policy, recipe_of(*changes, name=name), steps=2, reward=low_tokens, batch=4, tokens=4)
+    announced, scored = [], []
+    generate, scores = world.generator.generate, policy.scores
+
+    def generating(*given, on_policy, **named):
+        announced.append(on_policy)
+        scored.clear()
+        return generate(*given, on_policy=on_policy, **named)
+
+    def scoring(rows, **named):
+        if torch.is_grad_enabled():
+            scored.extend(map(str, rows.response.tolist()))
+        return scores(rows, **named)
+
+    world.generator.generate, policy.scores = generating, scoring
+    for step in world.train():
+        if announced[-1]:
+            assert len(scored) == len(step.sample)
+    assert announced == expected
+
+
 # Dynamic sampling -------------------------------------------------------------------------------------------
 
 

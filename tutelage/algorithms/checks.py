@@ -8,8 +8,9 @@ from typing import get_args
 
 from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.slots import GradientSteps, NaturalStep
-from tutelage.core.pieces import traits
+from tutelage.core.pieces import Stateful, traits
 from tutelage.core.reduce import Reduce
+from tutelage.core.surrogates import AdaptiveSurrogate
 
 Rule = Callable[[Choices], str | None]
 
@@ -90,6 +91,16 @@ def _sequence_ratio_of_token_advantages(r: Choices) -> str | None:
     return None
 
 
+def _state_that_no_step_sees(r: Choices) -> str | None:
+    surrogate: object = r.surrogate
+    if isinstance(surrogate, Stateful) and not isinstance(surrogate, AdaptiveSurrogate):
+        return (
+            f"{_name(r.surrogate)} has init(), but the minibatches of a step share one state: a surrogate with a state "
+            "also has at(state) -> surrogate and observe(observation, state) -> state."
+        )
+    return None
+
+
 def _dynamic_without_groups(r: Choices) -> str | None:
     if r.dynamic_sampling < 0:
         return f"dynamic_sampling={r.dynamic_sampling}: a number of rounds cannot be negative."
@@ -122,6 +133,7 @@ RULES: tuple[Rule, ...] = (
     _search_without_improvement,
     _two_bounds_in_natural_step,
     _sequence_ratio_of_token_advantages,
+    _state_that_no_step_sees,
     _dynamic_without_groups,
     _critic_steps_without_critic,
     _negative_ptx,

@@ -13,6 +13,14 @@ import torch
 
 from tutelage.algorithms.checks import refusal, remarks
 from tutelage.algorithms.choices import Choices
+from tutelage.algorithms.needs import (
+    needs_entropy,
+    needs_exact_kl,
+    needs_greedy,
+    needs_kl_old,
+    needs_reference,
+    needs_values,
+)
 from tutelage.algorithms.slots import (
     EXACT,
     Critic,
@@ -26,7 +34,7 @@ from tutelage.algorithms.state import RecipeState, after_update, initial_state, 
 from tutelage.core.baselines import score_norm_bound
 from tutelage.core.batch import Batch, Scored
 from tutelage.core.kl import kl_estimate
-from tutelage.core.pieces import Context, Observation, State, apply, traits
+from tutelage.core.pieces import Context, Observation, State, apply
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
 from tutelage.core.shapes import PerRow, PerToken, RowMask, Scalar, TokenMask
 from tutelage.core.surrogates import ClippingSurrogate, at_state
@@ -74,36 +82,6 @@ class Recipe(Choices):
             raise TutelageError(reason)
 
 
-def needs_values(recipe: Recipe) -> bool:
-    """Whether the rollout must carry the values of a critic."""
-    return "value" in traits(recipe.advantage).needs
-
-
-def needs_reference(recipe: Recipe) -> bool:
-    """Whether the objective depends on the reference; otherwise its log-probabilities serve the metrics alone."""
-    return recipe.penalty is not None
-
-
-def needs_entropy(recipe: Recipe) -> bool:
-    """Whether the objective has a term for the full entropy of every token's distribution."""
-    return recipe.entropy != 0.0
-
-
-def needs_exact_kl(recipe: Recipe) -> bool:
-    """Whether the objective has a term for KL(policy‖reference) of every token's whole distribution."""
-    return recipe.penalty is not None and recipe.penalty.kind == EXACT
-
-
-def needs_greedy(recipe: Recipe) -> bool:
-    """Whether `prepare` must be given the scored greedy response to each prompt."""
-    return "greedy" in traits(recipe.advantage).needs
-
-
-def needs_kl_old(recipe: Recipe) -> bool:
-    """Whether a controller needs KL(old‖policy) after the last optimiser step of an update (`Observation.kl_old`)."""
-    return "kl_old" in traits(recipe.surrogate).needs
-
-
 def critic_only(recipe: Recipe, state: RecipeState) -> bool:
     """Whether this step belongs to the critic's warm-up, in which the policy stays where it is."""
     return recipe.critic is not None and state.step < recipe.critic.warmup
@@ -138,8 +116,8 @@ def prepare(
     state = replace(state, shaping=shaping)
     metrics = _describe(scored, shaped, state)
     if greedy is not None and needs_greedy(recipe):
-        answers = replace(context, ids=greedy.ids, is_greedy=True)
-        scores, _ = _shaped(recipe, greedy, answers, state.shaping)
+        of_greedy = Context(ids=greedy.ids, max_length=max_length, is_greedy=True)
+        scores, _ = _shaped(recipe, greedy, of_greedy, state.shaping)
         context = replace(context, greedy=scores.repeat_interleave(scored.group))
     if scored.group > 1:
         live = _spread(shaped, scored.group)

@@ -15,7 +15,7 @@ from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answers:
     """Prompts, each repeated once per sample, with the tokens and texts of their answers, row by row."""
 
     prompts: tuple[Prompt, ...]
@@ -34,16 +34,16 @@ class Answered:
 
 def answer(
     policy: Policy, prompts: Sequence[Prompt], n: int, sampling: config.Sampling, *, seed: int
-) -> Answered:
+) -> Answers:
     """Sample `n` answers to each prompt. Raises TutelageError when a prompt leaves no room for one."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
     encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
     rollout = LocalGenerator(policy).generate(encoded, n, sampling, seed=seed)
-    return Answered(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
+    return Answers(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
 
 
-def completions(answered: Answered, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
+def completions(answered: Answers, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
     """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
     asked = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
     group = answered.rollout.group

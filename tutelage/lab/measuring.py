@@ -14,7 +14,7 @@ from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
-from tutelage.train.rl.rollouts import Answers, answer
+from tutelage.train.rl.rollouts import ScoredAnswers, answer
 from tutelage.train.rl.scoring import score_rows
 
 Z95 = 1.96
@@ -80,14 +80,14 @@ def measure(
     ]
 
 
-def told(answers: Answers, judge: Reward) -> list[float]:
+def told(answers: ScoredAnswers, judge: Reward) -> list[float]:
     """What a judge says about each answer."""
     scores: list[float] = scores_of(judge, answers.completions).tolist()
     return scores
 
 
 @torch.no_grad()
-def answer_kl(policy: Policy, answers: Answers, temperature: float) -> list[float]:
+def answer_kl(policy: Policy, answers: ScoredAnswers, temperature: float) -> list[float]:
     """Σ_t log π − log π_ref of each answer, at the sampling temperature."""
     rollout = answers.rollout
     with policy.reference():

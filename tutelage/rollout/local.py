@@ -39,6 +39,6 @@ class LocalGenerator:
         )
         return replace(
             rollout,
-            texts=tuple(answers(self.policy, rollout)),
+            texts=tuple(answers(self.policy, rollout, sampling.stop)),
             version=torch.full_like(rollout.response, self.version),
         )

@@ -15,7 +15,7 @@ from tutelage.errors import TutelageError
 from tutelage.evaluation.drift import perplexity, sequence_kl
 from tutelage.evaluation.text import distinct, lengths, repetition, rouge
 from tutelage.evaluation.win_rate import scored_win_rate
-from tutelage.infer.answering import Answered, answer
+from tutelage.infer.answering import Answers, answer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rewards.named import make_reward
@@ -44,7 +44,7 @@ class Side:
     """One model's answers with all that was measured of each."""
 
     name: str
-    answered: Answered
+    answered: Answers
     scores: Mapping[str, list[float]]
     figures: dict[str, float]
 

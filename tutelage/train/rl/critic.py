@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,25 @@ CRITIC = "critic"
 """The folder of a critic network, beside the files of its policy."""
 
 CriticPlace = Literal["trunk", "network"]
+
+
+class Critic(Protocol):
+    """A prediction of the return from every state on the way, with parameters that training changes."""
+
+    @property
+    def value_head(self) -> Callable[[Tensor], Tensor] | None:
+        """The map from the policy's states to values, Float[M, d] -> Float[M, 1]; None for a critic without them."""
+        ...
+
+    def parameters(self) -> list[nn.Parameter]: ...
+
+    def values(self, rows: Rows) -> Tensor:
+        """The value of the state before each response token, whose gradient reaches the critic alone. Float[B, R]"""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the critic."""
+        ...
 
 
 class TrunkCritic:

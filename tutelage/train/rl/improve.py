@@ -20,9 +20,10 @@ from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step, seed_step
+from tutelage.train.rl.critic import Critic
 from tutelage.train.rl.natural import natural_update
-from tutelage.train.rl.policy import Critic, Policy
-from tutelage.train.rl.rollouts import Answers, collect, greedy_answers, judge
+from tutelage.train.rl.policy import Policy
+from tutelage.train.rl.rollouts import ScoredAnswers, collect, greedy_answers, judge
 from tutelage.train.rl.settings import ImproveSettings, Setup
 from tutelage.train.rl.update import gradient_update
 
@@ -109,7 +110,7 @@ def _reads_once(setup: Setup, state: RecipeState) -> bool:
     return one and setup.is_exact and not recipe.dynamic_sampling and not critic_only(recipe, state)
 
 
-def _questions_and_answers(answers: Answers) -> tuple[tuple[str, str], ...]:
+def _questions_and_answers(answers: ScoredAnswers) -> tuple[tuple[str, str], ...]:
     """The last message of the prompt, and the text of the response, row by row."""
     questions = (p.messages[-1].content if p.messages else "" for p in answers.row_prompts)
     return tuple(zip(questions, answers.texts, strict=True))

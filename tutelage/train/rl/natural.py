@@ -7,23 +7,22 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only
+from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only, objective
 from tutelage.core.batch import Batch
 from tutelage.core.natural import LineSearchResult, line_search, natural_direction
 from tutelage.core.reduce import token_weights
 from tutelage.train.learner import NotFinite, refuse_not_finite
 from tutelage.train.rl.fisher import Fisher, flat, mean_kl, put
-from tutelage.train.rl.settings import Setup
-from tutelage.train.rl.update import (
+from tutelage.train.rl.parts import (
     UpdateResult,
     critic_backward,
     cut,
     distance,
     named,
-    policy_objective,
     policy_scores,
     refuse_disagreement,
 )
+from tutelage.train.rl.settings import Setup
 
 
 def natural_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
@@ -110,7 +109,9 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
     for index in settings.budget.parts(partial(policy.split, batch)):
         part, part_weight = cut(batch, weight, index)
         scores = policy_scores(setup, part)
-        value = policy_objective(setup, part, scores, part_weight, state)
+        value = objective(
+            recipe, part, scores.logp, scores.entropy, part_weight, state, exact_kl=scores.exact_kl
+        )
         if torch.is_grad_enabled():
             refuse_not_finite({"policy/objective": value}, learner.step + 1, named(part))
             policy.backward(-value)

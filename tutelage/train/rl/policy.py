@@ -1,4 +1,4 @@
-"""What `improve` needs of a policy and of a critic, whatever computes them."""
+"""What `improve` needs of a policy, whatever computes it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -11,21 +11,31 @@ from tutelage.core.batch import Rows, TokenScores
 
 
 class Policy(Protocol):
-    """A distribution over responses, with parameters that training changes, and its frozen reference."""
+    """A distribution over responses, with parameters that training changes, and a frozen reference.
+
+    For rows with M response tokens in all, V words and states of size d:
+
+    states      the hidden state before each response token, row by row. Float[M, d]
+    logits      the logits at these states over the temperature, differentiable twice. Float[M, V]
+    scores      the log-probability of every token, and what else is wanted; `value_head` maps states to values [M, 1]
+    reference   a context in which the methods compute the reference's results, without gradients
+    split       the rows in parts of at most so many tokens. Yields Int[b]
+    backward    adds the gradient of a loss [] to the gradients of the parameters
+    total_norm  √ Σ g² over all gradients. []
+    metrics     figures of the last step for the log
+    """
 
     @property
-    def dtype(self) -> torch.dtype: ...  # of the arithmetic
+    def dtype(self) -> torch.dtype: ...
 
     @property
     def vocabulary(self) -> int: ...
 
     def parameters(self) -> list[nn.Parameter]: ...
 
-    def states(
-        self, rows: Rows
-    ) -> Tensor: ...  # Float[M, d], before each of the M response tokens, row by row
+    def states(self, rows: Rows) -> Tensor: ...
 
-    def logits(self, rows: Rows, *, temperature: float) -> Tensor: ...  # Float[M, V], differentiable twice
+    def logits(self, rows: Rows, *, temperature: float) -> Tensor: ...
 
     def scores(
         self,
@@ -33,39 +43,17 @@ class Policy(Protocol):
         *,
         temperature: float,
         entropy: bool = False,
-        value_head: Callable[[Tensor], Tensor]
-        | None = None,  # Float[M, d] -> Float[M, 1], for `TokenScores.value`
+        value_head: Callable[[Tensor], Tensor] | None = None,
         exact_kl: bool = False,
     ) -> TokenScores: ...
 
-    def reference(
-        self,
-    ) -> AbstractContextManager[None]: ...  # inside, the reference answers, without gradients
+    def reference(self) -> AbstractContextManager[None]: ...
 
-    def split(
-        self, batch: Rows, tokens: int
-    ) -> Iterator[Tensor]: ...  # Int[b], parts of at most so many tokens
+    def split(self, batch: Rows, tokens: int) -> Iterator[Tensor]: ...
 
-    def backward(self, loss: Tensor) -> None: ...  # adds to the gradients of the parameters
+    def backward(self, loss: Tensor) -> None: ...
 
     def total_norm(self, gradients: Iterable[Tensor]) -> Tensor: ...
 
-    def metrics(self) -> dict[str, float]:  # of the last step, for the log
+    def metrics(self) -> dict[str, float]:
         return {}
-
-
-class Critic(Protocol):
-    """A prediction of the return from every state on the way."""
-
-    @property
-    def value_head(
-        self,
-    ) -> Callable[[Tensor], Tensor] | None: ...  # on the policy's states, if shared
-
-    def parameters(self) -> list[nn.Parameter]: ...
-
-    def values(
-        self, rows: Rows
-    ) -> Tensor: ...  # Float[B, R]; its gradient reaches the critic's parameters alone
-
-    def backward(self, loss: Tensor) -> None: ...

@@ -25,7 +25,7 @@ from tutelage.train.rl.settings import ImproveSettings, Setup
 
 
 @dataclass(frozen=True)
-class Answers:
+class ScoredAnswers:
     """Prompts with `rollout.group` responses each, row by row, and the reward's score of each response."""
 
     prompts: tuple[EncodedPrompt, ...]
@@ -52,18 +52,18 @@ class Answers:
         known = {field.name: getattr(self.rollout, field.name) for field in fields(Rollout)}
         return Scored(**known, score=self.score, ref_logp=self.rollout.logp)
 
-    def only(self, which: Tensor) -> "Answers":
+    def only(self, which: Tensor) -> "ScoredAnswers":
         """The answers to some of the prompts. Bool[P]"""
         rows = which.repeat_interleave(self.rollout.group)
         prompts = tuple(p for p, keep in zip(self.prompts, which.tolist(), strict=True) if keep)
-        return Answers(prompts, self.rollout.rows(rows), self.score[rows])
+        return ScoredAnswers(prompts, self.rollout.rows(rows), self.score[rows])
 
 
 @dataclass(frozen=True)
 class Collection:
     """The answers that a step learns from, how many tokens were sampled to get them, and the metrics of sampling."""
 
-    answers: Answers
+    answers: ScoredAnswers
     tokens: int
     metrics: dict[str, float]
 
@@ -83,11 +83,11 @@ def answer(
     *,
     seed: int,
     on_policy: bool = False,
-) -> Answers:
+) -> ScoredAnswers:
     """Generate `n` responses to each prompt and score them; for `on_policy` see `Generator.generate`."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, on_policy=on_policy)
     score = scores_of(reward, completions_of(prompts, rollout))
-    return Answers(tuple(prompts), rollout, score)
+    return ScoredAnswers(tuple(prompts), rollout, score)
 
 
 def collect(
@@ -137,7 +137,7 @@ def collect(
     return Collection(_joined(kept, len(wanted)) if kept else first, tokens, metrics)
 
 
-def _live(recipe: Recipe, answers: Answers, state: RecipeState, settings: ImproveSettings) -> Tensor:
+def _live(recipe: Recipe, answers: ScoredAnswers, state: RecipeState, settings: ImproveSettings) -> Tensor:
     """Which prompts have answers that differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
     rows = live_rows(recipe, answers.scored(), state, max_length=limit)
@@ -148,9 +148,9 @@ def _count(live: Sequence[Tensor]) -> int:
     return sum(int(which.sum()) for which in live)
 
 
-def _joined(parts: Sequence[Answers], wanted: int) -> Answers:
+def _joined(parts: Sequence[ScoredAnswers], wanted: int) -> ScoredAnswers:
     """The answers to the first `wanted` prompts of several rounds."""
-    whole = Answers(
+    whole = ScoredAnswers(
         tuple(prompt for part in parts for prompt in part.prompts),
         concatenate([part.rollout for part in parts]),
         torch.cat([part.score for part in parts]),
@@ -159,7 +159,7 @@ def _joined(parts: Sequence[Answers], wanted: int) -> Answers:
 
 
 def greedy_answers(
-    generator: Generator, answers: Answers, recipe: Recipe, settings: ImproveSettings, reward: Reward
+    generator: Generator, answers: ScoredAnswers, recipe: Recipe, settings: ImproveSettings, reward: Reward
 ) -> Scored | None:
     """The scored greedy answer to each prompt, for recipes that measure against it."""
     if not needs_greedy(recipe):
@@ -168,7 +168,7 @@ def greedy_answers(
     return answer(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed).scored()
 
 
-def score_references(policy: Policy, answers: Answers, *, temperature: float, budget: Budget) -> Scored:
+def score_references(policy: Policy, answers: ScoredAnswers, *, temperature: float, budget: Budget) -> Scored:
     """The answers with the reference's log-probabilities."""
     with policy.reference():
         ref_logp = score_rows(policy, answers.rollout, temperature=temperature, budget=budget).logp
@@ -176,7 +176,7 @@ def score_references(policy: Policy, answers: Answers, *, temperature: float, bu
 
 
 @torch.no_grad()
-def judge(setup: Setup, answers: Answers) -> tuple[Scored, dict[str, float]]:
+def judge(setup: Setup, answers: ScoredAnswers) -> tuple[Scored, dict[str, float]]:
     """The answers with what the reference and the critic say about them, and the trainer where the sampler may differ.
 
     Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), those of

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from tutelage.core.batch import Rows, TokenScores
 from tutelage.models.budget import Budget
-from tutelage.train.rl.policy import Critic, Policy
+from tutelage.train.rl.critic import Critic
+from tutelage.train.rl.policy import Policy
 
 
 @torch.no_grad()

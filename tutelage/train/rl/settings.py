@@ -10,8 +10,9 @@ from tutelage.algorithms.recipe import Recipe
 from tutelage.models.budget import Budget
 from tutelage.rewards.reward import Reward
 from tutelage.train.learner import Learner
+from tutelage.train.rl.critic import Critic
 from tutelage.train.rl.mismatch import Mismatch
-from tutelage.train.rl.policy import Critic, Policy
+from tutelage.train.rl.policy import Policy
 
 
 @dataclass(frozen=True)

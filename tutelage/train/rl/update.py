@@ -16,8 +16,6 @@ from tutelage.algorithms.recipe import (
     clipped_tokens,
     critic_loss,
     critic_only,
-    needs_entropy,
-    needs_exact_kl,
     needs_kl_old,
     objective,
     zero_gradient_rows,
@@ -25,22 +23,18 @@ from tutelage.algorithms.recipe import (
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
-from tutelage.errors import TutelageError
 from tutelage.train.learner import refuse_not_finite
+from tutelage.train.rl.parts import (
+    UpdateResult,
+    critic_backward,
+    cut,
+    distance,
+    named,
+    policy_scores,
+    refuse_disagreement,
+)
 from tutelage.train.rl.scoring import score_rows
 from tutelage.train.rl.settings import Setup
-
-RATIO_TOLERANCE = 1e-3
-"""How far log π − log π_old may be from 0 before the first step in float32: 7e-6 is usual, large logits round to more
-than 1e-4, and every real fault is above 0.01."""
-
-
-@dataclass(frozen=True)
-class UpdateResult:
-    """What an update did: KL(old‖policy) in nats per token, for the controllers, and metrics, for the log."""
-
-    kl_old: float
-    metrics: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -125,8 +119,10 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
         part, part_weight = cut(used, weight, index)
         with torch.set_grad_enabled(not warming):
             scores = policy_scores(setup, part, with_values=not warming)
-        terms = {"policy/objective": policy_objective(setup, part, scores, part_weight, state)}
-        loss = -terms["policy/objective"]
+        value = objective(
+            recipe, part, scores.logp, scores.entropy, part_weight, state, exact_kl=scores.exact_kl
+        )
+        terms, loss = {"policy/objective": value}, -value
         if scores.value is not None and recipe.critic is not None:
             terms["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
             loss = loss + recipe.critic.coef * terms["value/loss"]
@@ -148,41 +144,6 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
     if not moving.any():
         learner.add_zeros()
     return MinibatchResult(kl_old, sums.distance, metrics | learner.update())
-
-
-def cut(rows: Batch, weight: Tensor, index: Tensor) -> tuple[Batch, Tensor]:
-    """The rows at `index`, trimmed, and the weights of their tokens Float[B, R] among those of all rows."""
-    part = rows.rows(index).trimmed()
-    return part, weight[index.to(weight.device)][:, : part.mask.shape[1]]
-
-
-def policy_scores(setup: Setup, part: Batch, *, with_values: bool = False) -> TokenScores:
-    """What the objective needs of the policy; with the critic's values too where it shares the policy's trunk."""
-    critic = setup.critic if with_values else None
-    return setup.policy.scores(
-        part,
-        temperature=setup.settings.sampling.temperature,
-        entropy=needs_entropy(setup.recipe),
-        exact_kl=needs_exact_kl(setup.recipe),
-        value_head=None if critic is None else critic.value_head,
-    )
-
-
-def policy_objective(
-    setup: Setup, part: Batch, scores: TokenScores, weight: Tensor, state: RecipeState
-) -> Tensor:
-    """What the policy maximises on a part of a batch. []"""
-    return objective(setup.recipe, part, scores.logp, scores.entropy, weight, state, exact_kl=scores.exact_kl)
-
-
-def critic_backward(setup: Setup, part: Batch, weight: Tensor) -> Tensor:
-    """Accumulate the gradient of the critic's loss on a part of a batch, in a pass of its own. Returns the loss. []"""
-    assert setup.critic is not None
-    assert setup.recipe.critic is not None
-    loss = critic_loss(setup.recipe, part, setup.critic.values(part), weight)
-    refuse_not_finite({"value/loss": loss}, setup.learner.step + 1, named(part))
-    setup.critic.backward(setup.recipe.critic.coef * loss)
-    return loss
 
 
 class _Sums:
@@ -233,26 +194,6 @@ class _Sums:
     def metrics(self) -> dict[str, float]:
         """The terms of the loss, and means over tokens."""
         return {name: float(value) for name, value in (self._terms | self._shares).items()}
-
-
-def distance(part: Batch, logp: Tensor) -> Tensor:
-    """The largest |log π − log π_old| on a token. []"""
-    return (logp - part.logp).abs().where(part.mask, 0.0).max()
-
-
-def named(part: Batch) -> str:
-    """The prompts of a few rows, for an error."""
-    return ", ".join(part.ids[:4])
-
-
-def refuse_disagreement(nats: float) -> None:
-    """Raise TutelageError where policy and sampler differ on a token although their weights are equal."""
-    if nats > RATIO_TOLERANCE:
-        raise TutelageError(
-            f"Before the first step the policy and the sampler disagree by {nats:.2g} nats on a token, where "
-            "they are the same weights. The usual causes are dropout that is still on, a truncated sampling "
-            "distribution, or a model that depends on padding."
-        )
 
 
 @torch.no_grad()

@@ -4,11 +4,11 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from tutelage.figures import Svg, parts_strip
 from tutelage.people import Question, list_questions, list_votes
 from tutelage.people.answers import LETTERS
 from tutelage.people.store.ballots import item_keys
 from tutelage.people.web.call import Call, Refusal
-from tutelage.people.web.charts import split
 
 PAGE = 25
 ORDERS = {"disagreement": "Most disagreement", "doubt": "Least sure labels", "added": "As they were added"}
@@ -75,9 +75,9 @@ def item_address(key: str) -> str:
     return f"/owner/items/{quote(key, safe='')}"
 
 
-def counts_bar(question: Question) -> str:
+def counts_bar(question: Question) -> Svg:
     """The votes of an item as one bar."""
     counts = question.counts
-    told = f"A {counts['a']}, equal {counts['tie']}, B {counts['b']}, both bad {counts['both_bad']}"
+    label = f"A {counts['a']}, equal {counts['tie']}, B {counts['b']}, both bad {counts['both_bad']}"
     parts = [("a", counts["a"]), ("tie", counts["tie"]), ("b", counts["b"]), ("bad", counts["both_bad"])]
-    return split(parts, told)
+    return parts_strip(parts, label)
