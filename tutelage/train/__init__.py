@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tutelage.core.rows import collate as collate
+    from tutelage.data.chat import pad_token_id as pad_token_id
     from tutelage.models.budget import Budget as Budget
     from tutelage.rollout.local import LocalGenerator as LocalGenerator
     from tutelage.rollout.prompts import encode_prompts as encode_prompts
@@ -26,9 +28,14 @@ if TYPE_CHECKING:
     from tutelage.train.run.terminal import follow as follow
     from tutelage.train.run.terminal import remarks as remarks
     from tutelage.train.supervised.batches import Order as Order
+    from tutelage.train.supervised.batches import encode_demonstrations as encode_demonstrations
     from tutelage.train.supervised.fit import fit as fit
+    from tutelage.train.supervised.objectives import WeightedRows as WeightedRows
+    from tutelage.train.supervised.objectives import imitate as imitate
 
 _NAMES = {
+    "core.rows": ("collate",),
+    "data.chat": ("pad_token_id",),
     "models.budget": ("Budget",),
     "rollout.local": ("LocalGenerator",),
     "rollout.prompts": ("encode_prompts",),
@@ -39,8 +46,9 @@ _NAMES = {
     "train.run.drive": ("Loop", "Training"),
     "train.run.folder": ("Run",),
     "train.run.terminal": ("complete", "follow", "remarks"),
-    "train.supervised.batches": ("Order",),
+    "train.supervised.batches": ("Order", "encode_demonstrations"),
     "train.supervised.fit": ("fit",),
+    "train.supervised.objectives": ("WeightedRows", "imitate"),
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -145,14 +145,17 @@ def vote_figures(
 ) -> dict[str, object]:
     """The accuracy of a reward model on these pairs by strength, and against single votes and the ceiling of their
     noise."""
-    heard = [study.votes[pair] for pair in pairs]
+    pair_votes = [study.votes[pair] for pair in pairs]
     prompts = [str(pair.messages) for pair in pairs]
     votes = against_votes(
-        differences, [each.for_chosen for each in heard], [each.for_rejected for each in heard], prompts
+        differences,
+        [each.for_chosen for each in pair_votes],
+        [each.for_rejected for each in pair_votes],
+        prompts,
     )
     found: dict[str, object] = {
         "by_strength": by_strength(
-            differences, [pair.p_chosen for pair in pairs], [each.strength for each in heard], prompts
+            differences, [pair.p_chosen for pair in pairs], [each.strength for each in pair_votes], prompts
         ),
         "votes": votes,
     }
