@@ -41,7 +41,7 @@ SUBJECTS = {
     "commands/test_collect_reward.py": "from a study to a reward model: two verbs together",
     "commands/test_end_to_end.py": "every verb, one after the other",
     "commands/test_learning_verbs.py": "what dpo and rejection have in common",
-    "commands/test_memory.py": "the settings of memory and precision, of several verbs",
+    "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",
     "commands/test_resume.py": "interrupted runs, of every verb that trains",
     "lab/test_experiments.py": "every experiment in its smallest form",
     "lab/test_findings.py": "the sentences of every experiment",

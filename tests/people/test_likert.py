@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.data.records import Completion, Prompt, user
+from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.data.tables import read_table
 from tutelage.errors import TutelageError
 from tutelage.people import (
@@ -64,7 +64,7 @@ RATINGS = {"best": (5, 4), "middling": (3, 3), "middling too": (2, 4), "worst": 
 def study_of_four(store: Store, overlap: int = 1) -> Study:
     plan = replace(QUIET, overlap=overlap)
     study = create_study(store, "ratings", kind="likert", plan=plan, presentation=SHOWN, secret=SECRET)
-    completions = [Completion(text, "p", text, "m") for text in TEXTS]
+    completions = [CompletionRecord(text, "p", text, "m") for text in TEXTS]
     add_items(
         store, study.id, [Prompt("p", user("?"))], completions, [Item("i", "p", TEXTS, overlap=overlap)]
     )
@@ -146,7 +146,7 @@ def test_a_study_of_ratings_names_a_scale_of_its_kind(lite: Store) -> None:
     assert create_study(lite, "plain", kind="likert").presentation.scale == 5
     with pytest.raises(TutelageError, match="scale is 3; in a study that rates answers it is one of 5, 7"):
         create_study(lite, "bar", kind="likert", presentation=Presentation())
-    study, texts = create_study(lite, "one", kind="likert"), [Completion("x", "p", "x", "m")]
+    study, texts = create_study(lite, "one", kind="likert"), [CompletionRecord("x", "p", "x", "m")]
     with pytest.raises(TutelageError, match="has 1 responses; in a study that rates answers it has 2 to 6"):
         add_items(lite, study.id, [Prompt("p", user("?"))], texts, [Item("i", "p", ("x",))])
 
@@ -218,7 +218,7 @@ def test_known_answers_practice_and_repeats_apply_to_pairs(store: Store) -> None
     assert counts[1] > 0
     three = Item("x", "p0", ("p0a", "p0b", "p0c"), gold="a")
     with pytest.raises(TutelageError, match="only pairs can have one"):
-        add_items(store, study.id, [], [Completion("p0c", "p0", "c", "m")], [three])
+        add_items(store, study.id, [], [CompletionRecord("p0c", "p0", "c", "m")], [three])
 
 
 def test_agreement_on_ratings_is_ordinal_alpha_by_criterion(store: Store) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tutelage.data.records import Completion
+from tutelage.data.records import CompletionRecord
 from tutelage.people import (
     Item,
     Plan,
@@ -226,7 +226,7 @@ RANKS = "gives each of the 3 responses a rank from 1 to 3"
 )
 def test_an_impossible_ranking_is_refused_with_a_sentence(lite: Store, said: dict, message: str) -> None:
     study = create_study(lite, "ranks", kind="ranking", plan=QUIET)
-    texts = [Completion(f"p0{n}", "p0", f"text {n}", "m") for n in range(3)]
+    texts = [CompletionRecord(f"p0{n}", "p0", f"text {n}", "m") for n in range(3)]
     add_items(lite, study.id, records(1)[0], texts, [Item("i", "p0", tuple(text.id for text in texts))])
     browser = World(lite, study).rater()
     question = browser.next()["question"]
