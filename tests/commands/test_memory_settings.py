@@ -45,14 +45,14 @@ def test_a_run_that_goes_on_keeps_the_number_that_memory_allowed(tiny_model, tmp
         return improve_settings(folder, data, out, **given | more)
 
     def short_of_memory(patch):
-        original = Policy.states
+        original = Policy.scores
 
-        def states(policy, rows):
+        def scores(policy, rows, **settings):
             if int(rows.lengths().sum()) > 70:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
-            return original(policy, rows)
+            return original(policy, rows, **settings)
 
-        patch.setattr(Policy, "states", states)
+        patch.setattr(Policy, "scores", scores)
 
     whole, parted = tmp_path / "whole", tmp_path / "parted"
     with monkeypatch.context() as patch:

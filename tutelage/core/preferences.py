@@ -71,7 +71,8 @@ class AnswerPairs:
     rejected: Answers
     p_chosen: PerRow | float = 1.0
     margin: PerRow | float = 0.0  # nats asked between the implied rewards
-    drift: Scalar | float | None = None  # mean of log π − log π_ref over answers to *other* prompts (KTO)
+    drift: PerRow | Scalar | float | None = None
+    """Mean of log π − log π_ref over answers to *other* prompts (KTO), for each pair or one for all."""
 
 
 @runtime_checkable
@@ -218,7 +219,7 @@ class Kto:
         second = p * self.one(rejected, False, pairs.drift) + (1 - p) * self.one(rejected, True, pairs.drift)
         return (first + second) / 2
 
-    def one(self, log_ratio: PerRow, good: bool, drift: Scalar | float) -> PerRow:
+    def one(self, log_ratio: PerRow, good: bool, drift: PerRow | Scalar | float) -> PerRow:
         """The loss of unpaired answers that are all desirable or all undesirable. Float[B] -> Float[B]"""
         z = torch.as_tensor(drift).detach().clamp(min=0)
         if good:
