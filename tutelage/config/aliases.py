@@ -8,7 +8,7 @@ They hold wherever the class is a section: for flags, for TOML files, and for th
 
 A setting that was removed is named with what it was by default and what to use instead:
 
-    RETIRED: ClassVar[Mapping[str, Retired]] = {"compile": Retired(None, "Use --engine plain or --engine cpu.")}
+    REMOVED: ClassVar[Mapping[str, Removal]] = {"compile": Removal(None, "Use --engine plain or --engine cpu.")}
 
 As a flag it is refused; in a file it is passed over, with a line for a file that a user named.
 """
@@ -28,7 +28,7 @@ class Alias(NamedTuple):
     new: str
 
 
-class Retired(NamedTuple):
+class Removal(NamedTuple):
     """A setting that was removed: its default, which fingerprints still contain, and what to use instead."""
 
     default: bool | int | float | str | None
@@ -48,21 +48,21 @@ def aliases(cls: type, section: str = "") -> list[Alias]:
     return found
 
 
-def retired(cls: type, section: str = "") -> dict[str, Retired]:
+def removals(cls: type, section: str = "") -> dict[str, Removal]:
     """The settings that were removed from `cls`, from its bases and from its sections, by dotted key."""
     classes = reversed(cls.__mro__)
-    found = {section + old: one for part in classes for old, one in vars(part).get("RETIRED", {}).items()}
+    found = {section + old: one for part in classes for old, one in vars(part).get("REMOVED", {}).items()}
     hints = get_type_hints(cls)
     for field in settable(cls):
         inner = section_of(hints[field.name])
         if inner is not None:
-            found |= retired(inner, f"{section}{field.name}.")
+            found |= removals(inner, f"{section}{field.name}.")
     return found
 
 
-def used_retired(cls: type, mapping: Mapping[str, object]) -> dict[str, Retired]:
+def used_removals(cls: type, mapping: Mapping[str, object]) -> dict[str, Removal]:
     """The removed settings that have a value in a mapping of settings."""
-    return {key: one for key, one in retired(cls).items() if _holds(mapping, key.split("."))}
+    return {key: one for key, one in removals(cls).items() if _holds(mapping, key.split("."))}
 
 
 def used_aliases(cls: type, mapping: Mapping[str, object]) -> list[Alias]:
@@ -77,7 +77,7 @@ def without_aliases(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
     Raises TutelageError when a setting has a value under both names.
     """
     renamed = _copied(mapping)
-    for key in used_retired(cls, mapping):
+    for key in used_removals(cls, mapping):
         *way, name = key.split(".")
         del _section(renamed, way)[name]
     for alias in used_aliases(cls, mapping):

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import tyro
 
-from tutelage.config.aliases import aliases, note_old_name, retired, used_aliases, used_retired
+from tutelage.config.aliases import aliases, note_old_name, removals, used_aliases, used_removals
 from tutelage.config.files import read_mapping, read_onto
 from tutelage.config.mapping import overlay
 from tutelage.errors import TutelageError
@@ -36,7 +36,7 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str) -> An
         defaults = read_onto(settings, path, unset=tyro.MISSING)
         for alias in used_aliases(settings, read_mapping(Path(path))):
             note_old_name(f"{path}: the setting {alias.old}", alias.new)
-        for key, one in used_retired(settings, read_mapping(Path(path))).items():
+        for key, one in used_removals(settings, read_mapping(Path(path))).items():
             print(f"note: {path}: the setting {key} was removed. {one.instead}", file=sys.stderr)
     short = _short_forms(settings)
     return tyro.cli(
@@ -73,7 +73,7 @@ def _present_flags(settings: type[Any], words: Sequence[str]) -> list[str]:
     for alias in aliases(settings):
         present[_flag(alias.old)] = _flag(alias.new)
         present[_flag(alias.old, "no-")] = _flag(alias.new, "no-")
-    removed = {_flag(key, no): one for key, one in retired(settings).items() for no in ("", "no-")}
+    removed = {_flag(key, no): one for key, one in removals(settings).items() for no in ("", "no-")}
     flags = []
     for word in words:
         name, equals, value = word.partition("=")

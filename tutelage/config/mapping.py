@@ -89,8 +89,8 @@ def identity(settings: object) -> dict[str, Plain]:
 
     What is computed from it, a fingerprint for example, stays the same when a setting is added or removed.
     """
-    own_retired = getattr(type(settings), "RETIRED", {})
-    found = to_mapping(settings) | {name: one.default for name, one in own_retired.items()}
+    own_removed = getattr(type(settings), "REMOVED", {})
+    found = to_mapping(settings) | {name: one.default for name, one in own_removed.items()}
     for field in settable(type(settings)):
         value = getattr(settings, field.name)
         if LATER.items() <= field.metadata.items() and value == field.default:

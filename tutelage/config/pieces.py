@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from tutelage.config.aliases import Retired
+from tutelage.config.aliases import Removal
 from tutelage.config.mapping import LATER
 from tutelage.errors import TutelageError
 
@@ -75,8 +75,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
 
-    RETIRED: ClassVar[Mapping[str, Retired]] = {
-        "compile": Retired(
+    REMOVED: ClassVar[Mapping[str, Removal]] = {
+        "compile": Removal(
             None, "Use --engine plain to compute without compiled kernels, --engine cpu to insist on them."
         )
     }
