@@ -86,9 +86,10 @@ def judge_alone(policy: Policy, loss: Kto, rows: SingleAnswerRows) -> tuple[Tens
     """
     rows = rows.trimmed()
     h = policy.scores(rows).logp.sum(1) - rows.ref_logp
-    each = torch.where(rows.good, loss.one(h, True, rows.drift), loss.one(h, False, rows.drift))
+    drift = rows.drift[0]
+    each = torch.where(rows.good, loss.one(h, True, drift), loss.one(h, False, drift))
     with torch.no_grad():
-        right = torch.sign(h - rows.drift.clamp(min=0)) * torch.where(rows.good, 1.0, -1.0)
+        right = torch.sign(h - drift.clamp(min=0)) * torch.where(rows.good, 1.0, -1.0)
         good, bad = (rows.good_share * h).sum(), (rows.bad_share * h).sum()
         metrics = {
             "accuracy": (rows.share * (right + 1) / 2).sum(),

@@ -74,7 +74,7 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
     chosen = Answers(logp=logp[:count], length=length[:count], ref_logp=pairs.ref_chosen)
     rejected = Answers(logp=logp[count:], length=length[count:], ref_logp=pairs.ref_rejected)
     given = AnswerPairs(
-        chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift
+        chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift[0]
     )
     value = (pairs.weight * loss(given)).sum()
     ahead, behind = chosen.log_ratio().detach(), rejected.log_ratio().detach()
