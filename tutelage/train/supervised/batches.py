@@ -132,7 +132,7 @@ def _of_each_row(
     rows: Sequence[Encoded], value: Callable[[Rows], Tensor], pad: int, device: torch.device, budget: Budget
 ) -> Tensor:
     found = torch.zeros(len(rows))
-    lengths = torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
     for index in budget.parts(partial(by_tokens, lengths)):
         found[index] = value(collate([rows[i] for i in index.tolist()], pad, device)).cpu()
     return found

@@ -86,7 +86,7 @@ def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> 
 def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:
     total, tokens = 0.0, 0
     pad = pad_token_id(policy.tokenizer)
-    lengths = torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
     for index in budget.parts(partial(by_tokens, lengths)):
         batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
         total -= float(policy.scores(batch).logp.double().sum())
