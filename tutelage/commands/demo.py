@@ -1,7 +1,9 @@
 """`tutelage demo`: the whole loop on an embedded example."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tutelage import config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +17,9 @@ class Settings:
     """Seed of the world, the raters and the training."""
     quick: bool = False
     """A very small round in about a minute, to see that everything works; too small to learn much."""
+    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     quiet: bool = False
     """Print nothing but errors."""
 
@@ -27,7 +32,13 @@ def main(settings: Settings) -> int:
     from tutelage.train.run.terminal import remarks
 
     with remarks(quiet=settings.quiet):
-        summary = run_demo(settings.out, seed=settings.seed, quick=settings.quick, quiet=settings.quiet)
+        summary = run_demo(
+            settings.out,
+            seed=settings.seed,
+            quick=settings.quick,
+            quiet=settings.quiet,
+            engine=settings.engine,
+        )
     report = write_report(settings.out)
     if not settings.quiet:
         print_demo(settings.out, summary, report)

@@ -42,6 +42,9 @@ class Settings:
     name: str = ""
     """The study's name, where a file holds several."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
+    engine: config.EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     seed: int = 0
     """Seed of the sampling."""
 
@@ -98,6 +101,7 @@ def _questions(settings: Settings, name: str, number: int, older: str) -> "Init"
         against=older,
         pairs=settings.pairs,
         sampling=settings.sampling,
+        engine=settings.engine,
         seed=settings.seed,
         limit=settings.limit,
         round=number,

@@ -22,9 +22,11 @@ def main(settings: lab.Settings) -> int:
     quick, quiet = settings.quick, settings.quiet
     with remarks(quiet=quiet):
         if settings.from_:
-            start = find(Path(settings.from_))
+            start = find(Path(settings.from_), settings.engine)
         else:
-            start = make(settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet)
+            start = make(
+                settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet, engine=settings.engine
+            )
         page, report = experiment.conduct(
             settings.out / name,
             start,

@@ -8,6 +8,8 @@ from tutelage.config.aliases import Removal
 from tutelage.config.mapping import LATER
 from tutelage.errors import TutelageError
 
+EngineName = Literal["auto", "plain", "cpu"]
+
 
 @dataclass(frozen=True)
 class Model:
@@ -19,7 +21,7 @@ class Model:
     """Precision of the weights. Log-probabilities are computed in float32 either way."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
-    engine: Literal["auto", "plain", "cpu"] = field(default="auto", metadata=LATER)
+    engine: EngineName = field(default="auto", metadata=LATER)
     """How the model computes: plain runs the modules of transformers on any device, cpu the compiled engine for float32
     on a processor; auto takes cpu on a processor in float32, else plain."""
 

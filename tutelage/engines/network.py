@@ -3,18 +3,17 @@
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tutelage import config
 from tutelage.core.rows import positions
 from tutelage.data.chat import end_token_ids
 from tutelage.engines.logprobs import Head
-
-EngineName = Literal["auto", "plain", "cpu"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Backbone:
     tokenizer: Any
     device: torch.device
     dtype: torch.dtype  # of the arithmetic; master weights are float32 when training
-    engine: EngineName = "auto"
+    engine: config.EngineName = "auto"
 
 
 def inner(model: nn.Module) -> Any:

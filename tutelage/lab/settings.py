@@ -1,11 +1,13 @@
 """Settings of the experiments, as commands of `tutelage lab`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
 import tyro
+
+from tutelage import config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,9 @@ class Settings:
     """Seed of all that is drawn."""
     quick: bool = False
     """A very small form, to see that everything works; too small to show much."""
+    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     quiet: bool = False
     """Print nothing but the findings."""
 

@@ -31,6 +31,7 @@ class Start:
     folder: Path
     fingerprint: str
     sampling: config.Sampling
+    engine: config.EngineName = "auto"
 
     def policy(self, stage: str = "sft") -> Policy:
         """The model of a stage, loaded anew."""
@@ -38,7 +39,7 @@ class Start:
 
     def model(self, stage: str) -> config.Model:
         """Where the model of a stage is."""
-        return config.Model(path=str(self.folder / stage / "model"))
+        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
 
     def score(self, policy: Policy) -> Reward:
         """The demonstration's reward model, for the answers of `policy`."""
@@ -57,7 +58,7 @@ def gold_reward() -> Reward:
     return FunctionReward(lambda prompts, answers: gold(prompts, answers), GOLD)
 
 
-def find(folder: Path) -> Start:
+def find(folder: Path, engine: config.EngineName = "auto") -> Start:
     """The demonstration in a folder. Raises TutelageError when one of the stages in NEEDED is not finished there."""
     try:
         told = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
@@ -75,13 +76,13 @@ def find(folder: Path) -> Start:
         )
     made = "/".join(str(stages[name]["fingerprint"]) for name in NEEDED)
     asked = config.load(SampleSettings, folder / "sample" / "config.json")
-    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling)
+    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling, engine)
 
 
-def make(folder: Path, *, seed: int, quick: bool, quiet: bool) -> Start:
+def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
     """Run the stages of the demonstration that are needed and not done yet in a folder."""
     scale = QUICK if quick else Scale()
-    tutoring = Tutoring(folder, seed, scale, quiet)
+    tutoring = Tutoring(folder, seed, scale, quiet, engine)
     stages = [stage for stage in tutoring.stages() if stage.name in NEEDED]
     story = Story(
         title="The world of the laboratory",
@@ -89,4 +90,4 @@ def make(folder: Path, *, seed: int, quick: bool, quiet: bool) -> Start:
         command=f"tutelage lab --seed {seed}{' --quick' if quick else ''}",
     )
     run_stages(folder, story, stages)
-    return find(folder)
+    return find(folder, engine)

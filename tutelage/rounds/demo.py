@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tutelage.config import EngineName
 from tutelage.rounds.stages import Story, run_stages
 from tutelage.rounds.tutoring import QUICK, Scale, Tutoring
 from tutelage.workflows.runs import peak_memory_mb
 
 
-def run_demo(out: Path, *, seed: int, quick: bool, quiet: bool) -> dict[str, Any]:
+def run_demo(
+    out: Path, *, seed: int, quick: bool, quiet: bool, engine: EngineName = "auto"
+) -> dict[str, Any]:
     """Run the stages that are not done yet, and write summary.json, whose content is returned."""
     story = Story(
         title="Teaching a small model to teach",
@@ -20,7 +23,7 @@ def run_demo(out: Path, *, seed: int, quick: bool, quiet: bool) -> dict[str, Any
         ),
         command=f"tutelage demo --seed {seed}{' --quick' if quick else ''}",
     )
-    tutoring = Tutoring(out, seed, QUICK if quick else Scale(), quiet)
+    tutoring = Tutoring(out, seed, QUICK if quick else Scale(), quiet, engine)
     seconds = run_stages(out, story, tutoring.stages())
     summary = summarise(out, seconds)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -96,8 +96,11 @@ class Texts:
 class Tutoring:
     """The stages of the demonstration in one folder."""
 
-    def __init__(self, folder: Path, seed: int, scale: Scale, quiet: bool) -> None:
+    def __init__(
+        self, folder: Path, seed: int, scale: Scale, quiet: bool, engine: config.EngineName = "auto"
+    ) -> None:
         self.folder, self.seed, self.scale, self.quiet = folder, seed, scale, quiet
+        self.engine = engine
         self.world = World(seed)
 
     def stages(self) -> list[Stage]:
@@ -129,7 +132,7 @@ class Tutoring:
         return str(self.folder / "data" / name)
 
     def _model(self, stage: str) -> config.Model:
-        return config.Model(path=str(self.folder / stage / "model"))
+        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
 
     @property
     def _sampling(self) -> config.Sampling:
@@ -148,6 +151,7 @@ class Tutoring:
         return PretrainSettings(
             **self._run("pretrain"),
             data=self._data("corpus.jsonl.gz"),
+            engine=self.engine,
             shape=self.scale.shape,
             epochs=self.scale.pretrain_epochs,
             batch_size=6,

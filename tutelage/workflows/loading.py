@@ -17,6 +17,7 @@ def load_policy(
     model: str | Path | config.Model,
     *,
     device: str = "auto",
+    engine: config.EngineName = "auto",
     trainable: bool = False,
     lora: config.Lora | None = None,
     seed: int = 0,
@@ -26,6 +27,7 @@ def load_policy(
     Args:
         model: folder of a transformers model or of an adapter, a name on the hub, or the settings of a model.
         device: where a model that is given by its folder or name runs: auto (a GPU when there is one), cpu, cuda, ...
+        engine: how a model that is given by its folder or name computes: plain, cpu, or auto.
         trainable: keep every weight ready to be trained; otherwise the policy is for sampling and scoring alone.
         lora: adapters to train instead of the weights.
         seed: seed of the new adapters.
@@ -34,24 +36,29 @@ def load_policy(
         TutelageError: there is no such model, or it cannot be loaded.
     """
     adapters = lora or (config.Lora() if trainable else None)
-    return Policy(load_backbone(_settings(model, device), adapters, seed=seed))
+    return Policy(load_backbone(_settings(model, device, engine), adapters, seed=seed))
 
 
-def load_reward_model(model: str | Path | config.Model, *, device: str = "auto") -> ScalarModel:
+def load_reward_model(
+    model: str | Path | config.Model, *, device: str = "auto", engine: config.EngineName = "auto"
+) -> ScalarModel:
     """A trained reward model, which scores an answer at its last token.
 
     Args:
         model: folder of a reward model, its name on the hub, or the settings of a model.
         device: where a model that is given by its folder or name runs: auto (a GPU when there is one), cpu, cuda, ...
+        engine: how a model that is given by its folder or name computes: plain, cpu, or auto.
 
     Raises:
         TutelageError: there is no such model, or it is no reward model.
     """
-    return heads.load_reward_model(_settings(model, device))
+    return heads.load_reward_model(_settings(model, device, engine))
 
 
-def _settings(model: str | Path | config.Model, device: str) -> config.Model:
-    return model if isinstance(model, config.Model) else config.Model(path=str(model), device=device)
+def _settings(model: str | Path | config.Model, device: str, engine: config.EngineName) -> config.Model:
+    if isinstance(model, config.Model):
+        return model
+    return config.Model(path=str(model), device=device, engine=engine)
 
 
 def load_reward(

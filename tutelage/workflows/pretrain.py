@@ -68,7 +68,7 @@ def _backbone(settings: PretrainSettings, texts: list[str]) -> Backbone:
         if not (start / "tokenizer.json").is_file():
             save_fresh(texts, settings.shape, start, settings.seed)
         path = str(start)
-    model = config.Model(path=path, dtype=settings.dtype, device=settings.device)
+    model = config.Model(path=path, dtype=settings.dtype, device=settings.device, engine=settings.engine)
     return load_backbone(model, config.Lora())
 
 

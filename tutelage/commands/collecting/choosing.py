@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings import Next
+from tutelage.config import EngineName
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def choose(settings: Next) -> int:
             return 0
         fresh = fresh_questions(store, study)
         priorities, why = (
-            _by_uncertainty(fresh, settings.reward)
+            _by_uncertainty(fresh, settings.reward, settings.engine)
             if settings.by == "uncertainty"
             else _by_models(store, study, fresh, settings)
         )
@@ -57,7 +58,9 @@ def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
     return found
 
 
-def _by_uncertainty(fresh: "Sequence[Question]", rewards: Sequence[str]) -> tuple[dict[str, float], str]:
+def _by_uncertainty(
+    fresh: "Sequence[Question]", rewards: Sequence[str], engine: EngineName
+) -> tuple[dict[str, float], str]:
     """Of one model: 4 p (1 − p) with p = σ(score a − score b). Of several: the standard deviation of their p
     (Christiano et al. 2017 choose by the variance of an ensemble)."""
     from tutelage.commands.collecting.judging import scoring
@@ -65,7 +68,7 @@ def _by_uncertainty(fresh: "Sequence[Question]", rewards: Sequence[str]) -> tupl
     asked = [q.messages for q in fresh]
     chances = []
     for name in rewards:
-        score = scoring(name)
+        score = scoring(name, engine)
         first, second = (score(asked, [q.texts[side] for q in fresh]) for side in (0, 1))
         chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
     worth = [

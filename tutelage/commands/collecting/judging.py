@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tutelage.commands.collecting.lineage import fingerprint
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings import Judge
+from tutelage.config import EngineName
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 
@@ -72,10 +73,10 @@ def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
     detail: dict[str, object] = {"reward": settings.reward, "tie": settings.tie, "step": settings.step}
     if Path(settings.reward).is_dir():
         detail["fingerprint"] = fingerprint(Path(settings.reward))
-    return ScoreJudge(scoring(settings.reward), settings.tie, settings.step), detail
+    return ScoreJudge(scoring(settings.reward, settings.engine), settings.tie, settings.step), detail
 
 
-def scoring(name: str) -> Score:
+def scoring(name: str, engine: EngineName) -> Score:
     """The scores that a reward model or function gives to responses in their conversations."""
     from tutelage import config
     from tutelage.data.identity import prompt_id
@@ -84,7 +85,7 @@ def scoring(name: str) -> Score:
     from tutelage.rewards.named import make_reward
     from tutelage.rewards.scores import scores_of
 
-    reward = make_reward([name], None, config.Model(path=name))
+    reward = make_reward([name], None, config.Model(path=name, engine=engine))
 
     def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
         asked = [Prompt(prompt_id(messages), messages) for messages in conversations]

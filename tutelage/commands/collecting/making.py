@@ -218,7 +218,7 @@ def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> li
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
 
-    policy = Policy(load_backbone(config.Model(path=path)))
+    policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
     answered = answer(policy, prompts, n, settings.sampling, seed=settings.seed)
     return completions(answered, path, settings.sampling)
 

@@ -47,6 +47,9 @@ class Init(Settings):
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
     """Seed of the sampling."""
+    engine: config.EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     limit: int | None = None
     """Prompts or ready pairs at most."""
     round: int = 1
@@ -235,6 +238,9 @@ class Judge(Settings):
     filled in, and the reply has to end with [[A]], [[B]] or [[C]]."""
     reward: str = ""
     """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
+    engine: config.EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     tie: float = 0.0
     """Scores no further apart than this are equal."""
     step: float = 1.0
@@ -262,6 +268,9 @@ class Next(Settings):
     reward: tuple[str, ...] = ()
     """Reward models (folders) or module:function: one is unsure of pairs with close scores, several of those that they
     disagree about."""
+    engine: config.EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     new: str = ""
     """The newer model, as the study names it; the policy of the last round when empty."""
     old: str = ""

@@ -22,6 +22,9 @@ class PretrainSettings(RunSettings, BatchSettings):
     """Precision of the arithmetic; the weights being trained stay float32."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, ..."""
+    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     shape: config.Shape = field(default_factory=config.Shape)
     optimiser: config.Optimiser = field(
         default_factory=lambda: config.Optimiser(
