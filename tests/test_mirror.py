@@ -34,6 +34,7 @@ SUBJECTS = {
     "test_import_time.py": "what importing the package costs",
     "test_layers.py": "who may import whom",
     "test_mirror.py": "the rule in this file",
+    "test_typechecks.py": "the annotations of tensors",
     "algorithms/test_names.py": "recipes by name: the registry, changes by name, refusals, the table",
     "algorithms/test_pages.py": "the documentation of all algorithms",
     "commands/test_bad_input.py": "mistakes on the command line, of every verb",
@@ -43,11 +44,12 @@ SUBJECTS = {
     "commands/test_learning_verbs.py": "what dpo and rejection have in common",
     "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",
     "commands/test_resume.py": "interrupted runs, of every verb that trains",
+    "commands/test_own_rewards.py": "a function of completions as a reward, through every verb",
+    "engines/cpu/fused/test_fused_parts.py": "each of the fused layers against the layer's own operations",
+    "engines/cpu/test_attention_models.py": "shared prompts through whole models",
+    "engines/test_engines_agree.py": "the reference engine and the CPU engine, on every family of models",
     "lab/test_experiments.py": "every experiment in its smallest form",
     "lab/test_findings.py": "the sentences of every experiment",
-    "models/lean/test_lean_parts.py": "each of the lean layers against the layer's own operations",
-    "models/test_attention_models.py": "shared prompts through whole models",
-    "models/test_decoding.py": "every way of decoding against the others",
     "people/test_crowd.py": "fifty raters at once, through processes",
     "people/test_faults.py": "crashes, full disks, locks",
     "people/test_layout.py": "where SQL may stand",
@@ -56,47 +58,20 @@ SUBJECTS = {
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
     "people/web/test_serving.py": "the application as a process",
     "people/web/test_wheel.py": "what the wheel holds",
-    "report/test_report_browser.py": "the report in a browser",
+    "report/test_page_browser.py": "the report in a browser",
+    "rewards/test_page.py": "the page about rewards, which runs as it stands",
+    "rollout/test_generators.py": "every generator against the protocol",
     "train/test_every_recipe.py": "every recipe through the loop on a transformer",
     "train/test_exact_kl.py": "the exact KL, from whole distributions to the penalty in the loop",
     "train/test_invariance.py": "what must not matter, in every loop",
     "train/test_no_setting_is_inert.py": "every setting of a recipe through the loop",
     "train/test_out_of_memory.py": "running out of memory, in every loop",
+    "train/test_server_rollouts.py": "the loop on a server that is a stub",
     "train/test_preferences.py": "preference losses on transformers: losses, loop and data together",
     "workflows/test_python_api.py": "what `import tutelage` offers",
     "workflows/test_trainings.py": "workflows that train: silent, resumable, the same run as the verb's",
 }
 """Tests of a subject, by their path, with what the subject is."""
-
-MISPLACED: dict[str, str] = {
-    "core/test_values_and_shaping.py": "core/test_shaping.py",
-    "lab/test_rewards_and_means.py": "lab/test_measuring.py",
-    "models/lean/test_lean_layer.py": "models/lean/test_two_steps.py",
-    "models/lean/test_lean_step.py": "models/lean/test_step.py",
-    "models/test_freed_memory.py": "models/test_memory.py",
-    "models/test_native_step.py": "models/native/test_step.py",
-    "models/test_passes.py": "models/native/test_passes.py",
-    "models/test_policy_scores.py": "models/test_policy.py",
-    "report/test_report_answers.py": "report/test_answers.py",
-    "report/test_report_charts.py": "report/test_charts.py",
-    "report/test_report_page.py": "report/test_page.py",
-    "report/test_report_scales.py": "report/test_scales.py",
-    "report/test_report_watch.py": "report/test_watch.py",
-    "rollout/test_samplers.py": "rollout/test_sampler.py",
-    "simulate/test_gold_utility.py": "simulate/test_gold.py",
-    "simulate/test_simulated_raters.py": "simulate/test_raters.py",
-    "train/test_fit.py": "train/supervised/test_fit.py",
-    "train/test_improve.py": "train/rl/test_improve.py",
-    "train/test_minibatches.py": "train/rl/test_updates.py",
-    "train/test_mismatch.py": "train/rl/test_mismatch.py",
-    "train/test_natural_step.py": "train/rl/test_natural_step.py",
-    "train/test_own_answers.py": "train/supervised/test_own_answers.py",
-    "train/test_profiling.py": "train/run/test_profiling.py",
-    "train/test_progress.py": "train/run/test_progress.py",
-    "train/test_rollouts.py": "train/rl/test_rollouts.py",
-    "train/test_trackers.py": "train/run/test_trackers.py",
-}
-"""Tests that lie elsewhere than the rule says, with their place by the rule. This table only ever gets shorter."""
 
 
 def files_of_tests(root: Path) -> Iterator[str]:
@@ -123,7 +98,7 @@ def namesakes(path: str, package: Path) -> list[str]:
 
 def fault(path: str, package: Path) -> str:
     """What is wrong with the place or the name of a test; empty where nothing is."""
-    if subject_module(path, package) is not None or path in SUBJECTS or path in MISPLACED:
+    if subject_module(path, package) is not None or path in SUBJECTS:
         return ""
     places = " or ".join(namesakes(path, package))
     there = f"the module of that name has its test at {places}" if places else "no module has that name"
@@ -149,14 +124,9 @@ def test_a_special_folder_has_no_namesake_in_the_package() -> None:
     assert [name for name in SPECIAL if (PACKAGE / name).exists()] == []
 
 
-@pytest.mark.parametrize("table", [SUBJECTS, MISPLACED], ids=["subjects", "misplaced"])
-def test_the_tables_name_only_tests_that_need_it(table: dict[str, str]) -> None:
+def test_the_table_names_only_tests_that_need_it() -> None:
     files = set(files_of_tests(TESTS))
-    assert [path for path in table if path not in files or subject_module(path, PACKAGE)] == []
-
-
-def test_a_misplaced_test_has_a_place_to_go_to() -> None:
-    assert [place for place in MISPLACED.values() if subject_module(place, PACKAGE) is None] == []
+    assert [path for path in SUBJECTS if path not in files or subject_module(path, PACKAGE)] == []
 
 
 def test_the_rule_sees_names_and_places(tmp_path: Path) -> None:
