@@ -1,6 +1,7 @@
 """Reports are written about the folders of an earlier version, and nothing in these is overlooked."""
 
 import html
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,7 +44,9 @@ def test_a_round_has_a_report(place: Callable[..., Path]) -> None:
     assert page.count("finished") == 7
 
 
-def test_a_finished_round_is_not_made_again(place: Callable[..., Path]) -> None:
+def test_a_finished_round_is_not_made_again(
+    place: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
     """Of a finished round nothing is done again: its stages are recognised by their settings."""
     from make import ROUND, ROUND_SHAPE
 
@@ -52,12 +55,8 @@ def test_a_finished_round_is_not_made_again(place: Callable[..., Path]) -> None:
     from tutelage.rounds.tutoring import Scale, Tutoring
 
     place("round")
-    told: list[str] = []
-    tutoring = Tutoring(
-        Path("round"), 0, Scale(shape=config.Shape(**ROUND_SHAPE), **ROUND), True, told.append
-    )
-    run_stages(
-        Path("round"), Story("A small round", "All stages.", "make.py"), tutoring.stages(), told.append
-    )
+    tutoring = Tutoring(Path("round"), 0, Scale(shape=config.Shape(**ROUND_SHAPE), **ROUND), True)
+    caplog.set_level(logging.INFO, logger="tutelage")
+    run_stages(Path("round"), Story("A small round", "All stages.", "make.py"), tutoring.stages())
     titles = [stage.title for stage in tutoring.stages()]
-    assert told == [f"{title}: done already" for title in titles]
+    assert caplog.messages == [f"{title}: done already" for title in titles]

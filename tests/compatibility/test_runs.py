@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from tutelage import cli
+from tutelage.engines.sampling import answers
+from tutelage.rollout import local
 
 from .archives import INTERRUPTED, Row, read_json, read_jsonl, run_verb
 
@@ -50,6 +52,16 @@ def verb_of(name: str) -> str:
     return str(read_json(Path(name, "config.json"))["command"][1])
 
 
+@pytest.fixture
+def texts_with_stop_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 0.1.0 left the stop string in the texts that rewards read in training; later ones end a text before it.
+
+    The runs of that version have stop strings, so they go on as they were only with the texts of that time.
+    """
+    monkeypatch.setattr(local, "answers", lambda policy, rollout, stop: answers(policy, rollout))
+
+
+@pytest.mark.usefixtures("texts_with_stop_strings")
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(place: Callable[..., Path], name: str) -> None:
     place("start", "reward", name)
