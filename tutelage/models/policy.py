@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.engines.choose import engine_for
-from tutelage.engines.engine import Engine, ValueHead
-from tutelage.engines.logprobs import Head
+from tutelage.engines.engine import Engine
+from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, context_of, end_ids_of, inner, verified_head
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import save_model

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tutelage.engines.cpu import memory
-from tutelage.engines.cpu.memory import Stretch, hand_back_freed_memory, keep_freed_memory
+from tutelage.engines.cpu.memory import Arena, keep_freed_memory, release_freed_memory
 
 MILLION = 1_000_000
 
@@ -40,12 +40,12 @@ def test_pages_of_tensors_that_are_freed_together_are_found_once(keep, low, high
 
 HELD = """
 import torch
-from tutelage.engines.cpu.memory import Stretch, hand_back_freed_memory, keep_freed_memory
+from tutelage.engines.cpu.memory import Arena, release_freed_memory, keep_freed_memory
 def held():
     return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmRSS"))
 {keep}
 before = held()
-stretch = Stretch([8 << 20, 8 << 20])
+stretch = Arena([8 << 20, 8 << 20])
 first, second = stretch.take(8 << 20), stretch.take(8 << 20)
 assert first.data_ptr() + first.nbytes == second.data_ptr()
 first.fill_(1), second.fill_(2)
@@ -54,7 +54,7 @@ del stretch, first
 one = held() - before
 del second
 none = held() - before
-hand_back_freed_memory()
+release_freed_memory()
 print(both, one, none, held() - before)
 """
 
@@ -78,34 +78,34 @@ def kept():
     """Freed memory is kept, and none is spare."""
     if not keep_freed_memory():
         pytest.skip("only glibc is asked to keep it")
-    hand_back_freed_memory()
+    release_freed_memory()
 
 
-def place(stretch: Stretch) -> int:
+def place(stretch: Arena) -> int:
     return stretch.take(1).data_ptr()
 
 
 def test_the_next_stretch_lies_where_the_last_was(kept):
-    first = Stretch([MILLION])
+    first = Arena([MILLION])
     where = place(first)
-    second = Stretch([MILLION])
+    second = Arena([MILLION])
     assert place(second) != where
     del first
-    assert place(Stretch([MILLION // 2, MILLION // 4])) == where
+    assert place(Arena([MILLION // 2, MILLION // 4])) == where
 
 
 def test_a_spare_stretch_that_is_far_too_large_is_not_held_for_a_small_one(kept):
-    large = Stretch([10 * MILLION])
+    large = Arena([10 * MILLION])
     large.take(10 * MILLION).fill_(1.0)
     del large
-    small = Stretch([MILLION])
+    small = Arena([MILLION])
     assert not memory._spare
     assert len(small.rest) < 10 * MILLION
 
 
 def test_parts_of_a_stretch_do_not_overlap_and_begin_at_lines_of_the_caches():
     sizes = [3, 17, 16, 1]
-    stretch = Stretch(sizes)
+    stretch = Arena(sizes)
     parts = [stretch.take(size) for size in sizes]
     for number, part in enumerate(parts):
         part.fill_(number)

@@ -6,13 +6,13 @@ import torch
 
 from tutelage import config
 from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.fused.step import has_lean_step
+from tutelage.engines.cpu.fused.step import has_fused_step
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
-LEAN = {"llama", "qwen3"}
+FUSED = {"llama", "qwen3"}
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 
 
@@ -25,10 +25,10 @@ def policy_of(folder, lora=None):
 
 @pytest.mark.parametrize("family", tiny.EVERY)
 def test_models_of_lean_layers_have_a_step_and_others_none(tiny_model, family):
-    assert has_lean_step(policy_of(tiny_model(family)).model) == (family in LEAN)
+    assert has_fused_step(policy_of(tiny_model(family)).model) == (family in FUSED)
 
 
-@pytest.mark.parametrize("family", sorted(LEAN))
+@pytest.mark.parametrize("family", sorted(FUSED))
 @pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
 def test_it_samples_what_the_model_samples(tiny_model, family, lora, monkeypatch):
     monkeypatch.setattr(decoders, "is_native", lambda model: False)  # the compiled step would take its place
@@ -44,7 +44,7 @@ def test_it_samples_what_the_model_samples(tiny_model, family, lora, monkeypatch
     assert torch.equal(policy.generate(PROMPTS, 3, settings, seed=4).response, lean.response)
     assert len(calls) == 1, "the model itself reads the prompts and nothing else"
     assert len(set(lean.mask.sum(1).tolist())) > 2, "rows end at different times"
-    monkeypatch.setattr(decoders, "has_lean_step", lambda model: False)
+    monkeypatch.setattr(decoders, "has_fused_step", lambda model: False)
     own = policy.generate(PROMPTS, 3, settings, seed=4)
     assert torch.equal(lean.response, own.response)
     assert len(calls) > 2
@@ -64,13 +64,13 @@ def test_a_model_that_joins_its_layers_in_another_way_keeps_its_own_step(tiny_mo
         stack.forward = lambda input_ids, **more: whole(inputs_embeds=1.001 * embed(input_ids), **more)
     else:
         layer.self_attn.forward = lambda *given, **more: (1.001 * attend(*given, **more)[0], None)
-    assert not has_lean_step(model)
+    assert not has_fused_step(model)
 
 
 def test_who_listens_to_a_layer_is_called(tiny_model):
     model = policy_of(tiny_model("llama")).model
-    assert has_lean_step(model)
+    assert has_fused_step(model)
     hook = trunk(model).layers[0].mlp.register_forward_hook(lambda module, given, out: None)
-    assert not has_lean_step(model)
+    assert not has_fused_step(model)
     hook.remove()
-    assert has_lean_step(model)
+    assert has_fused_step(model)

@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from tutelage.core.rows import Encoded, collate
 from tutelage.engines.cpu.attention_interface import attention_by, differentiable_twice
 from tutelage.engines.cpu.fused import fuse
-from tutelage.engines.cpu.fused.attention import _Rotated
-from tutelage.engines.cpu.fused.gate import _LoweredSwiGlu, _SwiGlu
+from tutelage.engines.cpu.fused.attention import _Rotation
+from tutelage.engines.cpu.fused.gate import _ProjectedSwiGlu, _SwiGlu
 from tutelage.engines.cpu.fused.norm import _RmsNorm
-from tutelage.engines.cpu.tree_attention import tree_attention
+from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
 ROWS = [
@@ -22,7 +22,7 @@ ROWS = [
     Encoded((11, 12, 13, 14), (18, 19)),
     Encoded((21,), (22, 23)),
 ]
-LEAN = {
+FUSED = {
     "llama": {"Embedding", "LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
     "qwen3": {"Embedding", "Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
     "gemma2": set(),  # embeddings are scaled, weights count from one, gates are GELUs, scores are capped
@@ -49,7 +49,7 @@ def both(tiny_model, family):
 
 
 def changed(model):
-    return {type(part).__name__ for part in model.modules() if form(part).startswith("Lean")}
+    return {type(part).__name__ for part in model.modules() if form(part).startswith("Fused")}
 
 
 def form(module):
@@ -60,9 +60,9 @@ def states(model, packed=None):
     """Of a line of trees where our attention runs, else of one row."""
     if packed is None:
         return model.base_model(input_ids=torch.tensor([[11, 12, 13, 14, 15]])).last_hidden_state
-    with attention_by(model, tree_attention(packed.shape)):
+    with attention_by(model, packed_attention(packed.layout)):
         line = model.base_model(
-            input_ids=packed.tokens[None], position_ids=packed.places[None], use_cache=False
+            input_ids=packed.tokens[None], position_ids=packed.positions[None], use_cache=False
         )
     return line.last_hidden_state
 
@@ -75,14 +75,14 @@ def gradients(model, out):
 @pytest.mark.parametrize("family", tiny.EVERY)
 def test_only_layers_that_compute_this_are_taken(tiny_model, family):
     _, lean = both(tiny_model, family)
-    assert changed(lean) == LEAN[family]
+    assert changed(lean) == FUSED[family]
 
 
 @pytest.mark.parametrize("trees", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_states_and_gradients_are_the_layers_own(tiny_model, family, trees):
     own, lean = both(tiny_model, family)
-    packed = pack(collate(ROWS, 1, torch.device("cpu")), ends=False) if trees else None
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False) if trees else None
     expected, found = states(own, packed), states(lean, packed)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     scale = max(float(g.abs().max()) for g in gradients(own, states(own, packed)))
@@ -99,14 +99,14 @@ def test_the_gradients_are_the_slopes():
     assert torch.autograd.gradcheck(lambda x, w: _RmsNorm.apply(x, w, 1e-6)[0], (x, weight))
     assert torch.autograd.gradcheck(_SwiGlu.apply, (x, y))
     down, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4), (5,)))
-    assert torch.autograd.gradcheck(_LoweredSwiGlu.apply, (x, y, down, bias))
-    assert torch.autograd.gradcheck(lambda x, y: _LoweredSwiGlu.apply(x, y, down.detach(), None), (x, y))
-    assert torch.autograd.gradcheck(lambda x: _Rotated.apply(x, angle.cos(), angle.sin()), (x,))
+    assert torch.autograd.gradcheck(_ProjectedSwiGlu.apply, (x, y, down, bias))
+    assert torch.autograd.gradcheck(lambda x, y: _ProjectedSwiGlu.apply(x, y, down.detach(), None), (x, y))
+    assert torch.autograd.gradcheck(lambda x: _Rotation.apply(x, angle.cos(), angle.sin()), (x,))
 
 
 def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
     own, lean = both(tiny_model, "llama")
-    packed = pack(collate(ROWS, 1, torch.device("cpu")), ends=False)
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False)
 
     def kept(model):
         total = {}
@@ -140,9 +140,9 @@ def test_a_layer_whose_window_would_be_lost_is_left_alone(tiny_model):
     windowed = AutoModelForCausalLM.from_pretrained(folder)
     fuse(windowed)
     first, *others = [form(layer.self_attn) for layer in windowed.base_model.layers]
-    assert first == "LeanAttention"
+    assert first == "FusedAttention"
     assert others
-    assert "LeanAttention" not in others
+    assert "FusedAttention" not in others
 
 
 def test_a_norm_of_another_formula_is_left_alone():
