@@ -60,7 +60,7 @@ def test_greedy_is_what_transformers_generates(tiny_model, family):
     rollout = policy.generate(PROMPTS, 1, settings(temperature=0.0), seed=0)
     for prompt, got in zip(PROMPTS.tokens, spoken(rollout), strict=True):
         ids = torch.tensor([prompt])
-        told = policy.model.generate(
+        expected = policy.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=12,
@@ -68,7 +68,7 @@ def test_greedy_is_what_transformers_generates(tiny_model, family):
             eos_token_id=list(policy.end_ids),
             pad_token_id=1,
         )
-        assert got == told[0, len(prompt) :].tolist() == greedily(policy, prompt, 12)
+        assert got == expected[0, len(prompt) :].tolist() == greedily(policy, prompt, 12)
     assert not rollout.logp.any(), "a choice without chance has probability one"
 
 

@@ -1,7 +1,7 @@
 """The protocol of a decoder, which reads prompts and tokens of answers and returns the logits of the next tokens."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -22,6 +22,7 @@ class PromptBatch:
         return max(map(len, self.prompts))
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """Reads the tokens of answers that are being sampled. Its lines are these answers, prompt by prompt."""
 

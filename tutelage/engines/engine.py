@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -13,6 +13,7 @@ from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.sampling import OnToken, PromptTokens
 
 
+@runtime_checkable
 class Engine(Protocol):
     """How one transformer computes. Two engines of one model agree up to rounding; whatever an engine remembers between
     a rollout and the update that follows is private to it. B rows have M response tokens, Q + R with their prompts."""

@@ -9,7 +9,7 @@ number is that close to the boundary between two tokens.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -209,6 +209,7 @@ def _widen(x: Tensor, width: int, fill: float | bool, left: bool) -> Tensor:
     return torch.nn.functional.pad(x, (missing, 0) if left else (0, missing), value=fill)
 
 
+@runtime_checkable
 class Vocabulary(Protocol):
     """The parts of a policy that turn tokens into text."""
 

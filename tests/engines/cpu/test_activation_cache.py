@@ -233,7 +233,7 @@ def test_answers_of_hardly_any_token(policy, limit, products):
     assert products == []
 
 
-def test_what_somebody_listens_to_is_computed(policy):
+def test_layers_with_hooks_are_computed(policy):
     rollout, kept = sampled(policy)
     expected = gradients(policy, rollout)
     heard = []

@@ -1,4 +1,4 @@
-"""Decoding: no token is read twice, in whatever way it is read, and the weights it runs on are gone afterwards."""
+"""Decoding: no token is read twice, by no decoder, and the weights it runs on are gone afterwards."""
 
 import copy
 from dataclasses import replace
@@ -127,15 +127,15 @@ def counted(policy, monkeypatch, n, limit):
 def test_each_token_is_read_once_and_each_prompt_once(made, family, n, monkeypatch):
     policy = made(family)
     decoders.supports(policy.model, 1)  # tries the model once, and remembers
-    told = sum(map(len, set(PROMPTS.tokens)))
+    prompt_tokens = sum(map(len, set(PROMPTS.tokens)))
     _, more = counted(policy, monkeypatch, n, 12)
     monkeypatch.setattr(forms, "padded_lines", lambda count: count)
     monkeypatch.setattr(forms, "_is_close", lambda wanted, laid_out: wanted == laid_out)
     rollout, read = counted(policy, monkeypatch, n, 12)
     lengths = rollout.mask.sum(1)
-    assert read == told + int((lengths - 1).sum()), "nothing follows the last token of an answer"
+    assert read == prompt_tokens + int((lengths - 1).sum()), "nothing follows the last token of an answer"
     idle = 1.25 if not forms._mkl_is_faster() else 2.5
-    assert read <= more <= told + idle * int((lengths - 1).sum())
+    assert read <= more <= prompt_tokens + idle * int((lengths - 1).sum())
 
 
 def test_the_numbers_of_lines_are_few_and_close():

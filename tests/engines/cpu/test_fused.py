@@ -1,4 +1,4 @@
-"""The leaner layers against the layers' own operations, and which layers they are taken for."""
+"""Fused layers against the layers' own operations, and which layers have a fused form."""
 
 import copy
 
@@ -43,9 +43,9 @@ def of_family(tiny_model, family):
 
 def both(tiny_model, family):
     own = of_family(tiny_model, family)
-    lean = copy.deepcopy(own)
-    fuse(lean)
-    return own, lean
+    fused = copy.deepcopy(own)
+    fuse(fused)
+    return own, fused
 
 
 def changed(model):
@@ -57,7 +57,7 @@ def form(module):
 
 
 def states(model, packed=None):
-    """Of a line of trees where our attention runs, else of one row."""
+    """Hidden states of a packed sequence, or of one row."""
     if packed is None:
         return model.base_model(input_ids=torch.tensor([[11, 12, 13, 14, 15]])).last_hidden_state
     with attention_by(model, packed_attention(packed.layout)):
@@ -74,19 +74,19 @@ def gradients(model, out):
 
 @pytest.mark.parametrize("family", tiny.EVERY)
 def test_only_layers_that_compute_this_are_taken(tiny_model, family):
-    _, lean = both(tiny_model, family)
-    assert changed(lean) == FUSED[family]
+    _, fused = both(tiny_model, family)
+    assert changed(fused) == FUSED[family]
 
 
-@pytest.mark.parametrize("trees", [False, True])
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_states_and_gradients_are_the_layers_own(tiny_model, family, trees):
-    own, lean = both(tiny_model, family)
-    packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False) if trees else None
-    expected, found = states(own, packed), states(lean, packed)
+def test_states_and_gradients_are_the_layers_own(tiny_model, family, is_packed):
+    own, fused = both(tiny_model, family)
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False) if is_packed else None
+    expected, found = states(own, packed), states(fused, packed)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     scale = max(float(g.abs().max()) for g in gradients(own, states(own, packed)))
-    for a, b in zip(gradients(lean, found), gradients(own, expected), strict=True):
+    for a, b in zip(gradients(fused, found), gradients(own, expected), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
 
 
@@ -105,7 +105,7 @@ def test_the_gradients_are_the_slopes():
 
 
 def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
-    own, lean = both(tiny_model, "llama")
+    own, fused = both(tiny_model, "llama")
     packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False)
 
     def kept(model):
@@ -119,11 +119,11 @@ def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
         del out
         return sum(x.untyped_storage().nbytes() for at, x in total.items() if at not in weights)
 
-    assert kept(lean) < 0.7 * kept(own)
+    assert kept(fused) < 0.7 * kept(own)
 
 
 def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):
-    own, lean = both(tiny_model, "qwen3")
+    own, fused = both(tiny_model, "qwen3")
 
     def curvature(model):
         with differentiable_twice():
@@ -132,7 +132,7 @@ def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):
             (slope,) = torch.autograd.grad((out**3).sum(), weight, create_graph=True)
             return torch.autograd.grad((slope**2).sum(), weight)[0]
 
-    torch.testing.assert_close(curvature(lean), curvature(own))
+    torch.testing.assert_close(curvature(fused), curvature(own))
 
 
 def test_a_layer_whose_window_would_be_lost_is_left_alone(tiny_model):

@@ -1,4 +1,4 @@
-"""Attention of trees against its definition: each row by itself, softmax over all that stands before."""
+"""Attention of packed sequences against its definition: each row by itself, softmax over all earlier tokens."""
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
 CPU = torch.device("cpu")
+LAYER = torch.nn.Identity()  # the attention function ignores it
 SHAPES = {
     "one group": [((5,), (3, 3, 3))],
     "ragged": [((7,), (2, 9, 1)), ((1,), (4,)), ((3,), (6, 5)), ((12,), (1, 30, 2, 8))],
@@ -24,7 +25,7 @@ SHAPES = {
     "nothing said": [((4,), (0, 0)), ((2,), (0, 3)), ((6,), (0,))],
     "equal": [((5,), (3, 3, 3)), ((2,), (4,)), ((3,), (3,))],
     "long": [((150,), (140, 20, 133)), ((200,), (40,))],
-    "many branches": [((6,), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)), ((40,), (8,) * 6), ((3,), (2, 7))],
+    "many suffixes": [((6,), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)), ((40,), (8,) * 6), ((3,), (2, 7))],
 }
 
 
@@ -87,7 +88,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
     )
     weight = torch.randn(1, count, heads[0], width, generator=generator)
     with differentiable_twice() if plain else torch.enable_grad():
-        got, _ = packed_attention(packed.layout)(None, query, key, value, None, scaling=scale)
+        got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None, scaling=scale)
     slopes = torch.autograd.grad((got * weight).sum(), (query, key, value))
 
     exact = [x.detach().double()[0].transpose(0, 1).requires_grad_() for x in (query, key, value)]
@@ -119,7 +120,7 @@ def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):
     assert len(apart.layout.buckets) > len(together.layout.buckets)
     query, key, value = torch.randn(3, 1, 2, len(together.tokens), 8)
     one, other = (
-        packed_attention(packed.layout)(None, query, key, value, None)[0] for packed in (together, apart)
+        packed_attention(packed.layout)(LAYER, query, key, value, None)[0] for packed in (together, apart)
     )
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
@@ -134,19 +135,19 @@ def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(s
     def flat(x):
         return x[0].transpose(0, 1)
 
-    narrow, _ = packed_attention(packed.layout)(None, query, key, value[..., :3], None)
+    narrow, _ = packed_attention(packed.layout)(LAYER, query, key, value[..., :3], None)
     wanted = by_definition(flat(query), flat(key), flat(value)[..., :3], where, 8**-0.5)
     torch.testing.assert_close(narrow[0], wanted, rtol=1e-5, atol=1e-5)
 
     def gone(*args, **kwargs):
         raise NotImplementedError
 
-    expected, _ = packed_attention(packed.layout)(None, query, key, value, None)
+    expected, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     for name in ("_flash_agrees", "_flash_shares_heads"):
         getattr(attention, name).cache_clear()
     monkeypatch.setattr(flash_attention, "flash_attention", gone)
     try:
-        got, _ = packed_attention(packed.layout)(None, query, key, value, None)
+        got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     finally:
         for name in ("_flash_agrees", "_flash_shares_heads"):
             getattr(attention, name).cache_clear()
@@ -154,14 +155,14 @@ def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(s
 
 
 def attended(shape, width, heads=(4, 2)):
-    """Somebody's attention of a line, and the gradient of all that it reads."""
+    """The attention of random tensors, and their gradients."""
     packed = pack(collate(rows_of(shape), 0, CPU), with_last=True)
     generator = torch.Generator().manual_seed(0)
     tensors = [
         torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator).requires_grad_()
         for n in range(3)
     ]
-    out, _ = packed_attention(packed.layout)(None, *tensors, None)
+    out, _ = packed_attention(packed.layout)(LAYER, *tensors, None)
     return [out, *torch.autograd.grad(out.square().sum(), tensors)]
 
 
@@ -194,9 +195,9 @@ def test_what_is_compiled_gives_the_same_bits_each_time_and_with_any_number_of_t
 def test_scores_that_are_large_neither_overflow_nor_lose_their_softmax():
     packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
     query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16) for _ in range(3))
-    got, _ = packed_attention(packed.layout)(None, query, key, value, None)
+    got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with differentiable_twice():
-        expected, _ = packed_attention(packed.layout)(None, query, key, value, None)
+        expected, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-3)
 
 
@@ -229,9 +230,9 @@ def test_where_what_is_compiled_cannot_be_relied_on_the_kernels_of_torch_serve(w
 def test_bfloat16_is_as_near_to_the_truth_as_its_rounding():
     packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
-    exact, _ = packed_attention(packed.layout)(None, query, key, value, None)
+    exact, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded, _ = packed_attention(packed.layout)(None, query, key, value, None)
+        rounded, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     assert rounded.dtype == torch.bfloat16
     torch.testing.assert_close(rounded.float(), exact, rtol=0.05, atol=0.05)
 
@@ -242,7 +243,7 @@ def test_a_gradient_of_the_gradient_exists_in_the_plain_form_and_is_refused_in_t
     inputs = tuple(torch.randn(1, 2, count, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
 
     def attend(*inputs):
-        return packed_attention(packed.layout)(None, *inputs, None)[0]
+        return packed_attention(packed.layout)(LAYER, *inputs, None)[0]
 
     with differentiable_twice():
         assert torch.autograd.gradcheck(attend, inputs)
@@ -256,7 +257,7 @@ def test_dropout_is_refused():
     packed = pack(collate(rows_of("one group"), 0, CPU), with_last=True)
     x = torch.randn(1, 1, len(packed.tokens), 4)
     with pytest.raises(ValueError, match="dropout"):
-        packed_attention(packed.layout)(None, x, x, x, None, dropout=0.1)
+        packed_attention(packed.layout)(LAYER, x, x, x, None, dropout=0.1)
 
 
 def test_a_prompt_of_no_tokens_is_refused():

@@ -32,8 +32,8 @@ from tutelage.errors import TutelageError
 
 Layer = Callable[[Tensor], Tensor]
 """A linear layer: [..., in] → [..., out]"""
-Matrix = tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None]
-"""W and b of a linear layer."""
+Matrix = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"] | None]
+"""W [out, in] and b [out] of a linear layer."""
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Names of layers that read the same tensor, which are faster as one product. One that is called with another tensor

@@ -7,7 +7,7 @@ pass, never a matrix of scores, and is compared with the masked form before it i
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.packing import Bucket, Layout, PrefixTree
 
 
+@runtime_checkable
 class Kernels(Protocol):
     """Attention of a packed sequence of one layout, forwards and backwards. Scores are `scale` · q · k."""
 

@@ -135,7 +135,7 @@ def widths(policy, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_selecting_layer_is_spared_what_nobody_reads(tiny_model, family, monkeypatch):
+def test_the_last_layer_computes_no_state_that_is_not_used(tiny_model, family, monkeypatch):
     *others, last = widths(policy_of(tiny_model(family)), monkeypatch)
     assert set(others) == {6 + 2 + 1 + 2 + 3 + 3}, "every prompt once, and of each response what predicts"
     assert last == 1 + 2 + 1 + 4 + 1, "the end of each prompt, and the same of the responses"
@@ -161,7 +161,7 @@ def test_models_of_other_layers_know_nothing_of_it(tiny_model, family):
 
 
 @pytest.mark.parametrize("part", ["self_attn", "mlp", "post_attention_layernorm", "mlp.up_proj"])
-def test_who_listens_to_a_part_is_called(tiny_model, part):
+def test_hooks_of_a_part_are_called(tiny_model, part):
     policy, heard = policy_of(tiny_model("llama")), []
     expected = policy.scores(batch()).logp
     layer = trunk(policy.model).layers[-1]

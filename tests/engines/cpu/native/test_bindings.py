@@ -44,7 +44,7 @@ def test_the_structs_of_both_languages_have_the_same_sizes():
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (
             struct_of("Matrix", SHORTER),
@@ -58,14 +58,14 @@ def test_the_structs_of_both_languages_have_the_same_sizes():
     ],
     ids=["a field less", "another alignment", "only in Python"],
 )
-def test_a_struct_that_differs_is_refused(wrong, told, monkeypatch, caplog):
+def test_a_struct_that_differs_is_refused(wrong, message, monkeypatch, caplog):
     monkeypatch.setattr(
         bindings,
         "STRUCTS",
         [wrong if each.__name__ == wrong.__name__ else each for each in (*STRUCTS, wrong)],
     )
     with pytest.raises(
-        TutelageError, match=rf"kernels-\w+\.so have a {told}.*Delete the file.*report"
+        TutelageError, match=rf"kernels-\w+\.so have a {message}.*Delete the file.*report"
     ) as error:
         bindings.library()
     assert not bindings.is_available()

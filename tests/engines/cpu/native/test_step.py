@@ -215,7 +215,7 @@ def test_it_leaves_what_the_layers_compute(tiny_model, family):
     groups, first = recording.lines()
     for layer, kinds in zip(trunk(policy.model).layers, expected, strict=True):
         of_lines = [
-            recording.groups[group].activations[layer].apply(lambda x, place=place: x[place + 1])
+            recording.groups[group].activations[layer].map(lambda x, place=place: x[place + 1])
             for group, place in zip(groups, first, strict=True)
         ]
         for found, wanted in zip(zip(*of_lines, strict=True), kinds, strict=True):

@@ -123,7 +123,7 @@ class FusedAttention:
 
 
 def rotated(
-    x: Float[Tensor, "*tokens H w"], cos: Float[Tensor, "... 1 w"], sin: Float[Tensor, "... 1 w"]
+    x: Float[Tensor, "*tokens H w"], cos: Float[Tensor, "... w"], sin: Float[Tensor, "... w"]
 ) -> Float[Tensor, "*tokens H w"]:
     """The pairs (x[i], x[i + w/2]) rotated by their angles. Both halves of `cos` and of `sin` are the same."""
     if x.dtype != cos.dtype:
@@ -135,8 +135,8 @@ def rotated(
 
 def rotate(
     x: Float[Tensor, "*tokens H w"],
-    cos: Float[Tensor, "... 1 w"],
-    sin: Float[Tensor, "... 1 w"],
+    cos: Float[Tensor, "... w"],
+    sin: Float[Tensor, "... w"],
     direction: float,
 ) -> Float[Tensor, "*tokens H w"]:
     """The pairs (x[i], x[i + w/2]) rotated by their angles, or back where `direction` is −1. Without a gradient."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -27,6 +27,7 @@ class LayerActivations(NamedTuple):
         return type(self)(*map(change, self))
 
 
+@runtime_checkable
 class LayerCache(Protocol):
     """Cache of activations kept from another forward pass over the same tokens."""
 

@@ -117,8 +117,8 @@ def agrees(
         _agrees[whole] = bool(error <= TOLERANCE)
         if not _agrees[whole]:
             warn_disabled(
-                "The compiled decoding step is not used: its states differ from those of the model's layers by "
-                f"{float(error):.1e} of the largest."
+                f"The compiled decoding step is not used: its states differ by {float(error):.1e} of the largest from "
+                "those of the model's layers."
             )
     return _agrees[whole]
 
