@@ -1,5 +1,5 @@
 # make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
-# make test    style, types and tests; the browser tests get a Chromium if they can
+# make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make clean   remove the environment and the caches, never the runs
 #
@@ -11,6 +11,7 @@ PIP_ARGS ?=
 ARGS ?=
 PYTEST_ARGS ?=
 JOB ?=
+ENGINE ?= auto
 
 VENV := .venv
 READY := $(VENV)/.ready
@@ -24,6 +25,7 @@ demo: environment
 test: export OMP_NUM_THREADS = 1
 test: export TOKENIZERS_PARALLELISM = false
 test: export HF_HUB_OFFLINE = 1
+test: export TUTELAGE_ENGINE = $(ENGINE)
 test: environment browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

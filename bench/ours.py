@@ -1,4 +1,4 @@
-"""Running our side of a job: the verbs as anybody would run them, read by what they log."""
+"""Our side of a job: the workflows as users run them, measured by what they log."""
 
 import json
 from collections.abc import Callable
@@ -12,10 +12,9 @@ from bench.clock import Beside, measured_beside, timed
 from bench.job import Measured, Place
 
 
-def run_verb(main: Callable[[Any], int], settings: Any) -> list[dict[str, float]]:
-    """Run a verb to its end; the lines of metrics.jsonl, one for each step."""
-    if main(settings):
-        raise RuntimeError(f"{settings} did not succeed")
+def run_workflow(workflow: Callable[[Any], object], settings: Any) -> list[dict[str, float]]:
+    """Run a workflow to its end; the lines of metrics.jsonl, one for each step."""
+    workflow(settings)
     lines = (Path(settings.out) / "metrics.jsonl").read_text().splitlines()
     return [row for row in map(json.loads, lines) if row["step"] > 0]
 
@@ -31,17 +30,17 @@ def improved(settings: Any, *, rated_on: str = "") -> Measured:
     `rated_on` names a device whose rate is measured around each update; that time is no part of the steps.
     """
     from bench.machine import product_rate
-    from tutelage.commands import improve
     from tutelage.train.rl import improve as loop
+    from tutelage.workflows.improve import improve
 
-    functions = {"sampling": "collect", "judging": "judged", "update": "gradient_steps"}
+    functions = {"sampling": "collect", "judging": "judge", "update": "gradient_update"}
     beside: list[Beside] = []
     with ExitStack() as noting:
         parts = {name: noting.enter_context(timed(loop, by)) for name, by in functions.items()}
         if rated_on:
             rate = partial(product_rate, rated_on)
-            beside = noting.enter_context(measured_beside(loop, "gradient_steps", rate))
-        rows = run_verb(improve.main, settings)
+            beside = noting.enter_context(measured_beside(loop, "gradient_update", rate))
+        rows = run_workflow(improve, settings)
     steps = durations(rows)
     if beside:
         steps = [step - told.seconds for step, told in zip(steps, beside[1:], strict=True)]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from tutelage.data.records import Completion, Prompt, user
+from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import (
     Answer,
     Item,
@@ -55,7 +55,9 @@ def build(store: Store, items: int, per_item: int, raters: int) -> Study:
     for start in range(0, items, CHUNK):
         numbers = range(start, min(items, start + CHUNK))
         prompts = [Prompt(f"p{n}", user(f"Question {n}?")) for n in numbers]
-        completions = [Completion(f"p{n}{s}", f"p{n}", f"{s} {n} {TEXT}", s) for n in numbers for s in "ab"]
+        completions = [
+            CompletionRecord(f"p{n}{s}", f"p{n}", f"{s} {n} {TEXT}", s) for n in numbers for s in "ab"
+        ]
         add_items(
             store,
             study.id,

@@ -20,7 +20,7 @@ with the least and the most in brackets; memory is the peak of the whole process
 *memory* our memory over the peer's, *processors* what each side had of the machine: a number well below the threads
 says that others had it too. Both sides have the same model with random weights, the same data in the same batches and
 order, seed and precision, and processes of their own on one machine, which has a C++ compiler (see
-`--sampling.compile`).
+`--engine`).
 
 The second table of a machine says what our side reaches of it. Updates: the operations that are needed if no token is
 computed twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typechecks
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
@@ -14,6 +15,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 settings.register_profile("shared", deadline=None)  # a machine that others use too may be slow at any moment
 settings.load_profile("shared")
+
+typechecks.install()
 
 
 @pytest.fixture(scope="session", autouse=True)

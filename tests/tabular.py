@@ -5,12 +5,8 @@ is a table of logits, one row per prompt and state, so that every expectation is
 exact gradient. Sentences that end by themselves are 0, 10 and 20; the others are cut at the limit.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
-
-from tutelage.core.batch import Scored
 
 WORDS, STATES, LIMIT = 3, 3, 2
 SENTENCES = torch.tensor([[0, 0], [1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]])
@@ -82,39 +78,3 @@ def sentence_gradients(table: Tensor) -> Tensor:
     logp = token_logp(table, SENTENCES)
     rows = [[gradient(logp[s, t], table) for t in range(LIMIT)] for s in range(len(SENTENCES))]
     return torch.stack([torch.stack(row) for row in rows])
-
-
-@dataclass(frozen=True)
-class World:
-    """Prompts with a score for each of their sentences."""
-
-    score: Tensor  # Float[P, 7]
-
-    def scored(
-        self, table: Tensor, reference: Tensor, asked: Tensor, choice: Tensor, values: Tensor | None = None
-    ) -> Scored:
-        """The rollout in which question i, prompt `asked[i]`, was answered with the sentences `choice[i]`.
-
-        Int[N], Int[N, G] -> N·G rows
-        """
-        prompt, which = asked.repeat_interleave(choice.shape[1]), choice.reshape(-1)
-        response = SENTENCES[which]
-        return Scored(
-            prompt=prompt.unsqueeze(1),
-            prompt_mask=torch.ones(len(prompt), 1, dtype=torch.bool),
-            response=response,
-            mask=mask_of(response),
-            logp=token_logp(table, response, prompt).detach(),
-            terminated=ENDED[which],
-            truncated=~ENDED[which],
-            group=choice.shape[1],
-            ids=tuple(str(int(p)) for p in prompt),
-            score=self.score[prompt, which],
-            ref_logp=token_logp(reference, response, prompt).detach(),
-            value=None if values is None else values[prompt.unsqueeze(1), states_of(response)],
-        )
-
-    def expected(self, table: Tensor) -> Tensor:
-        """Mean score over prompts, exactly. []"""
-        rows = [(probability(table[p : p + 1]) * self.score[p]).sum() for p in range(len(self.score))]
-        return torch.stack(rows).mean()

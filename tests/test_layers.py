@@ -2,7 +2,9 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,39 +13,104 @@ import tutelage
 
 PACKAGE = Path(tutelage.__file__).parent
 
-ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "config": set(),
-    "data": set(),
-    "stats": {"data"},
-    "simulate": {"data", "stats"},
-    "people": {"data", "stats", "config"},
-    "core": set(),
-    "algorithms": {"core"},
-    "engines": {"core", "data", "config"},
-    "models": {"engines", "core", "data", "config"},
-    "rollout": {"models", "engines", "core", "data", "config"},
-    "rewards": {"models", "engines", "core", "data", "config"},
-    "train": {"rewards", "rollout", "models", "engines", "algorithms", "core", "data", "config"},
-    "infer": {"rewards", "rollout", "models", "engines", "core", "data", "config"},
-    "evaluate": {"infer", "models", "engines", "core", "stats", "data", "config"},
-    "report": {"evaluate", "data", "config", "stats"},
-}
-"""What a layer may import of the house, beside itself, the errors and the version."""
 
-EDGES = {"cli", "commands", "rounds", "lab", "__main__"}
-"""The edges of the house import anything; nothing imports them but each other."""
+@dataclass(frozen=True)
+class Room:
+    """A room of the package: what it is, and what it may import beside itself and `errors`.
 
-THIRD_PARTIES: dict[str, set[str]] = {
-    "errors": set(),
-    "config": {"tomli_w", "tyro"},
-    "data": {"numpy", "pyarrow", "datasets", "httpx"},
-    "stats": {"numpy", "scipy"},
-    "simulate": {"numpy"},
-    "core": {"torch"},
-    "algorithms": {"torch"},
-}
-"""What a layer may import beside the standard library. A layer not named here may import any dependency."""
+    `imports` names rooms; `libraries` names libraries beside the standard one, None for any dependency.
+    """
+
+    name: str
+    what: str
+    imports: str = ""
+    libraries: str | None = None
+
+
+ROOMS = (
+    Room("errors", "the error that a user can do something about", libraries=""),
+    Room("config", "settings: frozen dataclasses, TOML, JSON and flags", libraries="tomli_w tyro"),
+    Room(
+        "data",
+        "prompts, demonstrations, preferences; files of every kind",
+        libraries="numpy pyarrow datasets httpx",
+    ),
+    Room("figures", "drawings as SVG text, for every page and file; nothing else draws", libraries="numpy"),
+    Room("stats", "agreement, reliability, intervals, Bradley-Terry", "data", "numpy scipy"),
+    Room(
+        "simulate",
+        "the embedded example: a small language, its gold preference, raters",
+        "data",
+        "",
+    ),
+    Room(
+        "people",
+        "the web application in which people compare answers; never torch",
+        "data stats figures",
+    ),
+    Room(
+        "core",
+        "tensors in, tensors out: returns, advantages, surrogates, KL, losses",
+        libraries="torch jaxtyping",
+    ),
+    Room("algorithms", "recipes: which pieces of `core` make PPO, GRPO, ...", "core", "torch jaxtyping"),
+    Room(
+        "engines",
+        "how a transformer computes: `plain` is the reference, `cpu` the fast one",
+        "core data config",
+    ),
+    Room(
+        "models",
+        "what a policy or a reward model is: loading, adapters, heads, saving",
+        "engines core config",
+    ),
+    Room(
+        "rewards", "what completions are worth: models, functions, rules, judges", "models core data config"
+    ),
+    Room(
+        "rollout",
+        "where completions come from: a policy, a server, a script",
+        "models engines core data config",
+    ),
+    Room(
+        "train",
+        "the two loops (`rl`, `supervised`) and the run directory (`run`)",
+        "rollout rewards models engines algorithms core data config",
+    ),
+    Room("infer", "best of n, test-time optimisation, chat", "rollout rewards models core data config"),
+    Room("evaluation", "win rates, drift, reward quality, text measures", "models core stats"),
+    Room("report", "one HTML page about a run or a round", "evaluation stats figures config"),
+    Room(
+        "workflows",
+        "what the verbs do, as functions of settings to results: the Python API",
+        "evaluation infer train rewards rollout models engines algorithms core people stats data config",
+    ),
+    Room(
+        "rounds",
+        "the demonstration: workflows as stages with fingerprints",
+        "workflows train people simulate stats data config",
+    ),
+    Room(
+        "lab",
+        "experiments: what the KL does, how noisy gradients are, over-optimisation",
+        "rounds workflows report evaluation infer train rollout rewards models algorithms core simulate figures data "
+        "config",
+    ),
+    Room(
+        "commands",
+        "the verbs of the command line: settings, a workflow, what is printed",
+        "lab rounds workflows report infer train rewards models algorithms people simulate stats data config",
+    ),
+    Room("cli", "the table of verbs", "config", ""),
+    Room("__main__", "`python -m tutelage`", "cli", ""),
+)
+"""Every room, from the ground up: a room imports only rooms above it in this table."""
+
+ALLOWED = {room.name: set(room.imports.split()) for room in ROOMS}
+THIRD_PARTIES = {room.name: set(room.libraries.split()) for room in ROOMS if room.libraries is not None}
+
+FAST_ENGINE, CHOOSER = "engines/cpu/", "engines/choose.py"
+"""The folder of the CPU engine, and the only file outside it that may import from it."""
 
 TORCH_FAMILY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers"}
 
@@ -67,6 +134,8 @@ def violations(path: str, source: str) -> list[str]:
     found = []
     for line, name in imported(source):
         reason = forbidden(layer, name)
+        if name.startswith("tutelage.engines.cpu") and not path.startswith(FAST_ENGINE) and path != CHOOSER:
+            reason = f"only {CHOOSER} imports the CPU engine"
         if reason:
             found.append(f"{path}:{line} imports {name}: {reason}")
     return found
@@ -79,8 +148,7 @@ def forbidden(layer: str, name: str) -> str:
     top, _, inner = name.partition(".")
     if top == "tutelage":
         other = inner.split(".")[0]
-        known = other in ALLOWED or other in EDGES
-        if layer in ALLOWED and known and other not in ALLOWED[layer] | {layer, "errors"}:
+        if layer in ALLOWED and other in ALLOWED and other not in ALLOWED[layer] | {layer, "errors"}:
             return f"{layer} may import {', '.join(sorted(ALLOWED[layer])) or 'nothing'} of the house"
         return ""
     if top in sys.stdlib_module_names:
@@ -101,9 +169,80 @@ def test_each_module_imports_only_what_its_layer_may(path: str) -> None:
     assert violations(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
 
 
-def test_every_folder_of_the_package_has_a_layer() -> None:
+def test_every_folder_of_the_package_is_a_room() -> None:
     layers = {path.split("/")[0].removesuffix(".py") for path in modules()}
-    assert layers - {"__init__"} <= set(ALLOWED) | EDGES
+    assert layers - {"__init__"} == set(ALLOWED)
+
+
+def test_no_arrow_runs_up() -> None:
+    names = [room.name for room in ROOMS]
+    for place, room in enumerate(ROOMS):
+        assert ALLOWED[room.name] <= set(names[:place]), (
+            f"{room.name} may import only rooms above it in the table"
+        )
+
+
+def test_no_room_may_import_what_it_does_not() -> None:
+    used = {name: set() for name in ALLOWED}
+    for path in modules():
+        names = {name.split(".")[1] for _, name in imported(read(path)) if name.startswith("tutelage.")}
+        used.setdefault(path.split("/")[0].removesuffix(".py"), set()).update(names)
+    assert {
+        name: sorted(allowed - used[name]) for name, allowed in ALLOWED.items() if allowed - used[name]
+    } == {}
+
+
+def test_no_circle_of_files() -> None:
+    """Imports for type checking count, but not those of the package's face, which loads its names when asked."""
+    files = {dotted(path): path for path in modules()}
+    arrows = {name: targets(path, files) for name, path in files.items() if name != "tutelage"}
+    try:
+        list(TopologicalSorter(arrows).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_a_planted_circle_is_found() -> None:
+    with pytest.raises(CycleError):
+        list(TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).static_order())
+
+
+def read(path: str) -> str:
+    return (PACKAGE / path).read_text(encoding="utf-8")
+
+
+def dotted(path: str) -> str:
+    """core/kl.py -> tutelage.core.kl"""
+    return ".".join(["tutelage", *path.removesuffix(".py").split("/")]).removesuffix(".__init__")
+
+
+def targets(path: str, files: Mapping[str, str]) -> set[str]:
+    """The modules of the package that a module imports; of a package only what is taken from it."""
+    found = set()
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names} & set(files)
+            found |= inside or {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & set(files) - {dotted(path), "tutelage"}
+
+
+def test_contributing_has_this_table() -> None:
+    rows = [f"| `{room.name}` | {room.what} | {names(room)} |" for room in ROOMS if room.name != "__main__"]
+    table = "\n".join(["| room | what it is | imports |", "|---|---|---|", *rows]) + "\n"
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert table in text, f"replace the table of rooms in CONTRIBUTING.md by:\n{table}"
+
+
+def names(room: Room) -> str:
+    """What a room imports, for the table."""
+    libraries = (room.libraries or "").replace("_", "-").split()
+    return "; ".join(
+        part
+        for part in (", ".join(f"`{name}`" for name in room.imports.split()), ", ".join(libraries))
+        if part
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,6 +255,15 @@ def test_every_folder_of_the_package_has_a_layer() -> None:
         ("stats/agreement.py", "if True:\n    from transformers.utils import logging"),
         ("core/kl.py", "from tutelage.models.policy import Policy"),
         ("core/kl.py", "import numpy as np"),
+        ("figures/drawing.py", "from tutelage.stats.intervals import wilson"),
+        ("figures/drawing.py", "def draw():\n    import torch"),
+        ("stats/intervals.py", "from tutelage.figures import draw"),
+        ("report/page.py", "from tutelage.train.run.folder import Folder"),
+        ("evaluation/text.py", "from tutelage.report import write_report"),
+        ("rounds/demo.py", "from tutelage.commands.sft import main"),
+        ("lab/start.py", "from tutelage.commands import sft"),
+        ("train/learner.py", "from tutelage.engines.cpu.gradients import total_norm"),
+        ("engines/plain.py", "def f():\n    from tutelage.engines.cpu import states"),
         ("algorithms/ppo.py", "try:\n    import transformers\nexcept ImportError:\n    pass"),
         ("algorithms/ppo.py", "from tutelage import models"),
         ("models/policy.py", "import tutelage.algorithms.recipe"),
@@ -142,13 +290,40 @@ def test_a_planted_violation_is_found(path: str, source: str) -> None:
             "people/app.py",
             "import starlette\nfrom tutelage.stats import agreement\nfrom tutelage import __version__",
         ),
+        ("people/web/drawings.py", "from tutelage.figures import draw"),
         ("core/kl.py", "import torch\nfrom tutelage.core.reduce import masked_mean"),
         ("algorithms/ppo.py", "from tutelage.core.kl import kl_estimate"),
         ("data/hub.py", "def load():\n    import datasets"),
         ("core/kl.py", "import math\nfrom tutelage.errors import TutelageError"),
+        ("engines/choose.py", "from tutelage.engines.cpu.engine import CpuEngine"),
+        ("engines/cpu/engine.py", "from tutelage.engines.cpu.gradients import Gradients"),
         ("commands/sft.py", "from tutelage.train.supervised.fit import fit\nimport torch"),
         ("train/run/folder.py", "import tutelage\nfrom tutelage.config.files import save"),
     ],
 )
 def test_what_is_allowed_passes(path: str, source: str) -> None:
     assert violations(path, source) == []
+
+
+VERBS = sorted({path.stem for path in (PACKAGE / "commands").glob("*.py")} - {"__init__"})
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_imports_another(verb: str) -> None:
+    """A verb is settings, a workflow and what is printed; what two verbs share lies below them or in a folder."""
+    source = (PACKAGE / "commands" / f"{verb}.py").read_text(encoding="utf-8")
+    others = {f"tutelage.commands.{other}" for other in VERBS if other != verb}
+    assert not others & {name for _, name in imported(source)}
+
+
+TERMINAL = {"train/run/terminal.py", "train/run/progress.py", "train/run/interrupt.py"}
+"""What draws progress and answers ctrl-C, for the edges."""
+SILENT = ("workflows", "train", "rollout", "infer", "evaluation", "core", "algorithms")
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if path.split("/")[0] in SILENT])
+def test_nothing_below_the_command_line_prints(path: str) -> None:
+    """Workflows and what they stand on return values and log; the edges print."""
+    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+    written = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)}
+    assert path in TERMINAL or not written & {"print", "sys.stderr", "sys.stdout"}

@@ -30,6 +30,7 @@ SPECIAL = {
 
 SUBJECTS = {
     "test_demo.py": "the whole loop, as a new user runs it",
+    "test_docs_python.py": "the page about Python, which runs as it stands",
     "test_import_time.py": "what importing the package costs",
     "test_layers.py": "who may import whom",
     "test_mirror.py": "the rule in this file",
@@ -39,8 +40,8 @@ SUBJECTS = {
     "commands/test_collect_models.py": "models beside people: three verbs together",
     "commands/test_collect_reward.py": "from a study to a reward model: two verbs together",
     "commands/test_end_to_end.py": "every verb, one after the other",
-    "commands/test_learning_verbs.py": "what dpo and distill have in common",
-    "commands/test_memory.py": "the settings of memory and precision, of several verbs",
+    "commands/test_learning_verbs.py": "what dpo and rejection have in common",
+    "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",
     "commands/test_resume.py": "interrupted runs, of every verb that trains",
     "engines/test_engines_agree.py": "every engine against the reference engine",
     "lab/test_experiments.py": "every experiment in its smallest form",
@@ -60,21 +61,15 @@ SUBJECTS = {
     "train/test_no_setting_is_inert.py": "every setting of a recipe through the loop",
     "train/test_out_of_memory.py": "running out of memory, in every loop",
     "train/test_preferences.py": "preference losses on transformers: losses, loop and data together",
+    "workflows/test_python_api.py": "what `import tutelage` offers",
+    "workflows/test_trainings.py": "workflows that train: silent, resumable, the same run as the verb's",
 }
 """Tests of a subject, by their path, with what the subject is."""
 
 MISPLACED: dict[str, str] = {
-    "commands/test_choosing.py": "commands/test_sample.py",
     "core/test_values_and_shaping.py": "core/test_shaping.py",
-    "evaluate/test_text_metrics.py": "evaluate/test_text.py",
     "lab/test_rewards_and_means.py": "lab/test_measuring.py",
     "models/test_policy_scores.py": "models/test_policy.py",
-    "people/test_access.py": "people/store/test_access.py",
-    "people/test_opening.py": "people/store/test_opening.py",
-    "people/test_overview.py": "people/store/test_overview.py",
-    "people/web/test_joining.py": "people/web/pages/test_joining.py",
-    "people/web/test_owner.py": "people/web/pages/test_owner.py",
-    "people/web/test_rating.py": "people/web/pages/test_rating.py",
     "report/test_report_answers.py": "report/test_answers.py",
     "report/test_report_charts.py": "report/test_charts.py",
     "report/test_report_page.py": "report/test_page.py",

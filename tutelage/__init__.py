@@ -1,3 +1,116 @@
-"""Tutelage: reinforcement learning from human feedback, with the people in the loop."""
+"""Tutelage: reinforcement learning from human feedback, with the people in the loop.
+
+    import tutelage as tt
+
+    sft = tt.sft(model="HuggingFaceTB/SmolLM2-135M", data="demonstrations.jsonl", out="runs/sft")
+    reward = tt.reward(model=sft.model, data="preferences.jsonl", out="runs/reward")
+    policy = tt.improve(model=sft.model, reward=reward.model, prompts="prompts.jsonl", out="runs/ppo")
+
+Every name is imported when it is first used, so that `import tutelage` is quick and loads no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tutelage import train as train
+    from tutelage.algorithms.recipe import Recipe as Recipe
+    from tutelage.algorithms.registry import RECIPES as RECIPES
+    from tutelage.config.pieces import Checkpoints as Checkpoints
+    from tutelage.config.pieces import Lora as Lora
+    from tutelage.config.pieces import Model as Model
+    from tutelage.config.pieces import Optimiser as Optimiser
+    from tutelage.config.pieces import Sampling as Sampling
+    from tutelage.config.pieces import Shape as Shape
+    from tutelage.data.formats import load_demonstrations as load_demonstrations
+    from tutelage.data.formats import load_preferences as load_preferences
+    from tutelage.data.formats import load_prompts as load_prompts
+    from tutelage.errors import TutelageError as TutelageError
+    from tutelage.workflows.dpo import dpo as dpo
+    from tutelage.workflows.dpo import prepare_dpo as prepare_dpo
+    from tutelage.workflows.evaluate import EvaluateResult as EvaluateResult
+    from tutelage.workflows.evaluate import evaluate as evaluate
+    from tutelage.workflows.improve import improve as improve
+    from tutelage.workflows.improve import prepare_improve as prepare_improve
+    from tutelage.workflows.loading import load_policy as load_policy
+    from tutelage.workflows.loading import load_reward as load_reward
+    from tutelage.workflows.loading import load_reward_model as load_reward_model
+    from tutelage.workflows.pretrain import prepare_pretrain as prepare_pretrain
+    from tutelage.workflows.pretrain import pretrain as pretrain
+    from tutelage.workflows.raters import RatersResult as RatersResult
+    from tutelage.workflows.raters import raters as raters
+    from tutelage.workflows.rejection import prepare_rejection as prepare_rejection
+    from tutelage.workflows.rejection import rejection as rejection
+    from tutelage.workflows.results import DpoResult as DpoResult
+    from tutelage.workflows.results import ImproveResult as ImproveResult
+    from tutelage.workflows.results import LanguageResult as LanguageResult
+    from tutelage.workflows.results import RejectionResult as RejectionResult
+    from tutelage.workflows.results import RewardResult as RewardResult
+    from tutelage.workflows.results import SftResult as SftResult
+    from tutelage.workflows.reward import prepare_reward as prepare_reward
+    from tutelage.workflows.reward import reward as reward
+    from tutelage.workflows.sample import SampleResult as SampleResult
+    from tutelage.workflows.sample import sample as sample
+    from tutelage.workflows.settings.dpo import DpoSettings as DpoSettings
+    from tutelage.workflows.settings.evaluate import EvaluateSettings as EvaluateSettings
+    from tutelage.workflows.settings.improve import ImproveSettings as ImproveSettings
+    from tutelage.workflows.settings.pretrain import PretrainSettings as PretrainSettings
+    from tutelage.workflows.settings.raters import RatersSettings as RatersSettings
+    from tutelage.workflows.settings.rejection import RejectionSettings as RejectionSettings
+    from tutelage.workflows.settings.reward import RewardSettings as RewardSettings
+    from tutelage.workflows.settings.sample import SampleSettings as SampleSettings
+    from tutelage.workflows.settings.sft import SftSettings as SftSettings
+    from tutelage.workflows.sft import prepare_sft as prepare_sft
+    from tutelage.workflows.sft import sft as sft
 
 __version__ = "0.1.0"
+
+_NAMES = {
+    "algorithms.recipe": ("Recipe",),
+    "algorithms.registry": ("RECIPES",),
+    "config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
+    "data.formats": ("load_demonstrations", "load_preferences", "load_prompts"),
+    "errors": ("TutelageError",),
+    "workflows.dpo": ("dpo", "prepare_dpo"),
+    "workflows.evaluate": ("EvaluateResult", "evaluate"),
+    "workflows.improve": ("improve", "prepare_improve"),
+    "workflows.loading": ("load_policy", "load_reward", "load_reward_model"),
+    "workflows.pretrain": ("prepare_pretrain", "pretrain"),
+    "workflows.raters": ("RatersResult", "raters"),
+    "workflows.rejection": ("prepare_rejection", "rejection"),
+    "workflows.results": (
+        "DpoResult",
+        "ImproveResult",
+        "LanguageResult",
+        "RejectionResult",
+        "RewardResult",
+        "SftResult",
+    ),
+    "workflows.reward": ("prepare_reward", "reward"),
+    "workflows.sample": ("SampleResult", "sample"),
+    "workflows.settings.dpo": ("DpoSettings",),
+    "workflows.settings.evaluate": ("EvaluateSettings",),
+    "workflows.settings.improve": ("ImproveSettings",),
+    "workflows.settings.pretrain": ("PretrainSettings",),
+    "workflows.settings.raters": ("RatersSettings",),
+    "workflows.settings.rejection": ("RejectionSettings",),
+    "workflows.settings.reward": ("RewardSettings",),
+    "workflows.settings.sample": ("SampleSettings",),
+    "workflows.settings.sft": ("SftSettings",),
+    "workflows.sft": ("prepare_sft", "sft"),
+}
+_PLACES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = ["train", *sorted(_PLACES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "train":
+        return importlib.import_module("tutelage.train")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tutelage' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tutelage.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

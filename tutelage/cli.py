@@ -43,7 +43,7 @@ VERBS = (
     Verb("reward", "train", "a reward model from preferences"),
     Verb("improve", "train", "a policy against a reward, by PPO or another recipe"),
     Verb("dpo", "train", "a policy from preferences directly"),
-    Verb("distill", "train", "a policy on the best of its own answers"),
+    Verb("rejection", "train", "a policy on the best of its own answers"),
     Verb("sample", "people", "answers to prompts, and pairs of them to compare"),
     Verb("collect", "people", "the web application in which people compare answers"),
     Verb("raters", "people", "how reliable the raters are, and how well they agree"),
@@ -58,7 +58,7 @@ VERBS = (
     Verb("chat", "look", "talk to a model, or to two side by side"),
 )
 
-ALIASES: dict[str, str] = {}
+ALIASES = {"distill": "rejection"}
 """Old names of verbs, which go on working for one release: {"old": "new"}. For settings see `config.aliases`."""
 
 

@@ -33,11 +33,12 @@ def prepare(place: Place) -> None:
 
 def ours(place: Place) -> Measured:
     """`tutelage dpo`."""
-    from bench.ours import common, durations, run_verb
-    from tutelage.commands import dpo
+    from bench.ours import common, durations, run_workflow
     from tutelage.train.supervised import preference_training
+    from tutelage.workflows.dpo import dpo
+    from tutelage.workflows.settings.dpo import DpoSettings
 
-    settings = dpo.Settings(
+    settings = DpoSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
         batch_size=BATCH,
@@ -45,7 +46,7 @@ def ours(place: Place) -> Measured:
         held_out=0.0,
     )
     with timed(preference_training, "refer") as spent:
-        rows = run_verb(dpo.main, settings)
+        rows = run_workflow(dpo, settings)
     share = sum(spent) / len(rows)
     steps = durations(rows)
     return Measured([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})

@@ -35,9 +35,9 @@ def ours(place: Place, size: Size) -> Measured:
     """`tutelage improve --recipe grpo`."""
     from bench.ours import common, improved
     from tutelage import config
-    from tutelage.commands import improve
+    from tutelage.workflows.settings.improve import ImproveSettings
 
-    settings = improve.Settings(
+    settings = ImproveSettings(
         **common(place),
         prompts=str(place.job / "prompts.jsonl"),
         reward=("bench.rewards:letters",),

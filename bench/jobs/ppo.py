@@ -44,9 +44,9 @@ def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:
     """Of `tutelage improve`."""
     from bench.ours import common
     from tutelage import config
-    from tutelage.commands import improve
+    from tutelage.workflows.settings.improve import ImproveSettings
 
-    return improve.Settings(
+    return ImproveSettings(
         **common(place),
         **more,
         prompts=str(place.job / "prompts.jsonl"),

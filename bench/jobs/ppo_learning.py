@@ -39,10 +39,11 @@ def _taught(place: Place) -> Place:
 
 def _teach(place: Place, folder: Path) -> None:
     """Train the model of random weights on the last question and the chosen answer of the first dialogues."""
-    from bench.ours import common, run_verb
+    from bench.ours import common, run_workflow
     from bench.worlds import pairs, write
     from tutelage import config
-    from tutelage.commands import sft
+    from tutelage.workflows.settings.sft import SftSettings
+    from tutelage.workflows.sft import sft
 
     rows = (
         {"prompt": turns[-1:], "completion": [{"role": "assistant", "content": chosen}]}
@@ -52,7 +53,7 @@ def _teach(place: Place, folder: Path) -> None:
     write(demonstrations, rows)
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    settings = sft.Settings(
+    settings = SftSettings(
         **common(replace(place, out=unfinished)),
         data=str(demonstrations),
         batch_size=16,
@@ -63,7 +64,7 @@ def _teach(place: Place, folder: Path) -> None:
         samples=0,
         rouge=0,
     )
-    run_verb(sft.main, settings)
+    run_workflow(sft, settings)
     (Path(settings.out) / "model").rename(folder)
     shutil.rmtree(unfinished)
 

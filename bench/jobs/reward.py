@@ -7,10 +7,11 @@ from bench.jobs.dpo import BATCH, LONGEST, prepare
 
 def ours(place: Place) -> Measured:
     """`tutelage reward`."""
-    from bench.ours import common, durations, run_verb
-    from tutelage.commands import reward
+    from bench.ours import common, durations, run_workflow
+    from tutelage.workflows.reward import reward
+    from tutelage.workflows.settings.reward import RewardSettings
 
-    settings = reward.Settings(
+    settings = RewardSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
         batch_size=BATCH,
@@ -18,7 +19,7 @@ def ours(place: Place) -> Measured:
         held_out=0.0,
         epochs=1.0,
     )
-    return Measured(durations(run_verb(reward.main, settings)))
+    return Measured(durations(run_workflow(reward, settings)))
 
 
 def theirs(place: Place) -> Measured:

@@ -28,10 +28,11 @@ def prepare(place: Place) -> None:
 
 def ours(place: Place) -> Measured:
     """`tutelage sft`."""
-    from bench.ours import common, durations, run_verb
-    from tutelage.commands import sft
+    from bench.ours import common, durations, run_workflow
+    from tutelage.workflows.settings.sft import SftSettings
+    from tutelage.workflows.sft import sft
 
-    settings = sft.Settings(
+    settings = SftSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
         batch_size=BATCH,
@@ -40,7 +41,7 @@ def ours(place: Place) -> Measured:
         samples=0,
         rouge=0,
     )
-    rows = run_verb(sft.main, settings)
+    rows = run_workflow(sft, settings)
     return Measured(durations(rows), facts={"loss": [row["loss"] for row in rows]})
 
 

@@ -28,6 +28,51 @@ Every algorithm is a value: a `Recipe` that names its pieces. Two lines of the t
 `tutelage recipes` prints the same; [adding one](adding.md) takes one file."""
 
 
+OWN_STATE = """\
+A piece that remembers something from one step to the next has two methods, as in
+[optax](https://optax.readthedocs.io/en/latest/api/transformations.html): `init() -> state`, and a call that takes the
+state last and returns it after its result. A piece without `init` is called without a state. This controller holds the
+KL to the reference at a target:
+
+```python
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pid:
+    \"\"\"β ← β exp(p (e − e₁) + i e + d (e − 2 e₁ + e₂)), e = kl / target − 1 of this step and the two before it.\"\"\"
+
+    target: float = 6.0  # nats per response
+    p: float = 0.2
+    i: float = 0.05
+    d: float = 0.0
+
+    def init(self):
+        return {"last": 0.0, "before": 0.0}
+
+    def __call__(self, coef, kl, rows, state):
+        error = min(max(kl / self.target - 1.0, -1.0), 1.0)
+        last, before = state["last"], state["before"]
+        change = self.p * (error - last) + self.i * error + self.d * (error - 2 * last + before)
+        return coef * math.exp(change), {"last": error, "before": last}
+```
+
+Saved as `pid.py` somewhere on `PYTHONPATH`, it runs with `--set penalty.controller=pid:Pid` and takes
+`--set penalty.controller.target=3`.
+
+- A state is made of numbers, texts, lists, and dicts with texts as keys, and it is never changed in place. The run's
+  checkpoints keep it as JSON. One that does not fit the recipe it is restored for is refused.
+- Baselines, advantages, shapings and controllers may have a state. [adding.md](adding.md) lists what each is called
+  with.
+- What a piece may know beside its inputs comes in one `Context`: the prompt's id of each row, the limit on tokens, the
+  scores of greedy answers. So a mean per prompt is a baseline with a state:
+  [examples/6_own_algorithm.py](../../examples/6_own_algorithm.py) is one file with such a piece, a recipe and a loop.
+- A surrogate is called once per minibatch, and all minibatches of a step see the same state. One with a state has
+  `at(state) -> surrogate` and `observe(observation, state) -> state`, which is called after the step
+  (`KlPenalised` in `tutelage/core/surrogates.py`)."""
+
+
 def pages() -> dict[str, str]:
     """Every page by its file name."""
     made = {f"{name(file)}.md": page(file, recipes) for file, recipes in FILES.items()}
@@ -139,6 +184,7 @@ def index() -> str:
     ]
     for slot, known in pieces().items():
         parts.append(f"## {slot}\n\n" + "\n".join(f"- `{piece}`: {says}" for piece, says in known.items()))
+    parts += ["# A piece with state of your own", OWN_STATE]
     return NOTE + "\n\n".join(parts) + "\n"
 
 

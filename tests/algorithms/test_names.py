@@ -181,6 +181,20 @@ def test_legal_but_odd_combinations_earn_a_remark(name: str, assignments: list[s
     assert any(why in remark for remark in said)
 
 
+def test_a_surrogate_whose_state_no_step_would_see_is_refused() -> None:
+    class Forgetful:
+        def init(self):
+            return {}
+
+        def __call__(self, logp, old_logp, advantage, mask, state):
+            return logp * advantage, state
+
+    with pytest.raises(
+        TutelageError, match=r"Forgetful has init\(\), but .* also has at\(state\) -> surrogate"
+    ):
+        replace(PPO, surrogate=Forgetful())
+
+
 def test_published_recipes_earn_none() -> None:
     assert {name: remarks(r) for name, r in RECIPES.items() if remarks(r)} == {}
 
@@ -232,7 +246,7 @@ def test_the_verb_prints_a_table_a_page_and_json(capsys: pytest.CaptureFixture[s
 
 
 def test_narrow_terminals_lose_columns_from_the_right_and_are_told() -> None:
-    module = importlib.import_module("tutelage.commands.recipes")
+    module = importlib.import_module("tutelage.commands.tables.recipes")
     kept, left_out = module._fitting(table(), 100)
     assert kept[:4] == ["name", "samples", "advantage", "surrogate"]
     assert kept + left_out == list(table()[0])

@@ -1,5 +1,6 @@
 """The template: what looks across rows happens once, and afterwards any split of the batch adds up."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from tutelage.algorithms.recipe import (
     Critic,
     GradientSteps,
     Linear,
+    Observation,
     Penalty,
     Recipe,
     RecipeState,
@@ -27,6 +29,7 @@ from tutelage.algorithms.recipe import (
     needs_values,
     objective,
     prepare,
+    restored_state,
 )
 from tutelage.core.advantages import Gae, RewardToGo, TotalReturn
 from tutelage.core.baselines import MovingAverage
@@ -173,7 +176,9 @@ def test_a_penalty_in_the_loss_stays_out_of_the_reward_and_follows_its_coefficie
     weight = token_weights(batch.mask, recipe.reduce, LIMIT)
     state = initial_state(recipe)
     values = [
-        float(objective(recipe, batch, logp, None, weight, replace(state, penalty_coef=c)))
+        float(
+            objective(recipe, batch, logp, None, weight, replace(state, penalty={**state.penalty, "coef": c}))
+        )
         for c in (0.0, 0.3, 0.6)
     ]
     paid = float((weight * (logp - batch.ref_logp) ** 2 / 2).sum())
@@ -202,9 +207,9 @@ def test_controllers_are_driven_by_the_divergence_that_is_theirs() -> None:
     )
     state = initial_state(recipe)
     assert (state.penalty_coef, state.surrogate_coef, state.step) == (0.15, 1.0, 0)
-    after = after_update(recipe, state, kl_reference=6.6, kl_old=0.1, rows=100)
+    after = after_update(recipe, state, Observation(kl_reference=6.6, kl_old=0.1, rows=100))
     assert after.penalty_coef == pytest.approx(0.15 * 1.01)
-    calm = after_update(recipe, state, kl_reference=6.6, kl_old=0.001, rows=100)
+    calm = after_update(recipe, state, Observation(kl_reference=6.6, kl_old=0.001, rows=100))
     assert (calm.penalty_coef, calm.surrogate_coef) == (after.penalty_coef, 0.5)
     assert (after.surrogate_coef, after.step) == (2.0, 1)
     batch = prepared(recipe, scored_for(recipe), after)
@@ -226,7 +231,7 @@ def test_the_entropy_bonus_follows_its_schedule() -> None:
         objective(recipe, batch, batch.logp, None, weight, state)
     bonus, entropy = [], torch.ones_like(batch.logp)
     for step in (0, 1, 4, 9):
-        at = replace(state, step=float(step))
+        at = replace(state, step=step)
         given, without = (objective(recipe, batch, batch.logp, h, weight, at) for h in (entropy, 0 * entropy))
         bonus.append(float(given - without) / float(weight.sum()))
     assert bonus == pytest.approx([0.4, 0.3, 0.0, 0.0])
@@ -260,8 +265,9 @@ def test_running_statistics_are_those_of_all_scores_together() -> None:
         seen.append(scored.score)
         batch, state, _ = prepare(recipe, scored, state)
     together = torch.cat(seen)
-    assert state.score_mean == pytest.approx(float(together.mean()))
-    assert state.score_std == pytest.approx(float(together.std(correction=0)))
+    assert state.shaping["count"] == len(together)
+    assert state.shaping["mean"] == pytest.approx(float(together.mean()))
+    assert state.shaping["squares"] == pytest.approx(float(together.var(correction=0)) * len(together))
     expected = (seen[-1] - together.mean()) / together.std(correction=0)
     assert torch.allclose(batch.advantage[:, 0], expected)
     once = replace(recipe, shaping=ScoreShaping(normalise="batch", missing_end=None))
@@ -289,6 +295,33 @@ def test_dead_groups_are_counted_and_dropped_on_request() -> None:
     assert torch.equal(live_rows(recipe, scored, state).nonzero().squeeze(1), alive)
     dead = replace(scored, score=torch.ones(32))
     assert len(prepare(replace(recipe, dynamic_sampling=1), dead, state)[0]) == 32  # nothing else to train on
+
+
+def test_a_first_batch_with_running_statistics_has_live_rows_inside_the_clip() -> None:
+    """The batch itself is among the scores that it is normalised by: without it, a first batch would be all clip."""
+    shaping = ScoreShaping(normalise="running", clip=3.0, missing_end=None)
+    recipe = replace(RECIPES["grpo"], shaping=shaping, dynamic_sampling=1)
+    scored = scored_for(recipe)
+    scored = replace(scored, score=scored.score + 100.0)
+    state = initial_state(recipe)
+    assert live_rows(recipe, scored, state).all()
+    assert state == initial_state(recipe), "to ask which rows are live counts no score"
+    _, _, metrics = prepare(recipe, scored, state)
+    assert float(metrics["groups/dead"]) == 0.0
+
+
+@pytest.mark.parametrize("normalise", ["batch", "running"])
+def test_greedy_scores_are_on_the_scale_of_the_scores(normalise: str) -> None:
+    """A greedy answer that scores as the sampled one did leaves no advantage, whatever the normalisation."""
+    recipe = replace(
+        RECIPES["remax"], penalty=None, shaping=ScoreShaping(normalise=normalise, missing_end=None)
+    )
+    scored = replace(scored_for(recipe), score=torch.linspace(-3.0, 8.0, 8))
+    greedy = replace(greedy_for(scored), score=scored.score[::2])
+    batch, state, _ = prepare(recipe, scored, initial_state(recipe), greedy=greedy)
+    assert not batch.advantage[::2].any()
+    assert batch.advantage[1::2, 0].min() > 0
+    assert state.shaping["count"] == len(scored)
 
 
 def test_greedy_scores_stay_with_their_prompts() -> None:
@@ -349,16 +382,61 @@ def test_what_each_recipe_asks_of_the_loop() -> None:
     assert free == {"dr_grpo", "dapo", "gspo", "cispo"}
     state = initial_state(RECIPES["vc_ppo"])
     assert critic_only(RECIPES["vc_ppo"], state)
-    assert not critic_only(RECIPES["vc_ppo"], replace(state, step=10.0))
+    assert not critic_only(RECIPES["vc_ppo"], replace(state, step=10))
     assert not critic_only(RECIPES["ppo"], state)
 
 
 def test_the_state_survives_a_checkpoint_and_refuses_another_versions() -> None:
-    state = RecipeState(step=3.0, penalty_coef=0.1, moving_sum=1 / 3, score_squares=2.5)
-    assert RecipeState.from_dict(state.to_dict()) == state
-    assert all(isinstance(x, float) for x in state.to_dict().values())
+    recipe = replace(RECIPES["moving_baseline"], shaping=ScoreShaping(normalise="running"))
+    _, state, _ = prepare(recipe, scored_for(recipe), initial_state(recipe))
+    state = after_update(recipe, state, Observation(kl_reference=1 / 3, kl_old=0.1, rows=7))
+    saved = json.loads(json.dumps(state.to_dict()))
+    assert restored_state(recipe, saved) == state
+    assert state != initial_state(recipe)
     with pytest.raises(TutelageError, match="momentum"):
-        RecipeState.from_dict(state.to_dict() | {"momentum": 1.0})
+        restored_state(recipe, saved | {"momentum": 1.0})
+    without_state = replace(recipe, name="mine", advantage=TotalReturn())
+    with_more = replace(recipe, name="mine", surrogate=KlPenalised())
+    with_less = replace(recipe, name="mine", penalty=None)
+    for other, slot in ((without_state, "advantage"), (with_more, "surrogate"), (with_less, "penalty")):
+        with pytest.raises(TutelageError, match=f"does not fit the recipe mine: its state of {slot} is"):
+            restored_state(other, saved)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_first_state_of_every_recipe_survives_a_checkpoint(name: str) -> None:
+    state = initial_state(RECIPES[name])
+    assert restored_state(RECIPES[name], json.loads(json.dumps(state.to_dict()))) == state
+
+
+def test_a_checkpoint_of_the_first_format_goes_on_where_it_was() -> None:
+    """One flat dict of the same numbers for every recipe, as versions before 0.2 wrote it."""
+    flat = {
+        "step": 3.0,
+        "penalty_coef": 0.3,
+        "surrogate_coef": 4.0,
+        "moving_sum": 0.5,
+        "moving_weight": 0.25,
+        "score_count": 8.0,
+        "score_mean": 2.0,
+        "score_squares": 32.0,
+    }
+    state = restored_state(RECIPES["ppo_penalty"], flat)
+    assert (state.step, state.penalty_coef, state.surrogate_coef) == (3, 0.3, 4.0)
+    assert state.advantage == ()
+    assert restored_state(RECIPES["grpo"], flat).surrogate == ()
+    recipe = Recipe(
+        name="mine",
+        advantage=TotalReturn(MovingAverage(decay=0.5)),
+        shaping=ScoreShaping(normalise="running", missing_end=None),
+        penalty=None,
+    )
+    scored = scored_for(recipe)
+    batch, after, _ = prepare(recipe, scored, restored_state(recipe, flat))
+    seen = torch.cat((torch.tensor([0.0, 4.0] * 4), scored.score))  # 8 scores of mean 2 and squares 32
+    shaped = (scored.score - seen.mean()) / seen.std(correction=0)
+    assert torch.allclose(batch.advantage[:, 0], shaped - 2.0)  # the average was .5 / .25
+    assert after.advantage["sum"] == pytest.approx(0.25 + 0.5 * float(shaped.mean()))
 
 
 def test_a_function_of_ones_own_fits_a_slot() -> None:

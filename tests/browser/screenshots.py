@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tutelage.people import Store, Study, open_store
 
 from .chromium import ARGUMENTS, find
-from .showcase import DAYS, Clock, answered, fresh, ranking
+from .showcase import DAYS, Clock, answered, fresh, ranking, ratings
 from .sites import Site, press, saved, shown
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -100,6 +100,12 @@ def ranked(page: Page, site: Site) -> None:
     page.evaluate("scrollTo(0, 0)")
 
 
+def rated(page: Page, site: Site) -> None:
+    shown(page)
+    press(page, "4 5 4 3 3")
+    page.evaluate("scrollTo(0, 0)")
+
+
 RATER = (
     Picture("rater", "/rate", chosen),
     Picture("rater-dark", "/rate", chosen, dark=True),
@@ -116,6 +122,10 @@ RATER = (
 RANKING = (
     Picture("ranking", "/rate", ranked),
     Picture("ranking-narrow", "/rate", ranked, size=TALL, dark=True),
+)
+RATINGS = (
+    Picture("ratings", "/rate", rated),
+    Picture("ratings-narrow", "/rate", rated, size=TALL, dark=True),
 )
 OWNER = (
     Picture("owner", "/owner", whole=True),
@@ -135,10 +145,11 @@ OWNER = (
 WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], ...] = (
     (lambda store, clock: fresh(store), "rater", RATER),
     (lambda store, clock: ranking(store), "rater", RANKING),
+    (lambda store, clock: ratings(store), "rater", RATINGS),
     (answered, "owner", OWNER),
 )
 KEPT = (
-    "rater", "rater-dark", "rater-narrow", "ranking", "owner", "owner-dark", "owner-narrow", "owner-raters",
+    "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow", "owner-raters",
     "owner-item", "owner-export",
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from random import Random
 from typing import TypeAlias
 
-from tutelage.data.records import Completion, Message, Prompt
+from tutelage.data.records import CompletionRecord, Message, Prompt
 from tutelage.people import (
     Answer,
     Assignment,
@@ -60,7 +60,7 @@ Length alone is no reason. If neither can be shown to a child, choose *both bad*
 """
 NAME = "Explain it to a child"
 MODELS = ("tutor-2 (ppo)", "tutor-0 (sft)", "tutor-1 (ppo)")
-Written: TypeAlias = tuple[str, str, tuple[str, str]]
+WriteCounts: TypeAlias = tuple[str, str, tuple[str, str]]
 CRITERIA = ("age-appropriate", "engaging", "accurate", "clear", "interactive")
 SHOWN = Presentation("Which answer would you rather give to a child of nine?", 3, CRITERIA, GUIDELINES)
 PLAN = Plan(overlap=3, gold_rate=0.06, repeat_rate=0.05)
@@ -119,7 +119,7 @@ RANKED = (
 )
 
 
-WRITTEN: tuple[Written, ...] = (
+WRITTEN: tuple[WriteCounts, ...] = (
     (
         "fractions",
         "My teacher says one half is more than one quarter. But 4 is more than 2! Who is right?",
@@ -127,7 +127,7 @@ WRITTEN: tuple[Written, ...] = (
     ),
     ("loops", "How do I make Python count from 1 to 10 for me?", LOOPS),
 )
-PRACTICE: tuple[Written, ...] = (
+PRACTICE: tuple[WriteCounts, ...] = (
     (
         "whales",
         "Is a whale a fish?",
@@ -178,7 +178,22 @@ def ranking(store: Store) -> Study:
         store, "The Moon, in order", kind="ranking", presentation=Presentation("Put these answers in order.")
     )
     keys = [f"moon{place}" for place in range(len(RANKED))]
-    completions = [Completion(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)]
+    completions = [
+        CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)
+    ]
+    prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
+    add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
+    return study
+
+
+def ratings(store: Store) -> Study:
+    """A study in which each of three responses is rated on three criteria."""
+    shown = Presentation("How good is each answer?", 5, ("helpful", "correct", "clear"))
+    study = create_study(store, "The Moon, rated", kind="likert", presentation=shown)
+    keys = [f"moon{place}" for place in range(3)]
+    completions = [
+        CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED[:3], strict=True)
+    ]
     prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
     add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
     return study
@@ -204,7 +219,7 @@ def _add_composed(store: Store, study: Study, count: int) -> None:
         if known:
             texts[1] = "I do not want to talk about that."
         responses = [
-            Completion(f"{key}-{side}", key, text, model)
+            CompletionRecord(f"{key}-{side}", key, text, model)
             for side, text, model in zip("ab", texts, models, strict=True)
         ]
         completions += responses
@@ -213,11 +228,11 @@ def _add_composed(store: Store, study: Study, count: int) -> None:
     add_items(store, study.id, prompts, completions, asked)
 
 
-def add_pairs(store: Store, study: Study, asked: Sequence[Written], *, pool: Pool = "production") -> None:
+def add_pairs(store: Store, study: Study, asked: Sequence[WriteCounts], *, pool: Pool = "production") -> None:
     """Questions with two responses each; those of other pools have the first one as their known answer."""
     prompts = [Prompt(key, (Message("user", question),)) for key, question, _ in asked]
     completions = [
-        Completion(f"{key}-{side}", key, text, model)
+        CompletionRecord(f"{key}-{side}", key, text, model)
         for key, _, texts in asked
         for side, text, model in zip("ab", texts, MODELS, strict=False)
     ]

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tutelage.commands.collecting.serving import listen, server
-from tutelage.data.records import Completion, Prompt, user
+from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import (
     Item,
     Plan,
@@ -112,7 +112,7 @@ class Site:
             prompts.append(Prompt(f"p{number}", user(f"Question {number}?")))
             keys = [f"p{number}r{place}" for place in range(len(responses))]
             completions += [
-                Completion(key, f"p{number}", text, f"SECRET-MODEL-{place}", "SECRET-SAMPLING")
+                CompletionRecord(key, f"p{number}", text, f"SECRET-MODEL-{place}", "SECRET-SAMPLING")
                 for place, (key, text) in enumerate(zip(keys, responses, strict=True))
             ]
             gold = None if pool == "production" else "a"

@@ -160,6 +160,19 @@ def test_a_ranking_has_no_serious_fault(site: Site, visit: Visit) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_ratings_have_no_serious_fault(site: Site, visit: Visit, width: int, dark: bool) -> None:
+    criteria = ("helpful", "correct", "clear and well organised")
+    study = site.study([[RICH, "b", "c"]] * 2, kind="likert", scale=7, criteria=criteria)
+    page = visit(width=width, dark=dark)
+    site.sign_in(page, study)
+    open_rating(page, site)
+    press(page, "1 7 2")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_a_fault_would_be_found(site: Site, visit: Visit) -> None:
     study = busy(site)
     page = visit()

@@ -185,6 +185,55 @@ def test_every_other_widget_arrives_as_it_was_clicked(site: Site, visit: Visit, 
     assert page.locator("#flags input:checked").count() == len(names)
 
 
+@pytest.mark.parametrize("scale", [5, 7])
+def test_ratings_arrive_as_they_were_given(site: Site, visit: Visit, tmp_path: Path, scale: int) -> None:
+    texts = [[f"text {place}" for place in "abc"]] * 3
+    study = site.study(texts, kind="likert", scale=scale, criteria=("clear", "correct"))
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    press(page, "Enter")
+    expect(page.locator("#hint")).to_contain_text("every response a rating on every criterion")
+    expect(page.locator("#order")).to_have_text(f"0 of 6 ratings given; 1 is worst, {scale} is best.")
+    press(page, f"5 4 3 2 1 {scale}")
+    expect(page.locator("#order")).to_have_text("Everything is rated.")
+    press(page, "Enter")
+    second = shown(page, first.question)
+    given = ((1, 2), (3, 4), (5, 1))
+    for place, ratings in enumerate(given):
+        rows = page.locator(".response").nth(place).locator("[data-rating]")
+        for row, rating in enumerate(ratings):
+            rows.nth(row).locator(".chip").nth(rating - 1).click()
+    page.click("#undo")
+    expect(page.locator("#editing")).to_be_visible()
+    assert page.locator(".response").first.locator("input:checked").first.input_value() == "5"
+    press(page, "Escape")
+    assert shown(page, first.question) == second
+    page.click("#submit")
+    shown(page, second.question)
+    press(page, "s 1 Enter")
+    expect(page.locator("#pause")).to_be_visible()
+    saved(page)
+    votes = list_votes(site.store, study.id)
+    assert [vote.verdict for vote in votes] == ["rated", "rated", "skip"]
+    assert votes[0].displayed["ratings"] == {"clear": [5, 3, 1], "correct": [4, 2, scale]}
+    assert votes[1].displayed["ratings"] == {"clear": [1, 3, 5], "correct": [2, 4, 1]}
+    for vote, screen in zip(votes[:2], (first, second), strict=True):
+        for name in ("clear", "correct"):
+            rated = {f"text {'abc'[n]}": vote.content["ratings"][name][n] for n in range(3)}  # type: ignore[index]
+            assert [rated[text] for text in screen.texts] == vote.displayed["ratings"][name]  # type: ignore[index]
+    assert len(site.exported(study, tmp_path / "export")) == 3
+
+
+def test_practice_with_ratings_says_which_response_is_better(site: Site, visit: Visit) -> None:
+    study = site.study([("good", "bad")], kind="likert", scale=5, pool="training")
+    page = visit()
+    site.sign_in(page, study, training=True)
+    texts = open_rating(page, site).texts
+    press(page, " ".join("5" if text == "bad" else "1" for text in texts) + " Enter")
+    expect(page.locator("#lesson-title")).to_have_text(f"We would say: {'AB'[texts.index('good')]} is better")
+
+
 def test_a_ranking_arrives_as_it_was_given(site: Site, visit: Visit, tmp_path: Path) -> None:
     study = site.study([[f"text {place}" for place in "abcd"]] * 3, kind="ranking")
     page = visit()
@@ -208,7 +257,7 @@ def test_a_ranking_arrives_as_it_was_given(site: Site, visit: Visit, tmp_path: P
     assert [tuple(vote.displayed.get("ranking", ())) for vote in votes] == [(2, 1, 4, 2), (1, 3, 1, 2), ()]
     assert [vote.verdict for vote in votes] == ["ranked", "ranked", "both_bad"]
     for vote, screen in zip(votes[:2], (first, second), strict=True):
-        ranked = {f"text {'abcd'[index]}": vote.ranking[index] for index in range(4)}
+        ranked = {f"text {'abcd'[index]}": vote.content["ranking"][index] for index in range(4)}
         assert [ranked[text] for text in screen.texts] == list(vote.displayed["ranking"])  # type: ignore[call-overload]
     assert third.question not in (first.question, second.question)
     assert len(site.exported(study, tmp_path / "export")) == 3

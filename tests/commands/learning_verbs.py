@@ -3,7 +3,7 @@
 from tiny_verbs import TOPICS, model, write_jsonl
 
 from tutelage import config
-from tutelage.commands import distill, dpo
+from tutelage.commands import dpo, rejection
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=10)
 RATE = config.Optimiser(lr=3e-3, schedule="constant")
@@ -64,7 +64,7 @@ def online_settings(base, prompts, out, **changes):
     return dpo_settings(base, out, **usual | changes)
 
 
-def distill_settings(base, prompts, out, **changes):
+def rejection_settings(base, prompts, out, **changes):
     usual = {
         "model": model(base),
         "prompts": prompts,
@@ -79,4 +79,4 @@ def distill_settings(base, prompts, out, **changes):
         "evaluate_every": 2,
         "optimiser": RATE,
     }
-    return distill.Settings(**usual | changes)
+    return rejection.Settings(**usual | changes)

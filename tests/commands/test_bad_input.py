@@ -327,9 +327,9 @@ def test_mistakes_end_with_status_2_and_one_sentence(base, data, tmp_path, capsy
 
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(base, data, tmp_path, monkeypatch):
-    from tutelage.train.rl import updates
+    from tutelage.train.rl import update
 
-    original, calls = updates.objective, iter(range(100))
+    original, calls = update.objective, iter(range(100))
 
     def spoilt(*given, **more):
         value = original(*given, **more)
@@ -343,7 +343,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(base, data, tmp
         checkpoints=config.Checkpoints(every=1),
         set=("update.epochs=4",),
     )
-    monkeypatch.setattr(updates, "objective", spoilt)
+    monkeypatch.setattr(update, "objective", spoilt)
     refused(improve, settings, r"policy/objective became nan in step 3 on rows .*Nothing was changed by it")
     kept = sorted(folder.name for folder in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["step-1", "step-2"]

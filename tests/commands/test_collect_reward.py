@@ -1,6 +1,8 @@
 """From a study straight to a reward model: the frozen moment, the losses, and what it is held against."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from tiny_verbs import model
 from tutelage import config
 from tutelage.cli import main
 from tutelage.commands import reward
-from tutelage.data.records import Completion, Prompt, user
+from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -27,25 +29,47 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.assign import next_assignment
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.kinds.likert import rated
+from tutelage.people.store.bulk import AnswerRecord, write_answers
+from tutelage.workflows.reward import inert_columns, read_data
 
 PAIRS = 40
 HELD_OUT = 8
 
 
-def make_study(folder: Path, *, ties: int = 4, held_out: int = HELD_OUT) -> Path:
+def chosen(side: str, strength: int) -> Answer:
+    """A side of a pair, or that both are equal."""
+    return Answer(side, strength)
+
+
+def rating(side: str, strength: int) -> Answer:
+    """The same by ratings from 1 to 5: a difference of 1 is a strength of 1, and of 4 one of 3."""
+    low, high = {0: (3, 3), 1: (3, 4), 3: (1, 5)}[strength]
+    return rated({"overall": (high, low) if side == "left" else (low, high)})
+
+
+def make_study(
+    folder: Path,
+    *,
+    ties: int = 4,
+    held_out: int = HELD_OUT,
+    kind: str = "pair",
+    say: Callable[[str, int], Answer] = chosen,
+) -> Path:
     """A study of 40 pairs with three votes each: two raters who prefer kind responses, strongly or slightly by turns,
     and one who is right half the time. The first `ties` pairs are found equal, the last `held_out` prompts are kept
     aside."""
     store = open_store(folder / "study.sqlite")
-    study = create_study(store, "kind", plan=Plan(overlap=3, gold_rate=0.0, repeat_rate=0.0))
+    study = create_study(store, "kind", kind=kind, plan=Plan(overlap=3, gold_rate=0.0, repeat_rate=0.0))
     numbers = range(PAIRS)
     prompts = [
         Prompt(f"p{n}", user(f"What is thing {n}?"), "held_out" if n >= PAIRS - held_out else "train")
         for n in numbers
     ]
-    completions = [Completion(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
-    completions += [Completion(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers]
+    completions = [CompletionRecord(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
+    completions += [
+        CompletionRecord(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers
+    ]
     items = [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers]
     add_items(store, study.id, prompts, completions, items)
     for name in ("anna", "bert", "coin"):
@@ -53,11 +77,15 @@ def make_study(folder: Path, *, ties: int = 4, held_out: int = HELD_OUT) -> Path
 
     def said(n: int, name: str) -> Answer:
         if n < ties:
-            return Answer("tie", key=f"{n}/{name}")
+            return replace(say("tie", 0), key=f"{n}/{name}")
         right = name != "coin" or n % 4 < 2
-        return Answer("right" if right else "left", 1 + 2 * (n % 2), key=f"{n}/{name}")
+        return replace(say("right" if right else "left", 1 + 2 * (n % 2)), key=f"{n}/{name}")
 
-    told = [Told(f"c{n}", who, (0, 1), said(n, who), 1) for n in numbers for who in ("anna", "bert", "coin")]
+    told = [
+        AnswerRecord(f"c{n}", who, (0, 1), said(n, who), 1)
+        for n in numbers
+        for who in ("anna", "bert", "coin")
+    ]
     write_answers(store, study.id, told, source="test")
     store.close()
     return folder
@@ -85,10 +113,15 @@ def summary(out: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize(("kind", "say"), [("pair", chosen), ("likert", rating)])
 def test_a_reward_model_learns_from_a_study_and_is_held_against_its_votes(
-    tmp_path: Path, tiny_model: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tiny_model: Any,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    say: Callable[[str, int], Answer],
 ) -> None:
-    study, out = make_study(tmp_path / "s"), tmp_path / "run"
+    study, out = make_study(tmp_path / "s", kind=kind, say=say), tmp_path / "run"
     words = ["--model", tiny_model("llama"), "--data", str(study), "--out", str(out), "--epochs", "8"]
     words += ["--optimiser.lr", "3e-3", "--evaluate-every", "10", "--max-length", "64", "--device", "cpu"]
     assert main(["reward", *words]) == 0
@@ -115,7 +148,7 @@ def test_a_run_reads_the_moment_when_it_began(tmp_path: Path, tiny_model: Any) -
     base = tiny_model("llama")
     assert reward.main(settings(base, study, once, epochs=2.0)) == 0
     given = settings(base, study, twice, epochs=2.0)
-    reward._read(given)  # nothing is kept before the run begins
+    read_data(given)  # nothing is kept before the run begins
     assert not (twice / "study.json").exists()
     twice.mkdir()
     (twice / "study.json").write_text((once / "study.json").read_text())
@@ -129,12 +162,12 @@ def test_a_run_reads_the_moment_when_it_began(tmp_path: Path, tiny_model: Any) -
     submit(store, question.id, Answer("left", 3))
     assert len(list_votes(store, known.id)) == 121
     store.close()
-    read = reward._read(given)
+    read = read_data(given)
     assert read.study is not None
     assert json.loads(json.dumps(read.study.record)) == json.loads((once / "study.json").read_text())
-    assert set(read.train) | set(read.held_out) == set(reward._read(settings(base, study, once)).study.heard)  # type: ignore[union-attr]
+    assert set(read.train) | set(read.held_out) == set(read_data(settings(base, study, once)).study.votes)  # type: ignore[union-attr]
     with pytest.raises(TutelageError, match="say which of them"):
-        reward._read(settings(base, study, tmp_path / "new"))
+        read_data(settings(base, study, tmp_path / "new"))
 
 
 @pytest.mark.parametrize("loss", ["bt", "margin", "scaled", "davidson"])
@@ -154,7 +187,7 @@ def test_without_prompts_kept_aside_a_share_of_them_is_held_out(tmp_path: Path, 
     given = settings(
         tiny_model("llama"), make_study(tmp_path / "s", held_out=0), tmp_path / "run", held_out=0.25
     )
-    read = reward._read(given)
+    read = read_data(given)
     assert (len(read.train), len(read.held_out)) == (27, 9)
     assert not {pair.messages for pair in read.train} & {pair.messages for pair in read.held_out}
 
@@ -171,10 +204,10 @@ def test_what_a_loss_cannot_use_is_said(tmp_path: Path, tiny_model: Any) -> None
             reward.main(settings(base, plain, out, loss=loss))
     assert not out.exists()
     given = settings(base, strong, out)
-    (said,) = reward._remarks(given, reward._read(given))
+    (said,) = inert_columns(given, read_data(given))
     assert said.endswith("pairs have a margin, which the loss soft does not read.")
     ties = settings(base, plain, out, loss="davidson")
-    assert reward._remarks(ties, reward._read(ties)) == (
+    assert inert_columns(ties, read_data(ties)) == (
         "No pair is a tie, so the loss davidson is the loss soft.",
     )
 

@@ -10,8 +10,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tutelage import config
 from tutelage.cli import main
-from tutelage.commands import chat, evaluate, improve, pretrain, reward, sample, sft
+from tutelage.commands import evaluate, improve, pretrain, reward, sample, sft
 from tutelage.data.records import Prompt, user
+from tutelage.infer.talk import talk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
@@ -250,14 +251,8 @@ def talking(models, lines, **settings):
         except StopIteration:
             raise EOFError from None
 
-    paths = list(models)
-    told = chat.Settings(
-        model=config.Model(paths[0]),
-        against=paths[1] if len(paths) > 1 else "",
-        sampling=config.Sampling(temperature=0.8, max_new_tokens=12),
-        **settings,
-    )
-    chat.talk(models, told, read=read, write=written.append)
+    usual = {"system": "", "seed": 0, "sampling": config.Sampling(temperature=0.8, max_new_tokens=12)}
+    talk(models, **usual | settings, read=read, write=written.append)
     return "".join(written)
 
 

@@ -1,4 +1,4 @@
-"""dpo and distill from the command line's side: what they write, what they refuse, and that a crash changes nothing."""
+"""dpo and rejection on the command line: what they write, what they refuse, and that a crash changes nothing."""
 
 import json
 import re
@@ -6,11 +6,11 @@ import re
 import pytest
 import torch
 from learning_verbs import (
-    distill_settings,
     dpo_settings,
     online_settings,
     preferences,
     questions,
+    rejection_settings,
     singles,
 )
 from served import choices, serving
@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from tutelage import config
 from tutelage.cli import main
-from tutelage.commands import distill, dpo
+from tutelage.commands import dpo, rejection
 from tutelage.core.preferences import PREFERENCE_LOSSES
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
@@ -169,16 +169,16 @@ def test_a_judge_compares_in_both_orders(base, prompts, tmp_path):
         assert one["score"] + other["score"] == 1.0
 
 
-# distill -------------------------------------------------------------------------------------------------------
+# rejection -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("quick_to_end")
 @pytest.mark.parametrize(
     "changes", [{}, {"overall": 0.2}, {"keep": 2}, {"lora": config.Lora(rank=2)}], ids=repr
 )
-def test_distill_goes_round_by_round(base, prompts, tmp_path, changes):
+def test_rejection_goes_round_by_round(base, prompts, tmp_path, changes):
     out = tmp_path / "run"
-    assert distill.main(distill_settings(base, prompts, out, **changes)) == 0
+    assert rejection.main(rejection_settings(base, prompts, out, **changes)) == 0
     rows = read_jsonl(out / "metrics.jsonl")
     starts = [row for row in rows if "round" in row]
     assert [row["round"] for row in starts] == [1, 2]
@@ -218,7 +218,7 @@ def resumable(base, tmp_path):
         return dpo, online_settings(base, asked, out, epochs=2, batch_size=4, **common | more)
 
     def rejecting(out, **more):
-        return distill, distill_settings(base, asked, out, lora=config.Lora(rank=2), **common | more)
+        return rejection, rejection_settings(base, asked, out, lora=config.Lora(rank=2), **common | more)
 
     return {f.__name__: f for f in (given, unpaired, adapter, online, rejecting)}
 
@@ -290,9 +290,9 @@ def test_contradictions_of_dpo(base, tmp_path, changes, told):
         ({"sampling": config.Sampling(temperature=0.0)}, "temperature 0"),
     ],
 )
-def test_contradictions_of_distill(base, tmp_path, changes, told):
+def test_contradictions_of_rejection(base, tmp_path, changes, told):
     with pytest.raises(TutelageError, match=told):
-        distill_settings(base, **{"prompts": "p.jsonl", "out": tmp_path / "run"} | changes)
+        rejection_settings(base, **{"prompts": "p.jsonl", "out": tmp_path / "run"} | changes)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_losses_that_are_none_are_answered_before_anything_begins(base, tmp_path
     assert not out.exists()
 
 
-@pytest.mark.parametrize("verb", [dpo, distill], ids=["dpo", "distill"])
+@pytest.mark.parametrize("verb", [dpo, rejection], ids=["dpo", "rejection"])
 def test_answers_that_never_end_are_told(base, prompts, tmp_path, verb, monkeypatch):
     original = Policy.__init__
 
@@ -324,7 +324,7 @@ def test_answers_that_never_end_are_told(base, prompts, tmp_path, verb, monkeypa
         self.end_ids = ()
 
     monkeypatch.setattr(Policy, "__init__", endless)
-    make = online_settings if verb is dpo else distill_settings
+    make = online_settings if verb is dpo else rejection_settings
     with pytest.raises(TutelageError, match=r"(?s)ended by itself.*--sampling.max-new-tokens"):
         verb.main(make(base, prompts, tmp_path / "run"))
 
@@ -332,7 +332,7 @@ def test_answers_that_never_end_are_told(base, prompts, tmp_path, verb, monkeypa
 def test_prompts_without_room(base, tmp_path):
     long = write_jsonl(tmp_path / "long.jsonl", [{"prompt": f"word {i} " * 90} for i in range(4)])
     with pytest.raises(TutelageError, match="No prompt fits"):
-        distill.main(distill_settings(base, long, tmp_path / "run"))
+        rejection.main(rejection_settings(base, long, tmp_path / "run"))
 
 
 def test_a_judge_that_is_not_there(base, prompts, tmp_path, monkeypatch):

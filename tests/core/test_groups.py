@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tutelage.core.baselines import Context
 from tutelage.core.groups import Greedy, Group
+from tutelage.core.pieces import Context
 from tutelage.core.reduce import at_last_token
 
 

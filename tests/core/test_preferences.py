@@ -54,7 +54,7 @@ def random_pairs(p_chosen: Tensor | float = 1.0) -> AnswerPairs:
 
 def of_margin(loss: PreferenceLoss, h: Tensor) -> Tensor:
     """The loss where the policy is ahead of the reference by `h` nats on the chosen answer of one token."""
-    one, zero = torch.ones_like(h), torch.zeros_like(h)
+    one, zero = torch.ones_like(h, dtype=torch.long), torch.zeros_like(h)
     return loss(
         AnswerPairs(
             chosen=Answers(logp=h, ref_logp=zero, length=one),
@@ -82,7 +82,7 @@ def test_swapping_a_pair_and_its_label_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", PREFERENCE_LOSSES)
 def test_a_soft_label_is_the_mixture_of_two_hard_ones(name: str) -> None:
-    pairs, loss, p = random_pairs(), PREFERENCE_LOSSES[name], torch.tensor(0.3)
+    pairs, loss, p = random_pairs(), PREFERENCE_LOSSES[name], torch.full((6,), 0.3)
     sides = {"chosen": pairs.chosen, "rejected": pairs.rejected, "margin": pairs.margin, "drift": pairs.drift}
     hard, flipped, soft = (loss(AnswerPairs(**sides, p_chosen=q)) for q in (1.0, 0.0, p))
     assert torch.allclose(soft, p * hard + (1 - p) * flipped)
@@ -106,7 +106,7 @@ def test_every_loss_pushes_the_chosen_answer_up_and_the_rejected_one_down(name: 
 
 
 def test_dpo_and_the_reward_model_share_one_function() -> None:
-    pairs = random_pairs(torch.tensor(0.8))
+    pairs = random_pairs(torch.full((6,), 0.8))
     chosen, rejected = 0.3 * pairs.chosen.log_ratio(), 0.3 * pairs.rejected.log_ratio()
     expected = bradley_terry(chosen, rejected, pairs.p_chosen, pairs.margin)
     assert torch.allclose(Dpo(beta=0.3)(pairs), expected)

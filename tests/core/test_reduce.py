@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from typechecks import unchecked
 
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var, token_weights, whiten
 
@@ -60,7 +61,10 @@ def test_nothing_at_all_weighs_nothing(how: str) -> None:
 def test_a_fixed_length_needs_the_limit_and_a_name_must_be_known() -> None:
     with pytest.raises(ValueError, match="max_length is 0"):
         token_weights(MASK, "fixed_length")
-    with pytest.raises(ValueError, match="'mean' is not known; choose one of token_mean, sequence_mean"):
+    with (
+        unchecked(),
+        pytest.raises(ValueError, match="'mean' is not known; choose one of token_mean, sequence_mean"),
+    ):
         token_weights(MASK, "mean")
 
 

@@ -13,7 +13,8 @@ from tutelage.core.advantages import (
     TotalReturn,
     ValueBaseline,
 )
-from tutelage.core.baselines import NOTHING, BatchMean, LeaveOneOut, TimeDependent
+from tutelage.core.baselines import BatchMean, LeaveOneOut, TimeDependent
+from tutelage.core.pieces import NOTHING
 from tutelage.core.reduce import at_last_token
 from tutelage.core.returns import gae, n_step, returns_to_go, td_errors, total_return
 
@@ -117,8 +118,8 @@ def test_a_discounted_return_is_the_sum_it_stands_for() -> None:
 
 def test_with_a_score_at_the_end_only_the_total_return_is_the_reward_to_go() -> None:
     reward = at_last_token(torch.randn(5), MASK)
-    total, _ = TotalReturn()(reward, MASK, None, 1)
-    to_go, _ = RewardToGo()(reward, MASK, None, 1)
+    (total, _), _ = TotalReturn()(reward, MASK, None, 1, NOTHING, ())
+    (to_go, _), _ = RewardToGo()(reward, MASK, None, 1, NOTHING, ())
     assert torch.equal(total, to_go)
 
 

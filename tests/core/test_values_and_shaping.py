@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tutelage.core.kl import Adaptive, Doubling, Fixed
+from tutelage.core.pieces import Context
 from tutelage.core.shaping import Overlong, ScoreShaping
 from tutelage.core.values import explained_variance, value_loss
 
@@ -14,8 +15,8 @@ ENDED = torch.tensor([True, True, False, True])
 LENGTH = torch.tensor([3, 8, 10, 10])
 
 
-def shaped(shaping: ScoreShaping, mean: float = 0.0, std: float = 1.0) -> list[float]:
-    found = shaping(SCORE, ENDED, LENGTH, 10, mean, std)
+def shaped(shaping: ScoreShaping) -> list[float]:
+    found, _ = shaping(SCORE, ENDED, LENGTH, Context(max_length=10), shaping.init())
     return [float(x) for x in found]
 
 
@@ -54,12 +55,27 @@ def test_explained_variance() -> None:
     ids=repr,
 )
 def test_scores_are_shaped_in_the_documented_order(shaping: ScoreShaping, expected: list[float]) -> None:
-    assert shaped(shaping, mean=100.0) == expected
+    assert shaped(shaping) == expected
 
 
 def test_a_normalised_score_is_what_the_statistics_make_of_it() -> None:
-    found = shaped(ScoreShaping(normalise="batch", missing_end=None), mean=1.0, std=2.0)
-    assert found == pytest.approx([0.5, -2.0, -0.25, 0.0])
+    mean, std = 0.125, math.sqrt((1.875**2 + 3.125**2 + 0.375**2 + 0.875**2) / 4)
+    for normalise in ("batch", "running"):
+        found = shaped(ScoreShaping(normalise=normalise, missing_end=None))
+        assert found == pytest.approx([(x - mean) / std for x in (2.0, -3.0, 0.5, 1.0)])
+
+
+@pytest.mark.parametrize("normalise", ["batch", "running"])
+def test_greedy_scores_are_normalised_as_the_rollout_was_and_are_not_counted(normalise: str) -> None:
+    """The greedy score is a baseline: on another scale than the scores it would be none."""
+    shaping = ScoreShaping(normalise=normalise, missing_end=None)
+    _, before = shaping(100 * SCORE, ENDED, LENGTH, Context(), shaping.init())
+    sampled, state = shaping(SCORE, ENDED, LENGTH, Context(), before)
+    greedy, same = shaping(SCORE[:2], ENDED[:2], LENGTH[:2], Context(is_greedy=True), state)
+    assert torch.equal(greedy, sampled[:2])
+    assert same == state
+    _, counted = shaping(SCORE[:2], ENDED[:2], LENGTH[:2], Context(), state)
+    assert counted != state
 
 
 def test_overlong_responses_lose_score_linearly() -> None:
@@ -70,8 +86,8 @@ def test_overlong_responses_lose_score_linearly() -> None:
     assert found.tolist() == pytest.approx([0.0, -0.5, -1.0, -1.0])
     shaping = ScoreShaping(missing_end=None, overlong=Overlong(buffer=0.2, penalty=2.0))
     assert shaped(shaping) == pytest.approx([2.0, -3.0, -1.5, -1.0])
-    with pytest.raises(ValueError, match="max_length must be given"):
-        shaping(SCORE, ENDED, LENGTH, None)
+    with pytest.raises(ValueError, match=r"Context\(max_length=...\) must be given"):
+        shaping(SCORE, ENDED, LENGTH, Context(), shaping.init())
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.data.pairing import count_repeated, group_completions, pair_completions, split_by_prompt
-from tutelage.data.records import Completion, Demonstration, Message, Preference, Prompt, user
+from tutelage.data.records import CompletionRecord, Demonstration, Message, Preference, Prompt, user
 from tutelage.errors import TutelageError
 
 WORLD = st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from(["x", "y", "z", "x "])), max_size=12).map(
-    lambda items: [Completion(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(items)]
+    lambda items: [CompletionRecord(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(items)]
 )
 
 
@@ -43,7 +43,7 @@ def test_the_order_of_completions_does_not_matter(world, shuffle: random.Random)
 
 @given(WORLD, st.integers(2, 3), st.integers(1, 2), st.randoms())
 def test_sets_are_of_one_prompt_all_different_and_share_no_answer(
-    world: list[Completion], size: int, count: int, shuffle: random.Random
+    world: list[CompletionRecord], size: int, count: int, shuffle: random.Random
 ) -> None:
     by_id = {completion.id: completion for completion in world}
     groups = group_completions(world, size=size, groups_per_prompt=count, rng_seed=1)
@@ -59,8 +59,8 @@ def test_sets_are_of_one_prompt_all_different_and_share_no_answer(
     assert groups == group_completions(mixed, size=size, groups_per_prompt=count, rng_seed=1)
 
 
-def four(prompt: str) -> list[Completion]:
-    return [Completion(f"{prompt}{i}", prompt, f"text {i}", "m") for i in range(4)]
+def four(prompt: str) -> list[CompletionRecord]:
+    return [CompletionRecord(f"{prompt}{i}", prompt, f"text {i}", "m") for i in range(4)]
 
 
 def test_pairs_of_a_prompt_do_not_depend_on_other_prompts() -> None:
@@ -98,7 +98,10 @@ def test_every_pair_is_equally_likely() -> None:
 def test_repeated_texts_are_counted() -> None:
     texts = [("p", "x"), ("p", "x "), ("p", "y"), ("q", "x"), ("p", "x")]
     assert (
-        count_repeated([Completion(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(texts)]) == 2
+        count_repeated(
+            [CompletionRecord(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(texts)]
+        )
+        == 2
     )
 
 
@@ -106,7 +109,9 @@ def test_impossible_requests_are_refused() -> None:
     with pytest.raises(TutelageError, match="pairs_per_prompt is 0"):
         pair_completions(four("p"), pairs_per_prompt=0, rng_seed=0)
     with pytest.raises(TutelageError, match="have the id 'p0'"):
-        pair_completions([*four("p"), Completion("p0", "p", "another", "m")], pairs_per_prompt=1, rng_seed=0)
+        pair_completions(
+            [*four("p"), CompletionRecord("p0", "p", "another", "m")], pairs_per_prompt=1, rng_seed=0
+        )
 
 
 def preference(question: str, answer: str = "yes") -> Preference:

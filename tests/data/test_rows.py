@@ -21,7 +21,7 @@ from tutelage.data.formats import (
 from tutelage.data.own_columns import FIELDS
 from tutelage.data.records import (
     Comparison,
-    Completion,
+    CompletionRecord,
     Demonstration,
     Judgement,
     Message,
@@ -58,7 +58,9 @@ JSON = st.recursive(
 OWN_COLUMNS = st.dictionaries(TEXT.filter(lambda column: column not in FIELDS), JSON, max_size=3)
 RECORDS = {
     Prompt: st.builds(Prompt, TEXT, TURNS, st.sampled_from(["train", "held_out"]), OWN_COLUMNS),
-    Completion: st.builds(Completion, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT),
+    CompletionRecord: st.builds(
+        CompletionRecord, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT
+    ),
     Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),
     Judgement: st.builds(
@@ -73,7 +75,7 @@ RECORDS = {
 }
 LOADERS = {
     Prompt: load_prompts,
-    Completion: load_completions,
+    CompletionRecord: load_completions,
     Demonstration: load_demonstrations,
     Comparison: load_comparisons,
     Judgement: load_judgements,
@@ -154,7 +156,7 @@ JUDGED = to_row(Judgement("j", "c", "r", "a", 2, "b", 1.5, 7.0))
         (Judgement, JUDGED | {"rater": ""}, "rater is empty"),
         (Judgement, JUDGED | {"seconds": -1}, "seconds is below 0"),
         (Comparison, to_row(Comparison("c", "p", "x", "x")), "a_id and b_id are the same completion"),
-        (Completion, {"id": "c"}, "prompt_id is missing"),
+        (CompletionRecord, {"id": "c"}, "prompt_id is missing"),
         (Prompt, {"id": "p", "prompt": "Why?", "split": "later"}, "split is 'later'"),
     ],
 )

@@ -112,6 +112,25 @@ def test_exact_kl_to_the_reference(pair):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_the_reference_engine_computes_packed_sequences_as_padded_batches(tiny_model, family):
+    """What it does on a GPU, here on a processor."""
+    settings = config.Model(tiny_model(family), device="cpu", engine="plain")
+    policy = Policy(load_backbone(settings, config.Lora()))
+    tiny.roughen(policy.model)
+    rows = collate(ROWS, 1, CPU)
+    expected = gradients(policy, rows)
+    policy.engine.packs = True
+    packed = policy.engine._pack(rows)
+    assert (packed is None) == family.startswith("gemma"), "their windows are shorter than the longest row"
+    found = gradients(policy, rows)
+    largest = max(float(g.abs().max()) for g in expected[1])
+    for a, b in zip(found[0], expected[0], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    for a, b in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_reference_engine_leaves_a_model_as_it_is_and_starts_no_compiler(tiny_model, family, monkeypatch):
     backbone = load_backbone(config.Model(tiny_model(family), device="cpu", engine="plain"), config.Lora())
     before = [type(module) for module in backbone.model.modules()]

@@ -10,6 +10,7 @@ from tutelage.infer import conversation
 from tutelage.infer.conversation import reply
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.rollout.local import LocalGenerator
 
 
 def load(folder):
@@ -20,11 +21,11 @@ def recited(monkeypatch, policy, text):
     """What is shown, piece by piece, of a model that says `text` token by token; and what it is said to have said."""
     script = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def recite(policy, prompts, n, sampling, *, seed, on_token):
+    def recite(generator, prompts, n, sampling, *, seed, on_token):
         for token in script:
             on_token(torch.tensor([token]))
 
-    monkeypatch.setattr(conversation, "sample", recite)
+    monkeypatch.setattr(LocalGenerator, "generate", recite)
     pieces = []
     said = reply(policy, user("What is rain?"), config.Sampling(), seed=0, show=pieces.append)
     return pieces, said

@@ -7,7 +7,8 @@ from tutelage import config
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Message, Prompt, user
 from tutelage.errors import TutelageError
-from tutelage.infer.test_time import Search, followed, optimise_at_test_time
+from tutelage.infer.search import Search
+from tutelage.infer.test_time import followed, optimise_at_test_time
 from tutelage.rollout.http import HttpSampler
 from tutelage.rollout.scripted import ScriptedSampler
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tutelage import config
-from tutelage.commands import sample
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.lab.start import NEEDED, Start, find
 from tutelage.models.backbone import load_backbone, save_model
 from tutelage.models.fresh import save_fresh
 from tutelage.models.heads import new_reward_model
 from tutelage.simulate import World
+from tutelage.workflows.settings.sample import SampleSettings
 
 
 def write_demo(folder: Path) -> Path:
@@ -35,7 +35,7 @@ def write_demo(folder: Path) -> Path:
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
             parameter += 0.05 * parameter.std() * noise
     save_model(moved.model, moved.tokenizer, _made(folder / "improve" / "model"))
-    asked = sample.Settings(
+    asked = SampleSettings(
         model=start,
         prompts="x",
         out=folder / "sample",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from remarks import collected
 
 from tutelage.commands.lab import COMMANDS
 from tutelage.errors import TutelageError
@@ -29,9 +30,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 def conduct(name: str, folder: Path, start: Start, told: list[str]) -> tuple[Any, Path]:
     experiment = import_module(f"tutelage.lab.{name}").EXPERIMENT
     size = replace(experiment.quick, **CHANGES[name])
-    return experiment.conduct(
-        folder, start, size, seed=0, quiet=True, command="tutelage lab", tell=told.append
-    )
+    with collected(told):
+        return experiment.conduct(folder, start, size, seed=0, quiet=True, command="tutelage lab")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

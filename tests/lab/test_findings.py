@@ -80,7 +80,7 @@ def test_the_noise_of_known_gradients_is_told() -> None:
         "value/trained": true + noise,
         "GAE 0/trained": 0.5 * true + 0.1 * noise,
     }
-    plain, value, trusting = advantages_page.tell(sketches, "REINFORCE", "value/trained", answers=64)
+    plain, value, trusting = advantages_page.results(sketches, "REINFORCE", "value/trained", answers=64)
     assert plain.noise.value == pytest.approx(1.0)
     assert value.noise.value == pytest.approx(1 / 9, rel=1e-6), "the noise is the same, three times as large"
     assert trusting.noise.value == pytest.approx(0.01 / 9, rel=1e-6)
@@ -98,7 +98,7 @@ def test_estimates_are_told_in_units_of_the_exact_one() -> None:
         {"exact": e, "k1": e + n, "k2": 1.5 * e, "k3": e, "abs": 4 * e}
         for e, n in zip(exact, rng.normal(size=4000), strict=True)
     ]
-    found = {one.kind: one for one in estimators_page.tell(Done(Path("at-1"), "", {}, rows, []))}
+    found = {one.kind: one for one in estimators_page.kl_estimates(Done(Path("at-1"), "", {}, rows, []))}
     assert abs(found["k1"].mean.value - 1) < 4 * found["k1"].mean.error
     assert found["k1"].mean.error == pytest.approx(1 / 2.0 / np.sqrt(4000), rel=0.1)
     assert (found["k2"].mean.value, found["k3"].mean.value, found["abs"].mean.value) == pytest.approx(
@@ -117,7 +117,7 @@ def test_a_gradient_of_half_the_length_and_one_of_no_direction_are_told_apart() 
         return size * rng.normal(size=(40, 500)) / np.sqrt(500)
 
     sketches = {"truth": true + noise(0.5), "half": 0.5 * true + noise(0.5), "k1 in the loss": noise(3.0)}
-    half, nothing = estimators_page.pulls(sketches)
+    half, nothing = estimators_page.penalty_gradients(sketches)
     assert abs(half.length.value - 0.5) < 4 * half.length.error
     assert abs(half.angle.value - 1.0) < 4 * half.angle.error + 0.02
     assert abs(nothing.length.value) < 4 * nothing.length.error
@@ -128,7 +128,7 @@ def test_a_gradient_of_half_the_length_and_one_of_no_direction_are_told_apart() 
 def test_a_way_knows_its_top_its_fall_and_its_curve() -> None:
     distance = tuple(np.linspace(0.0, 4.0, 30))
     gold = tuple(d * (1.0 - 0.2 * d) for d in distance)
-    way = overoptimisation_page.Way("w", "best_of_n", distance, distance, gold)
+    way = overoptimisation_page.GoldPath("w", "best_of_n", distance, distance, gold)
     assert way.top == pytest.approx((2.5, 1.25), abs=0.02)
     assert way.fell == pytest.approx(1.25 - 4.0 * 0.2, abs=0.02)
     found = way.fitted()
@@ -138,10 +138,10 @@ def test_a_way_knows_its_top_its_fall_and_its_curve() -> None:
 
 def test_a_gradient_without_a_mean_direction_is_said_to_be_lost() -> None:
     nowhere = Estimate(float("nan"), float("nan"))
-    good = estimators_page.Pull(
+    good = estimators_page.PenaltyGradient(
         "k1 in the reward", Estimate(0.9, 0.01), Estimate(1.0, 0.1), Estimate(1.0, 0.1)
     )
-    lost = estimators_page.Pull("k1 in the loss", nowhere, Estimate(0.0, 0.1), Estimate(1.0, 0.1))
+    lost = estimators_page.PenaltyGradient("k1 in the loss", nowhere, Estimate(0.0, 0.1), Estimate(1.0, 0.1))
     said = estimators_page._as_gradients({pull.name: pull for pull in (good, lost)})
     assert "k1 in the reward 0.90 ± 0.02" in said
     assert said.endswith("Lost in their noise: k1 in the loss.")

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tutelage.core.advantages import RewardToGo, TotalReturn
 from tutelage.core.kl import ESTIMATORS, exact_kl, kl_estimate
+from tutelage.core.pieces import NOTHING
 
 POLICY, REFERENCE = random_table(0).double(), random_table(1).double()
 
@@ -43,7 +44,7 @@ def gradient_in_the_loss(kind: str) -> Tensor:
 def gradient_in_the_reward(kind: str, piece: object = RewardToGo()) -> Tensor:
     table = POLICY.clone().requires_grad_()
     reward = kl_estimate(token_logp(POLICY, SENTENCES), token_logp(REFERENCE, SENTENCES), kind) * MASK
-    psi, _ = piece(reward, MASK, None, 1)
+    (psi, _), _ = piece(reward, MASK, None, 1, NOTHING, ())
     return gradient((probability(POLICY) * (token_logp(table, SENTENCES) * psi).sum(1)).sum(), table)
 
 

@@ -20,7 +20,6 @@ from tutelage.core.advantages import (
 )
 from tutelage.core.baselines import (
     BatchMean,
-    Context,
     LeaveOneOut,
     MinimumVariance,
     MovingAverage,
@@ -28,6 +27,7 @@ from tutelage.core.baselines import (
     score_norm_bound,
 )
 from tutelage.core.groups import BestOfGroup, Greedy, Group
+from tutelage.core.pieces import NOTHING, Context, apply, init
 from tutelage.core.reduce import at_last_token
 from tutelage.core.surrogates import TrajectoryWeighted
 
@@ -38,6 +38,19 @@ STEPWISE = (
     random_table(3).double()[0][STATES, SENTENCES] * MASK
 )  # a reward on every token, of its state and itself
 WRONG = torch.full((7, 2), 0.3).double() * MASK  # a critic that has learned nothing
+
+
+def psi_of(
+    piece: Advantage,
+    reward: Tensor,
+    mask: Tensor,
+    value: Tensor | None,
+    group: int,
+    context: Context = NOTHING,
+) -> Tensor:
+    """Ψ of a batch that is the first."""
+    (psi, _), _ = apply(piece, reward, mask, value, group, context, state=init(piece))
+    return psi
 
 
 def exact_gradient(score: Tensor) -> Tensor:
@@ -73,8 +86,9 @@ def expected_gradient(psi: Tensor) -> Tensor:
 def test_every_unbiased_psi_has_the_exact_policy_gradient(piece: Advantage, critic: str | None) -> None:
     for reward in (at_last_token(SCORE, MASK), STEPWISE):
         value = {None: None, "wrong": WRONG, "exact": exact_values(TABLE, reward)}[critic]
-        context = Context(moving_mean=3.0, greedy=torch.full((7,), -2.0))
-        psi, _ = piece(reward, MASK, value, 1, context)
+        context = Context(greedy=torch.full((7,), -2.0))
+        earlier = {"sum": 3.0, "weight": 1.0} if init(piece) else init(piece)
+        (psi, _), _ = apply(piece, reward, MASK, value, 1, context, state=earlier)
         exact = exact_gradient(reward.sum(1))
         assert (expected_gradient(psi) - exact).abs().max() < 1e-11
 
@@ -92,7 +106,7 @@ def over_groups(piece: Advantage, size: int) -> Tensor:
     total = torch.zeros_like(TABLE)
     for drawn in product(range(7), repeat=size):
         rows = torch.tensor(drawn)
-        psi, _ = piece(reward[rows], MASK[rows], None, size)
+        psi = psi_of(piece, reward[rows], MASK[rows], None, size)
         total += p[rows].prod() * torch.einsum("st,st...->...", psi, grads[rows]) / size
     return total
 
@@ -142,9 +156,10 @@ def test_the_minimum_variance_baseline_has_the_smallest_variance_of_all_constant
         per_row = torch.einsum("st,st...->s...", psi, grads)
         return float((per_row**2).flatten(1).sum(1).mean())
 
-    plain, _ = piece(NoBaseline())(reward, MASK[rows], None, 1, context)
-    best, _ = piece(MinimumVariance())(reward, MASK[rows], None, 1, context)
-    mean, _ = piece(BatchMean())(reward, MASK[rows], None, 1, context)
+    plain, best, mean = (
+        psi_of(piece(baseline), reward, MASK[rows], None, 1, context)
+        for baseline in (NoBaseline(), MinimumVariance(), BatchMean())
+    )
     b = float((plain - best)[MASK[rows]].mean())
     others = [torch.where(MASK[rows], plain - (b + step), 0.0) for step in (-0.5, -1e-3, 1e-3, 0.5)]
     assert all(second_moment(best) < second_moment(other) for other in [plain, mean, *others])
@@ -159,16 +174,17 @@ def test_the_norm_from_sampled_log_probabilities_is_within_a_factor_of_two() -> 
 
 
 def test_a_moving_average_is_that_of_earlier_batches() -> None:
-    psi, _ = TotalReturn(MovingAverage(decay=0.5))(
-        at_last_token(SCORE, MASK), MASK, None, 1, Context(moving_mean=0.7)
+    (psi, _), after = TotalReturn(MovingAverage(decay=0.5))(
+        at_last_token(SCORE, MASK), MASK, None, 1, NOTHING, {"sum": 0.35, "weight": 0.5}
     )
     assert torch.allclose(psi[:, 0], SCORE - 0.7)
+    assert after == {"sum": pytest.approx(0.175 + float(SCORE.mean()) / 2), "weight": 0.75}
 
 
 def test_off_policy_weights_give_the_exact_gradient_far_from_the_sampler() -> None:
     sampler, table = random_table(5).double(), TABLE.clone().requires_grad_()
     old = token_logp_of(sampler, SENTENCES)
-    psi, _ = RewardToGo()(STEPWISE, MASK, None, 1)
+    psi = psi_of(RewardToGo(), STEPWISE, MASK, None, 1)
     value = TrajectoryWeighted()(token_logp_of(table, SENTENCES), old, psi, MASK)
     found = gradient((old.sum(1).exp()[:, None] * value)[MASK].sum(), table)
     assert (found - exact_gradient(STEPWISE.sum(1))).abs().max() < 1e-11

@@ -114,10 +114,10 @@ def test_the_search_keeps_the_true_divergence_and_takes_the_longest_step_that_do
     found = line_search(evaluate, max_kl=delta, backtracks=10, decay=0.8)
     assert 0 < found.share < 1
     assert found.kl <= delta
-    assert found.gain > 0
+    assert found.improvement > 0
     assert found.share == 0.8 ** (found.tried - 1)
     assert evaluate(found.share / 0.8)[1] > delta
-    assert (found.gain, found.kl) == evaluate(found.share)
+    assert (found.improvement, found.kl) == evaluate(found.share)
 
 
 def test_the_search_refuses_what_never_rises_and_what_is_not_a_number() -> None:

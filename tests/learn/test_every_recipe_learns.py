@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from tabular import ENDED, LIMIT, MASK, World, probability, random_table
+from tabular import ENDED, LIMIT, MASK, probability, random_table
 from torch import Tensor
 
-from learn.tabular_improve import Classroom, Student, improve
+from learn.tabular_policy import improved
 from tutelage.algorithms import RECIPES
 from tutelage.algorithms.recipe import Recipe
+from tutelage.core.pieces import Context, apply, init
 
 SCORE = torch.tensor([[0.0, 0.2, 1.0, -0.5, 0.1, -1.0, 0.6], [-0.5, 0.9, 0.0, 0.3, -0.2, 0.3, 0.3]]).double()
 START = random_table(0, prompts=2).double() / 2
@@ -15,7 +16,9 @@ START = random_table(0, prompts=2).double() / 2
 
 def trained_on(recipe: Recipe) -> Tensor:
     """The score of every sentence as the recipe shapes it. Float[2, 7]"""
-    return torch.stack([recipe.shaping(score, ENDED, MASK.sum(1), LIMIT) for score in SCORE])
+    context = Context(max_length=LIMIT)
+    inputs = [(score, ENDED, MASK.sum(1), context) for score in SCORE]
+    return torch.stack([apply(recipe.shaping, *each, state=init(recipe.shaping))[0] for each in inputs])
 
 
 def expected(table: Tensor, score: Tensor) -> float:
@@ -25,9 +28,8 @@ def expected(table: Tensor, score: Tensor) -> float:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_learns(name: str) -> None:
-    recipe, room = RECIPES[name], Classroom(World(SCORE), questions=16, rate=1.0)
-    student, score = Student.fresh(START), trained_on(RECIPES[name])
+    score = trained_on(RECIPES[name])
     before = expected(START, score)
-    improve(recipe, student, room, steps=40)
-    reached = (expected(student.table, score) - before) / (float(score.amax(1).mean()) - before)
+    policy, _ = improved(RECIPES[name], START, SCORE, prompts=16, rate=1.0, steps=40)
+    reached = (expected(policy.table.detach(), score) - before) / (float(score.amax(1).mean()) - before)
     assert reached > 0.5, f"closed {reached:.0%} of the way to the best policy"

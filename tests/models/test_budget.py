@@ -47,7 +47,7 @@ def kept_for_the_gradient(model, dtype, tokens):
         torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16),
     ):
-        states_before(model, collate(rows, 0, CPU))
+        states_before(model, collate(rows, 0, CPU), None)
     return sum(size for size, _ in kept.values())
 
 
@@ -139,7 +139,7 @@ class Memory:
 
     def __init__(self, lengths, tokens, room):
         self.lengths, self.room, self.budget = torch.tensor(lengths), room, Budget(tokens)
-        self.attempts, self.forgotten = [], 0
+        self.attempts = []
 
     def attempt(self):
         done = []
@@ -150,11 +150,8 @@ class Memory:
             done.append((index.tolist(), torch.rand(())))
         return done
 
-    def forget(self):
-        self.forgotten += 1
-
     def spend(self):
-        return self.budget.spend(self.attempt, self.forget)
+        return self.budget.spend(self.attempt)
 
 
 def test_the_pass_is_repeated_in_smaller_parts_with_the_same_chance(caplog):
@@ -164,7 +161,7 @@ def test_the_pass_is_repeated_in_smaller_parts_with_the_same_chance(caplog):
     torch.manual_seed(3)
     assert got == never_short.spend()
     assert torch.rand(()) == (torch.manual_seed(3), [torch.rand(()) for _ in range(5)])[1][-1]
-    assert (memory.budget.tokens, memory.forgotten, len(memory.attempts)) == (16, 2, 3)
+    assert (memory.budget.tokens, len(memory.attempts)) == (16, 3)
     assert memory.spend() is memory.attempts[-1]
     assert len(memory.attempts) == 4, "what follows keeps the smaller number"
     said = [record.message for record in caplog.records if record.levelno == logging.WARNING]

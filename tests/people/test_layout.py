@@ -16,7 +16,7 @@ def test_only_the_store_speaks_sql() -> None:
         for name in (
             [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
         )
-        if name.split(".")[0] in ("sqlalchemy", "sqlite3", "psycopg")
+        if name.split(".")[0] in ("sqlalchemy", "alembic", "sqlite3", "psycopg")
     }
     assert speakers
     assert all(speaker.startswith("people/store/") for speaker in speakers), speakers

@@ -20,7 +20,7 @@ from tutelage.people import (
     submit,
     survey,
 )
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.studies import Plan, Policy
 
 from .worlds import records
@@ -37,7 +37,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     add_items(store, study.id, *records(ITEMS))
     names = [add_rater(store, study.id, f"rater {n}").name for n in range(RATERS)]
     told = [
-        Told(
+        AnswerRecord(
             f"c{n}", names[(n + k * 7) % RATERS], (n % 2, 1 - n % 2), Answer("left", 1 + k, key=f"{n}/{k}"), n
         )
         for n in range(ITEMS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tutelage.data.records import Comparison, Completion, Prompt, user
+from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -35,6 +35,7 @@ from tutelage.people import (
     set_overlap,
     submit,
 )
+from tutelage.people.kinds.ranking import ranked
 from tutelage.people.selection import FATES
 
 from .worlds import QUIET, SECRET, asked, better, raters_of, records, study_of, work
@@ -204,12 +205,12 @@ def test_strength_makes_weights_of_mean_one_and_margins(lite: Store) -> None:
 def test_a_ranking_is_every_pair_in_it(store: Store) -> None:
     study = create_study(store, "ranks", kind="ranking", plan=replace(QUIET, overlap=1), secret=SECRET)
     texts = ("best", "middling", "middling too", "worst")
-    completions = [Completion(text, "p", text, "m") for text in texts]
+    completions = [CompletionRecord(text, "p", text, "m") for text in texts]
     add_items(store, study.id, [Prompt("p", user("?"))], completions, [Item("i", "p", texts, overlap=1)])
     rater = add_rater(store, study.id, "anna").id
     question = asked(store, rater)
     ranks = {"best": 1, "middling": 2, "middling too": 2, "worst": 4}
-    submit(store, question.id, Answer("ranked", ranking=tuple(ranks[text] for text in question.texts)))
+    submit(store, question.id, ranked(tuple(ranks[text] for text in question.texts)))
     rows = label_study(store, study.id, replace(PLAIN, ties="keep")).rows
     found = {
         (row.preference.chosen, row.preference.rejected) for row in rows if row.preference.p_chosen > 0.5
@@ -236,7 +237,7 @@ def eventful_study(store: Store) -> Study:
     prompts, completions, comparisons = records(1, start=200)
     taught = [replace(Item.of(comparisons[0]), pool="training", gold="b")]
     add_items(store, study.id, prompts, completions, taught)
-    same = [Completion(f"same{n}", "p0", "the same words", f"m{n}") for n in range(2)]
+    same = [CompletionRecord(f"same{n}", "p0", "the same words", f"m{n}") for n in range(2)]
     add_items(store, study.id, [], same, [Comparison("same", "p0", "same0", "same1")])
     raters = [
         add_rater(store, study.id, name, training=name == "novice").id for name in ("novice", "anna", "bert")

@@ -30,7 +30,9 @@ from tutelage.people import (
     recent_answers,
     submit,
 )
-from tutelage.people.answers import canonical
+from tutelage.people.kinds import RANKING
+from tutelage.people.kinds.ranking import ranked
+from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
 
 from .worlds import QUIET, SECRET, Clock, asked, better, raters_of, records, study_of, work
@@ -73,8 +75,10 @@ def test_what_was_displayed_and_what_it_means_are_both_stored(store: Store, choi
 
 @given(order=st.permutations(range(4)), ranks=st.lists(st.integers(1, 4), min_size=4, max_size=4))
 def test_a_ranking_keeps_every_response_with_its_rank(order: list[int], ranks: list[int]) -> None:
-    said = canonical(Answer("ranked", ranking=tuple(ranks)), order)
-    assert all(said.ranking[response] == ranks[place] for place, response in enumerate(order))
+    said = RANKING.canonical(ranked(tuple(ranks)), tuple(order), Screen(4, 3))
+    found = said.content["ranking"]
+    assert isinstance(found, list)
+    assert all(found[response] == ranks[place] for place, response in enumerate(order))
 
 
 def test_the_same_key_twice_is_one_judgement_and_one_receipt(store: Store) -> None:
@@ -169,8 +173,8 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 0), "strength 0"),
         (Answer("left", 4), "strength 4"),
         (Answer("tie", 1), "strength 1"),
-        (Answer("ranked", ranking=(1, 2)), "no answer to this question"),
-        (Answer("left", 1, ranking=(1, 2)), "ranking does not go"),
+        (ranked((1, 2)), "no answer to this question"),
+        (Answer("left", 1, {"ranking": (1, 2)}), "'ranking' does not go"),
         (Answer("left", 1, criteria={"beauty": "left"}), "criteria of this study"),
         (Answer("skip"), "needs a reason"),
         (Answer("left", 1, reason="x" * 20_001), "20001 characters"),
@@ -178,7 +182,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 1, active_ms=-1), "negative"),
         (Answer("left", 1, flags=("x",) * 21), "at most 20 flags"),
         (Answer("left", 1, flags=("x" * 101,)), "A flag is a name"),
-        (Answer("nonsense", 1), "no answer to this question"),  # type: ignore[arg-type]
+        (Answer("nonsense", 1), "no answer to this question"),
     ],
 )
 def test_impossible_answers_are_refused_and_leave_nothing(

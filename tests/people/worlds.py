@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from tutelage.data.records import Comparison, Completion, Prompt, user
+from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 from tutelage.people import (
     Answer,
     Assignment,
@@ -34,12 +34,12 @@ class Clock:
         return self.seconds
 
 
-def records(count: int, start: int = 0) -> tuple[list[Prompt], list[Completion], list[Comparison]]:
+def records(count: int, start: int = 0) -> tuple[list[Prompt], list[CompletionRecord], list[Comparison]]:
     """`count` pairs; the text of response b of pair 7 is "good 7", that of a is "bad 7, and longer"."""
     numbers = range(start, start + count)
     prompts = [Prompt(f"p{n}", user(f"Question {n}?")) for n in numbers]
-    completions = [Completion(f"p{n}a", f"p{n}", f"bad {n}, and longer", "old-model") for n in numbers]
-    completions += [Completion(f"p{n}b", f"p{n}", f"good {n}", "new-model") for n in numbers]
+    completions = [CompletionRecord(f"p{n}a", f"p{n}", f"bad {n}, and longer", "old-model") for n in numbers]
+    completions += [CompletionRecord(f"p{n}b", f"p{n}", f"good {n}", "new-model") for n in numbers]
     return prompts, completions, [Comparison(f"c{n}", f"p{n}", f"p{n}a", f"p{n}b") for n in numbers]
 
 
@@ -50,9 +50,9 @@ def study_of(store: Store, pairs: int, plan: Plan = QUIET, name: str = "tutoring
     return study
 
 
-def raters_of(store: Store, study: Study, count: int) -> list[int]:
+def raters_of(store: Store, study: Study, count: int, start: int = 0) -> list[int]:
     """So many raters; their numbers."""
-    return [add_rater(store, study.id, f"rater {n}").id for n in range(count)]
+    return [add_rater(store, study.id, f"rater {n}").id for n in range(start, start + count)]
 
 
 def asked(store: Store, rater_id: int) -> Assignment:

@@ -4,7 +4,7 @@ import pytest
 
 from tutelage.core.rows import Encoded
 from tutelage.errors import TutelageError
-from tutelage.rewards.rules import ExactMatch, LengthLimit, Matches
+from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
 
 from .made import completion, sampled
 
@@ -32,7 +32,7 @@ def test_tokens_that_are_not_known_are_not_counted() -> None:
     ],
 )
 def test_a_format_is_that_of_the_whole_answer(answer: str, score: float) -> None:
-    assert Matches(r"<think>.*</think>.+")([completion(answer)]) == [score]
+    assert PatternMatch(r"<think>.*</think>.+")([completion(answer)]) == [score]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,9 @@ def test_a_row_without_the_column_is_named(data: dict[str, object]) -> None:
         ExactMatch("solution")([completion("42", **data)])
 
 
-@pytest.mark.parametrize("rule", [lambda: Matches("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)])
+@pytest.mark.parametrize(
+    "rule", [lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)]
+)
 def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(TutelageError, match=r"is no regular expression|leaves no room"):
         rule()

@@ -31,7 +31,7 @@ THREE = [completion("one"), completion("two"), completion("three", "q")]
         torch.arange(3, dtype=torch.bfloat16),
         torch.arange(3, dtype=torch.float64, requires_grad=True),
         [torch.tensor(0.0), torch.tensor(1), Fraction(2)],
-        iter([0.0, 1.0, 2.0]),
+        pytest.param(iter([0.0, 1.0, 2.0]), id="iterator"),
     ],
     ids=repr,
 )

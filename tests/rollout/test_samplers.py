@@ -13,7 +13,8 @@ from tutelage.infer.answering import answer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.http import HttpSampler
-from tutelage.rollout.local import LocalSampler
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.sampler import GeneratorSampler
 from tutelage.rollout.scripted import ScriptedSampler
 
 ASKED = config.Sampling(temperature=0.9, max_new_tokens=8)
@@ -28,7 +29,7 @@ def policy(tiny_model):
 
 
 def test_a_local_model_says_what_sampling_says(policy):
-    sampler = LocalSampler(policy, "mine")
+    sampler = GeneratorSampler(LocalGenerator(policy), policy.tokenizer, "mine")
     found = sampler(QUESTIONS, 3, ASKED, seed=4)
     assert [len(group) for group in found] == [3, 3, 3]
     assert sampler(QUESTIONS[1:2], 3, ASKED, seed=4) == [found[1]], "whoever else is asked"
@@ -41,8 +42,9 @@ def test_a_local_model_says_what_sampling_says(policy):
 
 
 def test_a_conversation_without_room_is_refused(policy):
+    sampler = GeneratorSampler(LocalGenerator(policy), policy.tokenizer, "mine")
     with pytest.raises(TutelageError, match="positions"):
-        LocalSampler(policy, "mine")([user("why " * 90)], 1, ASKED, seed=0)
+        sampler([user("why " * 90)], 1, ASKED, seed=0)
 
 
 def test_an_endpoint_is_asked_in_parallel_and_answers_keep_their_places():

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 
 import pytest
+from remarks import collected
 
 from tutelage.errors import TutelageError
 from tutelage.rounds.stages import Stage, Story, run_stages
@@ -36,7 +37,8 @@ class Round:
             raise self.fail
 
     def go(self):
-        return run_stages(self.folder, STORY, self.stages, self.told.append)
+        with collected(self.told):
+            return run_stages(self.folder, STORY, self.stages)
 
     def statuses(self):
         return [stage["status"] for stage in json.loads((self.folder / "round.json").read_text())["stages"]]

@@ -62,7 +62,7 @@ def test_it_runs_as_it_is(tiny_model, name):
         assert any((a != b).any() for a, b in zip(now[:own], before[:own], strict=True))
     if recipe.critic:
         assert any((a != b).any() for a, b in zip(now[own:], before[own:], strict=True))
-    assert world.progress.state.step == 2
+    assert world.state.step == 2
 
 
 @pytest.mark.parametrize("name", RECIPES)

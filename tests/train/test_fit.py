@@ -33,7 +33,7 @@ def fine_tune(policy, rows, steps, budget, batch=6, **settings):
     order = Order(rows, batch, seed=0)
     return learner, fit(
         learner,
-        policy.model,
+        policy,
         lambda step: WeightedRows.of(collate(order(step), PAD, CPU)),
         lambda part: imitate(policy, part),
         budget=budget,
@@ -46,7 +46,7 @@ def reward_steps(model, pairs, steps, budget):
     order = Order(pairs, 6, seed=0)
     return learner, fit(
         learner,
-        model.model,
+        model,
         lambda step: WeightedPairs.of(collate_pairs(order(step), PAD, CPU)),
         lambda part: prefer(model, part),
         budget=budget,
@@ -171,7 +171,7 @@ def test_a_loss_that_is_no_number_stops_before_the_step(tiny_model):
             made.weight[4, 0] = torch.nan
         return made
 
-    steps = fit(learner, policy.model, batch, lambda part: imitate(policy, part), budget=30, seed=0)
+    steps = fit(learner, policy, batch, lambda part: imitate(policy, part), budget=30, seed=0)
     assert next(steps).index == 1
     good, state = snapshot(policy.parameters()), learner.optimiser.state_dict()["state"][0]["exp_avg"].clone()
     with pytest.raises(NotFinite, match=r"loss became nan in step 2 on rows .*4.* of the batch") as caught:

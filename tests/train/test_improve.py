@@ -29,8 +29,9 @@ from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import NotFinite
-from tutelage.train.rl.actor import Actor
+from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.scoring import score_rows, value_rows
 from tutelage.train.supervised.language import mean_loss
 from tutelage.train.supervised.objectives import WeightedRows, imitate
 
@@ -124,7 +125,7 @@ def test_a_run_that_is_resumed_takes_over_what_one_without_a_stop_does(tiny_mode
         next(steps)
     later = World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, name="grpo"), steps=4)
     later.learner.restore(first.learner.state())
-    later.progress = first.progress
+    later.state = first.state
     metrics_of(later)
     assert_identical(whole.everything(), later.everything())
 
@@ -177,16 +178,16 @@ def test_no_budget_changes_what_the_policy_and_the_critic_learn(tiny_model, plac
 
 
 def test_every_answer_is_used_once_an_epoch(tiny_model, monkeypatch):
-    from tutelage.train.rl import updates
+    from tutelage.train.rl import update
 
     seen = []
-    original = updates._one_step
+    original = update.minibatch_step
 
-    def record(recipe, actor, learner, rows, *rest, **more):
+    def record(setup, rows, *rest):
         seen.append(rows.score.tolist())
-        return original(recipe, actor, learner, rows, *rest, **more)
+        return original(setup, rows, *rest)
 
-    monkeypatch.setattr(updates, "_one_step", record)
+    monkeypatch.setattr(update, "minibatch_step", record)
     reward = FunctionReward(lambda prompts, texts: [float(i) for i in range(len(texts))], "number")
     world = World(policy_of(tiny_model("llama")), recipe_of("update.minibatches=3"), steps=1, reward=reward)
     next(world.train())
@@ -302,7 +303,7 @@ def test_the_price_of_leaving_the_sampler_follows_the_kl_after_the_update(tiny_m
         )
         prices.append(told["surrogate/coef"])
         factor = 2.0 if apart > 0.015 else 0.5 if apart < 0.01 / 1.5 else 1.0
-        assert world.progress.state.surrogate_coef == pytest.approx(prices[-1] * factor)
+        assert world.state.surrogate_coef == pytest.approx(prices[-1] * factor)
     assert len(set(prices)) > 1
 
 
@@ -312,9 +313,9 @@ def test_controllers_wait_until_the_policy_moves(tiny_model):
     steps = world.train()
     for _ in range(2):
         next(steps)
-        assert world.progress.state.surrogate_coef == 1.0
+        assert world.state.surrogate_coef == 1.0
     next(steps)
-    assert world.progress.state.surrogate_coef != 1.0
+    assert world.state.surrogate_coef != 1.0
 
 
 # The critic -------------------------------------------------------------------------------------------------
@@ -331,10 +332,10 @@ def test_the_warm_up_moves_the_critic_and_leaves_the_policy_bit_for_bit(tiny_mod
     steps = world.train()
     losses = []
     for _ in range(4):
-        critic = snapshot(world.actor.critic_parameters())
+        critic = snapshot(world.critic.parameters())
         losses.append(next(steps).metrics["value/loss"])
         assert_identical(policy.parameters(), before)
-        assert not torch.equal(critic[0], world.actor.critic_parameters()[0])
+        assert not torch.equal(critic[0], world.critic.parameters()[0])
     assert losses[-1] < losses[0], "the answers come from one policy, and the critic gets to know it"
     next(steps)
     assert not all(torch.equal(a, b) for a, b in zip(policy.parameters(), before, strict=True))
@@ -347,32 +348,32 @@ def test_a_critic_network_starts_as_the_reward_model_and_as_nothing_without_one(
     reward.save(tmp_path / "reward")
     policy = policy_of(tiny_model("llama"))
     rows = collate(some_rows(5), PAD, CPU)
-    like_reward = Actor.with_critic(policy, "network", whole(str(tmp_path / "reward")), seed=0)
-    _, value = like_reward.scores_of_all(rows, temperature=1.0, budget=100)
+    like_reward = make_critic(policy, "network", whole(str(tmp_path / "reward")), seed=0)
+    value = value_rows(policy, like_reward, rows, Budget(100))
     torch.testing.assert_close(value, reward.values(rows).detach(), rtol=1e-4, atol=1e-4)
-    assert all(p.requires_grad for p in like_reward.critic.model.parameters())
-    like_nothing = Actor.with_critic(policy, "network", whole(tiny_model("llama")), seed=0)
-    _, value = like_nothing.scores_of_all(rows, temperature=1.0, budget=100)
-    assert not value.any()
+    assert all(p.requires_grad for p in like_reward.model.model.parameters())
+    like_nothing = make_critic(policy, "network", whole(tiny_model("llama")), seed=0)
+    assert not value_rows(policy, like_nothing, rows, Budget(100)).any()
 
 
 @pytest.mark.parametrize("budget", [40, 100_000])
 @pytest.mark.parametrize("place", ["trunk", "network"])
 def test_values_alone_are_those_that_come_with_the_scores(place, budget, tiny_model):
-    actor = Actor.with_critic(policy_of(tiny_model("llama")), place, whole(tiny_model("llama")), seed=0)
-    for parameter in actor.critic_parameters():
+    policy = policy_of(tiny_model("llama"))
+    critic = make_critic(policy, place, whole(tiny_model("llama")), seed=0)
+    for parameter in critic.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1), std=0.1)
     rows = collate(some_rows(5), PAD, CPU)
-    _, with_scores = actor.scores_of_all(rows, temperature=0.7, budget=budget)
-    alone = actor.values_of_all(rows, budget=budget)
+    scores = score_rows(policy, rows, temperature=0.7, budget=Budget(budget), critic=critic)
+    alone = value_rows(policy, critic, rows, Budget(budget))
     assert alone[rows.mask].all()
     assert not alone[~rows.mask].any()
-    torch.testing.assert_close(alone, with_scores)
+    torch.testing.assert_close(alone, scores.value)
 
 
 def test_a_critic_with_another_vocabulary_is_refused(tiny_model):
     with pytest.raises(TutelageError, match="vocabulary"):
-        Actor.with_critic(policy_of(tiny_model("llama")), "network", whole(tiny_model("qwen3")), seed=0)
+        make_critic(policy_of(tiny_model("llama")), "network", whole(tiny_model("qwen3")), seed=0)
 
 
 def test_a_damaged_reward_model_does_not_become_a_critic(tiny_model, tmp_path):
@@ -385,18 +386,18 @@ def test_a_damaged_reward_model_does_not_become_a_critic(tiny_model, tmp_path):
     tensors["score.weight"] = -tensors["score.weight"]
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(TutelageError, match="canned inputs"):
-        Actor.with_critic(policy_of(tiny_model("qwen3")), "network", whole(str(tmp_path)), seed=0)
+        make_critic(policy_of(tiny_model("qwen3")), "network", whole(str(tmp_path)), seed=0)
 
 
 @pytest.mark.parametrize("family", ["opt", "gemma3"])
 def test_the_value_on_the_trunk_is_a_linear_map_of_the_state_before_the_token(tiny_model, family):
     policy = policy_of(tiny_model(family))
-    actor = Actor.with_critic(policy, "trunk", None, seed=0)
-    torch.nn.init.normal_(actor.critic.weight)
-    torch.nn.init.constant_(actor.critic.bias, 0.5)
+    critic = make_critic(policy, "trunk", None, seed=0)
+    torch.nn.init.normal_(critic.head.weight)
+    torch.nn.init.constant_(critic.head.bias, 0.5)
     rows = some_rows(4)
     batch = collate(rows, PAD, CPU)
-    value = actor.scores(batch, temperature=1.0).value
+    value = policy.scores(batch, value_head=critic.value_head).value
     head = policy.model.get_output_embeddings()
     seen = []
     hook = head.register_forward_hook(lambda module, inputs, out: seen.append(inputs[0]))
@@ -404,7 +405,7 @@ def test_the_value_on_the_trunk_is_a_linear_map_of_the_state_before_the_token(ti
         policy.model(input_ids=torch.tensor([row.prompt + row.response]))
         states = seen.pop()[0, len(row.prompt) - 1 : -1]
         torch.testing.assert_close(
-            value[number, : len(row.response)], actor.critic(states).squeeze(-1), rtol=1e-4, atol=1e-4
+            value[number, : len(row.response)], critic.head(states).squeeze(-1), rtol=1e-4, atol=1e-4
         )
         assert not value[number, len(row.response) :].any()
     hook.remove()
@@ -448,7 +449,7 @@ def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
 
 @pytest.mark.parametrize("term", ["value/loss", "policy/objective", "ptx/loss"])
 def test_the_term_that_is_no_number_is_named_and_nothing_moves(tiny_model, monkeypatch, term):
-    from tutelage.train.rl import mixing, updates
+    from tutelage.train.rl import mixing, update
 
     policy = policy_of(tiny_model("llama"))
     text = some_rows(4)
@@ -459,9 +460,9 @@ def test_the_term_that_is_no_number_is_named_and_nothing_moves(tiny_model, monke
     before = world.everything()
     nan = torch.tensor(torch.nan)
     if term == "value/loss":
-        monkeypatch.setattr(updates, "critic_loss", lambda *given: nan)
+        monkeypatch.setattr(update, "critic_loss", lambda *given: nan)
     elif term == "policy/objective":
-        monkeypatch.setattr(updates, "objective", lambda *given, **more: nan)
+        monkeypatch.setattr(update, "objective", lambda *given, **more: nan)
     else:
         monkeypatch.setattr(mixing, "imitate", lambda *given: (nan, {}))
     rows = "of the pretraining text" if mix else r"p\d, p\d, p\d, p\d"

@@ -85,7 +85,7 @@ def supervised(folder, kind, order, budget, padding):
             job = paired_job(model, PREFERENCE_LOSSES[kind], lambda step: known, 3, budget=budget)
             batch, objective = job.batch, job.objective
     learner = learner_of({"all": model.parameters()}, 3, 1e-3)
-    for _ in fit(learner, model.model, batch, objective, budget=budget, seed=0):
+    for _ in fit(learner, model, batch, objective, budget=budget, seed=0):
         pass
     return snapshot(model.parameters())
 

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 import torch
 
-from tutelage.train.rl.updates import minibatches
+from tutelage.train.rl.update import minibatches
 
 
 def parts_of(ids, count, seed=0):

@@ -12,7 +12,8 @@ from tutelage.algorithms.recipe import initial_state, objective, prepare
 from tutelage.core.batch import Scored
 from tutelage.core.reduce import token_weights
 from tutelage.errors import TutelageError
-from tutelage.train.rl.mismatch import apart, share_truncated, truncated_importance
+from tutelage.rollout.local import LocalGenerator
+from tutelage.train.rl.mismatch import mismatch_metrics, share_truncated, truncated_importance
 
 INF = float("inf")
 # One state, four words, one token each: everything can be counted.
@@ -107,7 +108,7 @@ def test_the_figures_are_those_counted_by_hand():
     sampler = torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -7.0, -7.0]])
     trainer = torch.tensor([[-1.1, -1.7, -1.0], [-0.5, -1.0, -2.0]])
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    told = apart(sampler, trainer, mask)
+    told = mismatch_metrics(sampler, trainer, mask)
     assert told["sampler/mismatch"] == pytest.approx((0.1 + 0.3 + 0) / 3)
     k3 = (math.exp(-0.1) - 1 + 0.1) + (math.exp(0.3) - 1 - 0.3) + 0
     assert told["sampler/kl"] == pytest.approx(k3 / 3, rel=1e-4)
@@ -119,7 +120,7 @@ def test_the_figures_are_those_counted_by_hand():
 
 def test_the_mean_of_k3_is_the_divergence():
     told = [
-        apart(SAMPLER[a, None, None], TRAINER[a, None, None], torch.ones(1, 1) > 0)["sampler/kl"]
+        mismatch_metrics(SAMPLER[a, None, None], TRAINER[a, None, None], torch.ones(1, 1) > 0)["sampler/kl"]
         for a in range(4)
     ]
     mean = float((SAMPLER.exp() * torch.tensor(told)).sum())
@@ -133,7 +134,7 @@ def run(folder, mismatch, dtype="bf16", steps=2, cap=2.0, recipe=None, **more):
     policy = policy_of(folder, dtype=dtype)
     recipe = recipe or recipe_of("update.minibatches=2", "update.epochs=1")
     world = World(policy, recipe, steps=steps, reward=low_tokens, **more)
-    world.rules = replace(world.rules, mismatch=mismatch, mismatch_cap=cap)
+    world.settings = replace(world.settings, mismatch=mismatch, mismatch_cap=cap)
     return world, list(world.train())
 
 
@@ -163,16 +164,14 @@ def test_float32_asks_nothing_and_tells_nothing(name, tiny_model):
 @pytest.fixture
 def shifted(monkeypatch):
     """A sampler that reports other log-probabilities than the trainer's: half a nat more, or less, in turn."""
-    from tutelage.train.rl import rollouts
+    original = LocalGenerator.generate
 
-    original = rollouts.sample
-
-    def sample(*given, **named):
+    def generate(*given, **named):
         rollout = original(*given, **named)
         turn = torch.where(torch.arange(rollout.mask.shape[1]) % 2 == 0, 0.5, -1.0)
         return replace(rollout, logp=rollout.logp + turn * rollout.mask)
 
-    monkeypatch.setattr(rollouts, "sample", sample)
+    monkeypatch.setattr(LocalGenerator, "generate", generate)
 
 
 def test_what_is_used_as_the_old_probability_is_what_was_chosen(tiny_model, shifted):

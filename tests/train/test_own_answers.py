@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from simple_goal import LIMIT, expected, low_tokens
-from tiny_training import assert_identical, learner_of, policy_of, questions_of, snapshot
+from tiny_training import assert_identical, learner_of, policy_of, prompts_of, snapshot
 
 from tutelage import config
 from tutelage.core.preferences import Dpo
@@ -21,8 +21,8 @@ from tutelage.train.supervised.own_answers import (
     OwnAnswer,
     OwnAnswers,
     best_against_worst,
-    described,
     keep_best,
+    statistics,
 )
 from tutelage.train.supervised.preference_training import paired_job, refer
 
@@ -34,7 +34,7 @@ def said(prompt, text, score, finished=True):
 
 
 def own(policy, folder, samples=4, batch=8, reward=low_tokens):
-    order = Order(questions_of(policy), batch, 0)
+    order = Order(prompts_of(policy), batch, 0)
     return OwnAnswers(folder, policy, order, reward, samples, ASKED, 7)
 
 
@@ -83,7 +83,7 @@ def test_pairs_are_best_against_worst_where_one_is_better():
 
 def test_figures_of_a_round():
     groups = [group("a", ("x", 1.0), ("y", 3.0)), group("b", ("z", 2.0), ("w", 4.0, False))]
-    assert described(groups, keep_best(groups, 1, 0.0)) == {
+    assert statistics(groups, keep_best(groups, 1, 0.0)) == {
         "score/mean": 2.5,
         "score/std": pytest.approx(1.25**0.5),
         "score/kept": 2.5,
@@ -159,14 +159,14 @@ def test_items_come_round_by_round_and_each_round_is_made_once():
 # Learning --------------------------------------------------------------------------------------------------
 
 
-def distilled(policy, folder, rounds, steps):
+def imitated(policy, folder, rounds, steps):
     """Rejection sampling as the verb does it."""
     answers, pad = own(policy, folder, samples=6), pad_token_id(policy.tokenizer)
     items = InRounds(lambda n: [a.row for a in keep_best(answers.of(n), 1, 0.0)], steps, 8, 0)
     learner = learner_of({"policy": policy.parameters()}, rounds * steps, 1e-2)
     return fit(
         learner,
-        policy.model,
+        policy,
         lambda step: WeightedRows.of(collate(items(step), pad, policy.device)),
         lambda rows: imitate(policy, rows),
         budget=1000,
@@ -178,14 +178,14 @@ def distilled(policy, folder, rounds, steps):
 def test_rejection_sampling_learns_and_every_round_starts_from_the_last(tiny_model, tmp_path, rank):
     policy = policy_of(tiny_model("llama"), rank)
     policy.end_ids = tuple(range(policy.vocabulary))  # every token ends an answer: one-token answers
-    before = expected(policy, questions_of(policy))
+    before = expected(policy, prompts_of(policy))
     scores = [before]
-    for step in distilled(policy, tmp_path, rounds=3, steps=4):
+    for step in imitated(policy, tmp_path, rounds=3, steps=4):
         if step.index % 4 == 0:
-            scores.append(expected(policy, questions_of(policy)))
+            scores.append(expected(policy, prompts_of(policy)))
     assert scores == sorted(scores)
     assert scores[-1] > before + 0.08
-    told = [described(own(policy, tmp_path, samples=6).of(n), [said("", "", 0.0)]) for n in range(3)]
+    told = [statistics(own(policy, tmp_path, samples=6).of(n), [said("", "", 0.0)]) for n in range(3)]
     assert told[2]["score/mean"] > told[0]["score/mean"], "the answers of a round are the learnt policy's own"
 
 
@@ -202,15 +202,15 @@ def test_online_dpo_learns(tiny_model, tmp_path):
 
     items = InRounds(of_round, 6, 8, 0)
     job = paired_job(policy, Dpo(beta=0.1), items, 18, budget=1000)
-    before = expected(policy, questions_of(policy))
+    before = expected(policy, prompts_of(policy))
     learner = learner_of({"policy": policy.parameters()}, job.steps, 1e-2)
-    for step in fit(learner, policy.model, job.batch, job.objective, budget=1000, seed=0):
+    for step in fit(learner, policy, job.batch, job.objective, budget=1000, seed=0):
         if step.index == 1:
             assert step.metrics["margin"] == pytest.approx(0.0, abs=1e-4), (
                 "policy and reference are one at first"
             )
-    assert expected(policy, questions_of(policy)) > before + 0.05
+    assert expected(policy, prompts_of(policy)) > before + 0.05
     with policy.reference():
-        assert expected(policy, questions_of(policy)) == pytest.approx(before, abs=1e-6), "which it stays"
+        assert expected(policy, prompts_of(policy)) == pytest.approx(before, abs=1e-6), "which it stays"
     with pytest.raises(AssertionError):
         assert_identical(policy.parameters(), start)

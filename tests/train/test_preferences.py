@@ -21,7 +21,7 @@ from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 from tutelage.train.supervised.batches import EncodedPair, Order
 from tutelage.train.supervised.desirability import (
-    Labelled,
+    SingleAnswer,
     encode_unpaired,
     judge_alone,
     label,
@@ -223,9 +223,7 @@ def test_kto_is_given_the_drift_of_the_policy_as_it_is(tiny_model):
 
 def train(policy, job, steps, lr=3e-3, budget=1000):
     learner = learner_of({"policy": policy.parameters()}, steps, lr)
-    return [
-        step.metrics for step in fit(learner, policy.model, job.batch, job.objective, budget=budget, seed=0)
-    ]
+    return [step.metrics for step in fit(learner, policy, job.batch, job.objective, budget=budget, seed=0)]
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto", "orpo"])
@@ -335,7 +333,7 @@ def test_single_answers_teach_and_their_budget_changes_nothing(tiny_model):
 def test_a_batch_of_good_answers_alone_is_no_division_by_zero(tiny_model):
     policy = policy_of(tiny_model("llama"))
     good = [item for item in labelled(policy, 4) if item.good]
-    assert isinstance(good[0], Labelled)
+    assert isinstance(good[0], SingleAnswer)
     _, told = judge_alone(policy, Kto(), labelled_batch(policy, good, 0.0))
     assert all(math.isfinite(float(x)) for x in told.values())
     assert float(told["kl/rejected"]) == 0.0

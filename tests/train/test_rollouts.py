@@ -5,24 +5,11 @@ import torch
 from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
-from tutelage.algorithms.recipe import initial_state
-from tutelage.train.rl import updates
-from tutelage.train.rl.rollouts import collect, greedy_answers, judged
+from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
+from tutelage.train.rl import update
+from tutelage.train.rl.rollouts import greedy_answers, judge
 
 FREE = "shaping.missing_end=none"
-
-
-def collected(world, step=0):
-    return collect(
-        world.policy,
-        world.order,
-        world.reward,
-        world.recipe,
-        initial_state(world.recipe),
-        world.rules,
-        step,
-        world.learner.total,
-    )
 
 
 # Greedy answers ---------------------------------------------------------------------------------------------
@@ -31,29 +18,75 @@ def collected(world, step=0):
 def test_the_greedy_answer_takes_the_likeliest_token_each_time(tiny_model):
     policy = policy_of(tiny_model("llama"))
     world = World(policy, recipe_of(name="remax"), reward=low_tokens, batch=5, tokens=6, temperature=0.7)
-    answered, _ = collected(world)
-    greedy = greedy_answers(policy, answered, world.recipe, world.rules, world.reward)
+    answers = world.collected().answers
+    greedy = greedy_answers(world.generator, answers, world.recipe, world.settings, world.reward)
     assert len(greedy) == 5
-    assert greedy.ids == tuple(q.prompt.id for q in answered.questions)
-    for question, response, mask in zip(answered.questions, greedy.response, greedy.mask, strict=True):
-        tokens = list(question.tokens)
+    assert greedy.ids == tuple(q.prompt.id for q in answers.prompts)
+    for prompt, response, mask in zip(answers.prompts, greedy.response, greedy.mask, strict=True):
+        tokens = list(prompt.tokens)
         for token in response[mask].tolist():
             assert token == int(policy.model(torch.tensor([tokens])).logits[0, -1].argmax())
             tokens.append(token)
     assert torch.equal(greedy.score, share_of_low(greedy))
-    assert greedy_answers(policy, answered, recipe_of(), world.rules, world.reward) is None
+    assert greedy_answers(world.generator, answers, recipe_of(), world.settings, world.reward) is None
 
 
 def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
     policy = policy_of(tiny_model("llama"))
     recipe = recipe_of("penalty=none", FREE, name="remax")
     world = World(policy, recipe, steps=1, reward=low_tokens, batch=6, tokens=6)
-    answered, _ = collected(world)
-    greedy = greedy_answers(policy, answered, recipe, world.rules, world.reward)
+    answers = world.collected().answers
+    greedy = greedy_answers(world.generator, answers, recipe, world.settings, world.reward)
     told = next(world.train()).metrics
-    lengths = answered.rollout.mask.sum(1)
-    ahead = answered.score - greedy.score
+    lengths = answers.rollout.mask.sum(1)
+    ahead = answers.score - greedy.score
     assert told["advantage/mean"] == pytest.approx(float((ahead * lengths).sum() / lengths.sum()), rel=1e-4)
+
+
+# What the generator is told ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "dtype", "expected"),
+    [
+        ("grpo", ("update.epochs=1", "update.minibatches=1"), "float32", [True, True]),
+        ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [False, False]),
+        ("grpo", ("update.epochs=1", "update.minibatches=2"), "float32", [False, False]),
+        ("grpo", ("update.epochs=1", "update.minibatches=1"), "bf16", [False, False]),
+        (
+            "dapo",
+            ("update.epochs=1", "update.minibatches=1", "dynamic_sampling=1"),
+            "float32",
+            [False, False],
+        ),
+        ("a2c", ("critic.warmup=1",), "float32", [False, True]),
+        ("trpo", (), "float32", [False, False]),
+    ],
+)
+def test_rows_are_announced_where_each_is_scored_once_before_a_weight_changes(
+    tiny_model, name, changes, dtype, expected
+):
+    """And the scores with gradients that follow are those of exactly these rows."""
+    policy = policy_of(tiny_model("llama"), dtype=dtype)
+    world = World(policy, recipe_of(*changes, name=name), steps=2, reward=low_tokens, batch=4, tokens=4)
+    announced, scored = [], []
+    generate, scores = world.generator.generate, policy.scores
+
+    def generating(*given, on_policy, **named):
+        announced.append(on_policy)
+        scored.clear()
+        return generate(*given, on_policy=on_policy, **named)
+
+    def scoring(rows, **named):
+        if torch.is_grad_enabled():
+            scored.extend(map(str, rows.response.tolist()))
+        return scores(rows, **named)
+
+    world.generator.generate, policy.scores = generating, scoring
+    for step in world.train():
+        if announced[-1]:
+            assert len(scored) == len(step.sample)
+    assert announced == expected
 
 
 # Dynamic sampling -------------------------------------------------------------------------------------------
@@ -78,13 +111,14 @@ def test_questions_that_teach_nothing_are_replaced(tiny_model):
     }
     assert 0 < len(dull) < len(world.order.items)
     for step in range(4):
-        answered, told = collected(world, step)
-        asked = [q.prompt.id for q in answered.questions]
+        collection = world.collected(step)
+        answers, told = collection.answers, collection.metrics
+        asked = [q.prompt.id for q in answers.prompts]
         assert not dull & set(asked)
-        spread = answered.score.reshape(-1, 8)
+        spread = answers.score.reshape(-1, 8)
         assert bool((spread.amax(1) > spread.amin(1)).all())
-        assert answered.rollout.ids == tuple(name for name in asked for _ in range(8))
-        assert len(answered.texts) == len(answered.rollout) == 8 * len(asked)
+        assert answers.rollout.ids == tuple(name for name in asked for _ in range(8))
+        assert len(answers.texts) == len(answers.rollout) == 8 * len(asked)
         assert len(asked) == 4 or told["sampling/rounds"] == recipe.dynamic_sampling
         first = [q.prompt.id for q in world.order(step)]
         assert (
@@ -94,19 +128,20 @@ def test_questions_that_teach_nothing_are_replaced(tiny_model):
         )
         if dull & set(first):
             assert told["groups/dead"] > 0
-            assert told["tokens/sampled"] > int(answered.rollout.mask.sum())
+            assert collection.tokens > int(answers.rollout.mask.sum())
 
 
 def test_a_question_that_comes_again_gets_other_answers(tiny_model):
     world = World(
         policy_of(tiny_model("llama")), recipe_of(name="dapo"), reward=dull_about("sun"), batch=8, tokens=8
     )
-    answered, told = collected(world)
-    assert told["sampling/rounds"] > 1
-    ids = [q.prompt.id for q in answered.questions]
+    collection = world.collected()
+    answers = collection.answers
+    assert collection.metrics["sampling/rounds"] > 1
+    ids = [q.prompt.id for q in answers.prompts]
     again = next(name for name in ids if ids.count(name) > 1)
     one, other = (i for i, name in enumerate(ids) if name == again)
-    assert answered.texts[8 * one : 8 * one + 8] != answered.texts[8 * other : 8 * other + 8]
+    assert answers.texts[8 * one : 8 * one + 8] != answers.texts[8 * other : 8 * other + 8]
 
 
 def test_when_nothing_teaches_the_first_round_is_kept_and_moves_nothing(tiny_model):
@@ -127,8 +162,9 @@ def test_the_scores_told_are_those_of_everything_that_was_sampled(tiny_model):
     world = World(
         policy_of(tiny_model("llama")), recipe_of(name="dapo"), steps=1, reward=dull_about("sun"), batch=8
     )
-    answered, told = collected(world)
-    assert told["score/mean"] != pytest.approx(float(answered.score.mean()), rel=1e-6)
+    collection = world.collected()
+    told = collection.metrics
+    assert told["score/mean"] != pytest.approx(float(collection.answers.score.mean()), rel=1e-6)
     assert next(world.train()).metrics["score/mean"] == told["score/mean"]
 
 
@@ -140,17 +176,17 @@ def test_leaving_out_rows_that_teach_nothing_changes_nothing(tiny_model, name, m
     """Against the same update with every row in it; a KL in the loss (grpo) keeps them in."""
     changes = [FREE] + (["penalty=none"] if name == "rloo" else [])
     found, rows = [], []
-    scores = updates.gain_of
+    scores = update.policy_scores
 
-    def counted(recipe, actor, part, *rest, **more):
+    def counted(setup, part, **more):
         rows[-1] += len(part)
-        return scores(recipe, actor, part, *rest, **more)
+        return scores(setup, part, **more)
 
-    monkeypatch.setattr(updates, "gain_of", counted)
+    monkeypatch.setattr(update, "policy_scores", counted)
     for leave_out in (True, False):
         if not leave_out:
             monkeypatch.setattr(
-                updates, "silent", lambda recipe, rows: torch.zeros(len(rows), dtype=torch.bool)
+                update, "zero_gradient_rows", lambda recipe, rows, state: torch.zeros(len(rows)) > 0
             )
         rows.append(0)
         reward = dull_about("sun", "blue")
@@ -166,15 +202,18 @@ def test_a_critic_an_entropy_bonus_and_a_kl_in_the_loss_keep_every_row(tiny_mode
     world = World(
         policy_of(tiny_model("llama")), recipe_of("penalty=none", FREE, name="rloo"), reward=dull_about("")
     )
-    answered, _ = collected(world)
-    scored, _ = judged(world.actor, answered, world.rules)
+    scored, _ = judge(world.setup(), world.collected().answers)
     batch = batch_of(scored)
-    assert bool(updates.silent(world.recipe, batch).all())
+
+    def skipped(recipe):
+        return zero_gradient_rows(recipe, batch, initial_state(recipe))
+
+    assert bool(skipped(world.recipe).all())
     for changes in (("entropy=0.01",), ("penalty=Penalty", "penalty.where=loss", "penalty.kind=k3")):
         recipe = recipe_of("penalty=none", FREE, *changes, name="rloo")
-        assert not updates.silent(recipe, batch).any()
-    assert not updates.silent(recipe_of(), batch).any()
-    assert not updates.silent(recipe_of("surrogate=KlPenalised", "penalty=none", name="rloo"), batch).any()
+        assert not skipped(recipe).any()
+    assert not skipped(recipe_of()).any()
+    assert not skipped(recipe_of("surrogate=KlPenalised", "penalty=none", name="rloo")).any()
 
 
 def batch_of(scored):

@@ -95,16 +95,15 @@ def test_each_line_is_on_disk_when_it_is_logged(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_become_null_and_are_named_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         for step in (1, 2):
             run.log(step, {"loss": float("nan"), "lr": 0.1, "grad_norm": float("-inf")})
         rows = read_lines(run.path / "metrics.jsonl")
     assert [(row["loss"], row["lr"], row["grad_norm"]) for row in rows] == [(None, 0.1, None)] * 2
-    err = capsys.readouterr().err
-    assert err.count("loss is nan") == 1
-    assert err.count("grad_norm is -inf") == 1
+    assert caplog.text.count("loss is nan") == 1
+    assert caplog.text.count("grad_norm is -inf") == 1
 
 
 def test_a_full_disk_does_not_stop_the_log_or_leave_half_a_line(tmp_path: Path) -> None:
@@ -236,16 +235,13 @@ def test_a_finished_run_keeps_the_steps_after_its_last_checkpoint(tmp_path: Path
         assert len(read_lines(run.path / "metrics.jsonl")) == 5
 
 
-def test_a_summary_is_json_whatever_the_figures_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_is_json_whatever_the_figures_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         run.finish({"policy": {"kl": float("nan"), "ci": [0.5, float("inf")]}, "out": run.path})
     strict = json.loads((tmp_path / "r" / "summary.json").read_text(), parse_constant=pytest.fail)
     assert strict == {"policy": {"kl": None, "ci": [0.5, None]}, "out": str(tmp_path / "r")}
-    err = capsys.readouterr().err
-    assert "policy.kl is nan" in err
-    assert "policy.ci is inf" in err
+    assert "policy.kl is nan" in caplog.text
+    assert "policy.ci is inf" in caplog.text
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Pretended(ModuleType):
 
 
 def test_a_tracker_gets_the_metrics_and_its_failures_are_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     wandb = Pretended()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
@@ -57,7 +57,7 @@ def test_a_tracker_gets_the_metrics_and_its_failures_are_said_once(
     assert wandb.sent == [(1, {"loss": 0.5})]
     assert wandb.options["config"] == {"seed": 3}
     assert wandb.options["name"] == "first"
-    assert capsys.readouterr().err.count("The tracker wandb fails (no network)") == 1
+    assert caplog.text.count("The tracker wandb fails (no network)") == 1
 
 
 def test_a_tracker_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

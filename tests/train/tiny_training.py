@@ -7,14 +7,18 @@ from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import initial_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.core.rows import Encoded
-from tutelage.data.chat import encode
 from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import encode_prompts
 from tutelage.train.learner import Learner
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Progress, Question, Rules, improve
+from tutelage.train.rl.critic import make_critic
+from tutelage.train.rl.improve import improve
+from tutelage.train.rl.rollouts import collect
+from tutelage.train.rl.settings import ImproveSettings, Setup
 from tutelage.train.supervised.batches import EncodedPair, Order
 
 CPU = torch.device("cpu")
@@ -89,13 +93,13 @@ def assert_close(one, other, atol):
         torch.testing.assert_close(a, b, rtol=0.0, atol=atol)
 
 
-def questions_of(policy, count=8):
+def prompts_of(policy, count=8):
     """Prompts of different lengths, as text and tokens."""
     prompts = [
         Prompt(f"p{i}", user(" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(1 + i % 3))))
         for i in range(count)
     ]
-    return [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+    return encode_prompts(prompts, policy.tokenizer)
 
 
 def letters(wanted):
@@ -135,34 +139,53 @@ class World:
     ):
         self.policy, self.recipe = policy, recipe
         policy.freeze_reference()
-        self.actor = Actor(policy)
-        if recipe.critic is not None:
-            self.actor = Actor.with_critic(policy, place, start, seed=seed)
+        self.generator = LocalGenerator(policy)
+        self.critic = make_critic(policy, place, start, seed=seed) if recipe.critic is not None else None
         groups = {"policy": policy.parameters()}
-        if self.actor.critic_parameters():
-            groups["critic"] = self.actor.critic_parameters()
+        if self.critic is not None:
+            groups["critic"] = self.critic.parameters()
         self.learner = learner_of(groups, steps, lr, **optimiser)
-        self.progress = Progress(initial_state(recipe))
-        self.rules = Rules(
+        self.state = None  # of the recipe, after the newest step
+        self.settings = ImproveSettings(
             config.Sampling(temperature=temperature, max_new_tokens=tokens),
-            budget,
+            Budget(budget),
             seed,
             mismatch=None if policy.dtype == torch.float32 else mismatch,
+            mix=mix,
         )
-        self.order = Order(questions_of(policy), batch, seed)
+        self.order = Order(prompts_of(policy), batch, seed)
         self.reward = reward or letters("e")
-        self.mix = mix
 
     def train(self):
-        return improve(
-            self.actor,
-            self.learner,
+        for step in improve(
+            self.policy,
+            self.generator,
             self.order,
             self.reward,
             self.recipe,
-            self.rules,
-            self.progress,
-            self.mix,
+            self.learner,
+            self.settings,
+            critic=self.critic,
+            state=self.state,
+        ):
+            self.state = step.recipe
+            yield step
+
+    def setup(self):
+        """What the parts of `improve` share."""
+        return Setup(self.recipe, self.policy, self.critic, self.learner, self.settings)
+
+    def collected(self, step=0):
+        """The answers of a step, and the metrics of sampling."""
+        return collect(
+            self.generator,
+            self.order,
+            self.reward,
+            self.recipe,
+            initial_state(self.recipe),
+            self.settings,
+            step=step,
+            total=self.learner.total,
         )
 
     def everything(self):

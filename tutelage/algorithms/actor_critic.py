@@ -1,4 +1,4 @@
-"""Actor-critics without tricks: the critic's word replaces the rest of the return.
+"""Actor-critics without tricks: the critic's estimate replaces the rest of the return.
 
     q_actor_critic   Psi_t = Q(s_t, a_t) = r_t + gamma V(s_t+1)                (Sutton et al. 2000)
     td_actor_critic  Psi_t = r_t + gamma V(s_t+1) - V(s_t), the TD error       (Barto, Sutton & Anderson 1983)

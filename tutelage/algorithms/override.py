@@ -1,4 +1,4 @@
-"""A recipe with some of its slots set by name: `surrogate.low=0.1`, `surrogate=ScoreFunction`, `critic=none`.
+"""Overrides: slots of a recipe set by name, as in `surrogate.low=0.1`, `surrogate=ScoreFunction`, `critic=none`.
 
 Assignments are applied together and the recipe is built once, at the end, so that they may be given in any order and
 only their sum has to make sense.
@@ -53,7 +53,7 @@ PIECES: dict[Any, tuple[type, ...]] = {
 
 @dataclass
 class _Draft:
-    """A piece that is still being changed."""
+    """The class and the settings of a piece while assignments change them."""
 
     cls: type
     values: dict[str, Any]
@@ -88,7 +88,7 @@ def override(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
 
 
 def drafted(value: Any) -> Any:
-    """The value itself, or a draft where it is a piece."""
+    """A draft of a piece; any other value as it is."""
     return _Draft.of(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
@@ -165,10 +165,10 @@ def _choices(hint: Any) -> dict[str, type]:
 
 def _expected(members: tuple[Any, ...], choices: dict[str, type]) -> list[str]:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    said = [words[m] for m in members if m in words]
-    said += [" or ".join(get_args(m)) for m in members if get_origin(m) is Literal]
-    said += ["none"] if types.NoneType in members else []
-    return said + ([f"one of {', '.join(choices)} or module:NAME"] if choices else [])
+    expected = [words[m] for m in members if m in words]
+    expected += [" or ".join(get_args(m)) for m in members if get_origin(m) is Literal]
+    expected += ["none"] if types.NoneType in members else []
+    return expected + ([f"one of {', '.join(choices)} or module:NAME"] if choices else [])
 
 
 def _shown(value: Any) -> str:

@@ -78,7 +78,7 @@ def recipe_named(name: str) -> Recipe:
 
 
 def imported(path: str) -> object:
-    """What `module:NAME` names. Raises TutelageError when it cannot be imported."""
+    """The object that `module:NAME` names. Raises TutelageError when it cannot be imported."""
     module, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -89,7 +89,7 @@ def imported(path: str) -> object:
 
 
 def about(name: str) -> str:
-    """What the file of a recipe says about it: equation, differences, when it degenerates."""
+    """The docstring of a recipe's file: equation, differences, when the algorithm degenerates."""
     recipe = recipe_named(name)
     home = next((file for file, recipes in FILES.items() if recipe in recipes), None)
     return (home.__doc__ or "").strip() if home else ""

@@ -1,9 +1,18 @@
-"""The values that a recipe is made of beside its functions: the penalty, the critic, the update, schedules."""
+"""The slots of a recipe that are values: the penalty, the critic, the update, schedules."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tutelage.core.kl import ESTIMATORS, Controller, Fixed
+from tutelage.core.kl import (
+    ESTIMATORS,
+    CoefficientState,
+    Controller,
+    Fixed,
+    StatefulController,
+    control,
+    controlled,
+)
+from tutelage.core.pieces import Observation
 from tutelage.errors import TutelageError
 
 Place = Literal["reward", "loss"]
@@ -13,18 +22,18 @@ EXACT = "exact"
 
 @dataclass(frozen=True)
 class Penalty:
-    """What the policy pays for moving away from the reference. `tutelage.core.kl` says what each combination does."""
+    """The price of moving away from the reference. `tutelage.core.kl` tells the effect of each combination."""
 
     kind: str = "k1"
     """Estimator of the KL: k1, k2 (also called mse), k3, abs; or exact, over the whole vocabulary, in the loss."""
     coef: float = 0.05
     """Price of a nat, at the start."""
     where: Place = "reward"
-    """"reward": taken off each token's reward, so that earlier tokens answer for it; "loss": added to the
-    loss.
+    """"reward": subtracted from each token's reward, so that earlier tokens are credited with it too; "loss": added to
+    the loss.
     """
-    controller: Controller = Fixed()  # noqa: RUF009 - frozen
-    """What changes the coefficient between steps, from the KL per sequence."""
+    controller: Controller | StatefulController = Fixed()  # noqa: RUF009 - frozen
+    """Changes the coefficient between steps, from the KL per response."""
 
     def __post_init__(self) -> None:
         if self.kind not in (*ESTIMATORS, EXACT):
@@ -37,13 +46,21 @@ class Penalty:
             )
         if self.kind == EXACT and self.where == "reward":
             raise TutelageError(
-                "penalty.kind=exact is a derivative to follow, and a reward has none: the token it stands on would "
-                "go free. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
+                "penalty.kind=exact acts through its derivative, and a reward has none: the token itself would not be "
+                "charged. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
             )
         if not self.coef > 0:
             raise TutelageError(
                 f"penalty.coef={self.coef:g}: a price must be above 0. Write penalty=none for no penalty."
             )
+
+    def init(self) -> CoefficientState:
+        """`coef` and the controller's first state."""
+        return controlled(self.coef, self.controller)
+
+    def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
+        """The state after the controller has seen KL(policy‖reference) of the step, nats per response."""
+        return control(self.controller, observation.kl_reference, observation.rows, state)
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class Critic:
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """`epochs` passes over the rollout in `minibatches` optimiser steps each."""
+    """An update of `epochs` passes over the rollout, in `minibatches` optimiser steps each."""
 
     epochs: int = 1
     minibatches: int = 1
@@ -95,7 +112,7 @@ class GradientSteps:
 
 @dataclass(frozen=True)
 class NaturalStep:
-    """One step per rollout along F⁻¹g, with the length that moves the policy by `max_kl` to second order."""
+    """An update of one step along F⁻¹g, with the length that moves the policy by `max_kl` to second order."""
 
     max_kl: float = 0.01
     """KL(old‖policy) of the step, nats per token."""
@@ -104,9 +121,9 @@ class NaturalStep:
     cg: int = 10
     """Conjugate-gradient iterations for F⁻¹g."""
     backtracks: int = 10
-    """Shorter steps the search tries after the whole one."""
+    """Shorter steps that the search tries after the whole one."""
     decay: float = 0.8
-    """What each is multiplied by."""
+    """Factor from one step length to the next."""
     search: bool = True
     """Shorten until the surrogate rises and the KL holds (TRPO); False takes the whole step (natural gradient)."""
     critic_steps: int = 5
@@ -131,7 +148,7 @@ Update = GradientSteps | NaturalStep
 
 @dataclass(frozen=True)
 class Linear:
-    """From `start` to `end` in `steps` steps of the loop, then `end`."""
+    """A schedule: from `start` to `end` in `steps` steps of the loop, then `end`."""
 
     start: float = 0.01
     end: float = 0.0

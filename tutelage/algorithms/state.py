@@ -1,99 +1,145 @@
-"""What a recipe carries from one step of the loop to the next: a handful of numbers that go into the checkpoint."""
+"""The state of a recipe: the states of its pieces from one step of the loop to the next, kept in checkpoints."""
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from torch import Tensor
-
-from tutelage.core.surrogates import Driven
+from tutelage.algorithms.choices import Choices
+from tutelage.core import surrogates
+from tutelage.core.pieces import Observation, State, init
 from tutelage.errors import TutelageError
-
-if TYPE_CHECKING:
-    from tutelage.algorithms.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeState:
-    """Numbers only, so that a checkpoint can hold them as JSON."""
+    """The number of steps done, and one state for each slot whose piece may have one; `()` for a piece without."""
 
-    step: float = 0.0  # steps of the loop behind us
-    penalty_coef: float = 0.0  # price of a nat from the reference
-    surrogate_coef: float = 0.0  # price of a nat from the sampler, where the surrogate has one
-    moving_sum: float = 0.0  # exponential average of returns, before dividing by its weight
-    moving_weight: float = 0.0
-    score_count: float = 0.0  # running statistics of the scores
-    score_mean: float = 0.0
-    score_squares: float = 0.0  # sum of squared deviations from the mean
+    step: int = 0
+    shaping: State = ()
+    advantage: State = ()
+    penalty: State = ()
+    surrogate: State = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state for a checkpoint, as JSON can hold it.
+
+        Raises TutelageError for a piece that remembers anything but numbers, texts, lists and dicts.
+        """
+        return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
 
     @property
-    def moving_mean(self) -> float:
-        """Exponential average of the returns of the steps behind us; 0 before the first."""
-        return self.moving_sum / self.moving_weight if self.moving_weight > 0 else 0.0
+    def penalty_coef(self) -> float:
+        """Price of a nat from the reference; 0 without a penalty."""
+        return float(self.penalty["coef"]) if self.penalty else 0.0
 
     @property
-    def score_std(self) -> float:
-        """Standard deviation of all scores so far; 0 before the first."""
-        return float((self.score_squares / self.score_count) ** 0.5) if self.score_count > 0 else 0.0
-
-    def with_return(self, mean: float, decay: float) -> Self:
-        """The state after a batch of this mean return."""
-        return replace(
-            self,
-            moving_sum=decay * self.moving_sum + (1 - decay) * mean,
-            moving_weight=decay * self.moving_weight + (1 - decay),
-        )
-
-    def with_scores(self, score: Tensor) -> Self:
-        """The state after these scores (the pairwise update of Chan et al. 1983). Float[B]"""
-        count, mean = float(len(score)), float(score.mean())
-        total = self.score_count + count
-        apart = mean - self.score_mean
-        squares = float(((score - mean) ** 2).sum()) + apart**2 * self.score_count * count / total
-        return replace(
-            self,
-            score_count=total,
-            score_mean=self.score_mean + apart * count / total,
-            score_squares=self.score_squares + squares,
-        )
-
-    def to_dict(self) -> dict[str, float]:
-        """For the checkpoint."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, numbers: dict[str, float]) -> Self:
-        """From the checkpoint. Raises TutelageError when it holds other numbers than this version knows."""
-        known = {f.name for f in fields(cls)}
-        if set(numbers) != known:
-            odd = ", ".join(sorted(known ^ set(numbers)))
-            raise TutelageError(
-                f"the recipe's state in this checkpoint was written by another version: {odd} differ."
-            )
-        return cls(**numbers)
+    def surrogate_coef(self) -> float | None:
+        """Price of a nat from the sampler; None where the surrogate has no coefficient that a controller changes."""
+        return self.surrogate.get("coef") if isinstance(self.surrogate, dict) else None
 
 
-def initial_state(recipe: "Recipe") -> RecipeState:
-    """The state before the first step."""
+def initial_state(recipe: Choices) -> RecipeState:
+    """The state of a recipe before the first step."""
     return RecipeState(
-        penalty_coef=recipe.penalty.coef if recipe.penalty else 0.0,
-        surrogate_coef=recipe.surrogate.coef if isinstance(recipe.surrogate, Driven) else 0.0,
+        shaping=init(recipe.shaping),
+        advantage=init(recipe.advantage),
+        penalty=init(recipe.penalty),
+        surrogate=init(recipe.surrogate),
     )
 
 
-def after_update(
-    recipe: "Recipe", state: RecipeState, *, kl_reference: float, kl_old: float, rows: int
-) -> RecipeState:
-    """The state after a step: the controllers see what it did. In the critic's warm-up, in which the policy does
-    nothing, they wait.
+def after_update(recipe: Choices, state: RecipeState, observation: Observation) -> RecipeState:
+    """The state of a recipe after a step: the controllers have seen what the step measured.
 
-    kl_reference: KL(policy‖reference), nats per sequence; kl_old: KL(old‖policy) once the step was taken, nats per
-    token; rows: responses in the step, over all processes.
+    In the critic's warm-up, in which the policy stays where it is, the controllers wait.
     """
-    if recipe.critic is not None and state.step < recipe.critic.warmup:
-        return replace(state, step=state.step + 1)
-    penalty_coef, surrogate_coef = state.penalty_coef, state.surrogate_coef
-    if recipe.penalty:
-        penalty_coef = recipe.penalty.controller(penalty_coef, kl_reference, rows)
-    if isinstance(recipe.surrogate, Driven):
-        surrogate_coef = recipe.surrogate.controller(surrogate_coef, kl_old, rows)
-    return replace(state, step=state.step + 1, penalty_coef=penalty_coef, surrogate_coef=surrogate_coef)
+    state = replace(state, step=state.step + 1)
+    if recipe.critic is not None and state.step <= recipe.critic.warmup:
+        return state
+    penalty = recipe.penalty.observe(observation, state.penalty) if recipe.penalty else state.penalty
+    return replace(
+        state,
+        penalty=penalty,
+        surrogate=surrogates.observe(recipe.surrogate, observation, state.surrogate),
+    )
+
+
+def restored_state(recipe: Choices, saved: dict[str, Any]) -> RecipeState:
+    """The state that `RecipeState.to_dict` made, for the same recipe.
+
+    Raises TutelageError when it was saved by another recipe or by pieces that remembered something else.
+    """
+    start = initial_state(recipe)
+    if saved.keys() == FLAT.keys() | {"step"}:
+        return _from_flat(start, saved)
+    names = [field.name for field in fields(RecipeState)]
+    if saved.keys() != set(names):
+        odd = ", ".join(sorted(set(names) ^ saved.keys()))
+        raise TutelageError(
+            f"The recipe's state in this checkpoint was written by another version: {odd} differ."
+        )
+    slots = {name: _fitting(getattr(start, name), saved[name], name, recipe) for name in names[1:]}
+    return RecipeState(step=int(saved["step"]), **slots)
+
+
+def _fitting(start: State, saved: Any, slot: str, recipe: Choices) -> State:
+    """The saved state of a slot. Raises TutelageError unless it has the shape of the piece's first state."""
+    if not _fits(start, saved):
+        raise TutelageError(
+            f"The checkpoint does not fit the recipe {recipe.name}: its state of {slot} is {saved!r}, where the piece "
+            f"begins with {start!r}. Go on with the recipe that the run was started with."
+        )
+    return _with_tuples(start, saved)
+
+
+def _with_tuples(start: State, saved: Any) -> State:
+    """The saved state with `()` again where a piece without a state has it; JSON made a list of it."""
+    if isinstance(start, dict) and start:
+        return {key: _with_tuples(start[key], value) for key, value in saved.items()}
+    return () if start == () else saved
+
+
+def _fits(start: State, saved: Any) -> bool:
+    """Whether a state may have come from `start`: the same names and kinds; None and an empty dict or list are open."""
+    if start == ():
+        return saved in ([], ())
+    if isinstance(start, dict):
+        same = not start or (isinstance(saved, dict) and saved.keys() == start.keys())
+        return isinstance(saved, dict) and same and all(_fits(start[key], saved[key]) for key in start)
+    if isinstance(start, int | float):
+        return isinstance(saved, int | float)
+    return start is None or isinstance(saved, type(start))
+
+
+FLAT: dict[str, tuple[str, str]] = {
+    "penalty_coef": ("penalty", "coef"),
+    "surrogate_coef": ("surrogate", "coef"),
+    "moving_sum": ("advantage", "sum"),
+    "moving_weight": ("advantage", "weight"),
+    "score_count": ("shaping", "count"),
+    "score_mean": ("shaping", "mean"),
+    "score_squares": ("shaping", "squares"),
+}
+"""The names in a checkpoint of the first format, one flat dict of numbers, and the slot and key of each now."""
+
+
+def _from_flat(start: RecipeState, numbers: dict[str, float]) -> RecipeState:
+    """The state from a checkpoint of the first format, which held the same numbers for every recipe."""
+    changes: dict[str, State] = {}
+    for name, (slot, key) in FLAT.items():
+        state = changes.get(slot, getattr(start, slot))
+        if isinstance(state, dict) and key in state:
+            changes[slot] = state | {key: float(numbers[name])}
+    return replace(start, step=int(numbers["step"]), **changes)
+
+
+def _plain(state: State, path: str) -> Any:
+    if isinstance(state, dict) and all(isinstance(key, str) for key in state):
+        return {key: _plain(value, f"{path}.{key}") for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [_plain(value, path) for value in state]
+    if state is None or isinstance(state, str | bool | int | float):
+        return state
+    raise TutelageError(
+        f"The state of {path} holds a {type(state).__name__}, which a checkpoint cannot keep. Let its piece remember "
+        "numbers, texts, lists, and dicts with texts as keys."
+    )

@@ -1,4 +1,4 @@
-"""All recipes as one table: slots as columns, so that two lines show how two algorithms differ."""
+"""The table of all recipes, with slots as columns: two lines show how two algorithms differ."""
 
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TypeAlias
@@ -31,19 +31,19 @@ def row(recipe: Recipe) -> dict[str, str]:
 
 
 def brief(value: object) -> str:
-    """A piece as it would be written: its class and whatever is not at its default."""
+    """A piece as text: its class, and the settings that are not at their defaults."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
     if not is_dataclass(value) or isinstance(value, type):
         return getattr(value, "__name__", None) or str(value)
-    said = []
+    parts = []
     for field in fields(value):
         inner = getattr(value, field.name)
         if field.default is MISSING or inner != field.default:
-            said.append(brief(inner) if is_dataclass(inner) else f"{field.name}={brief(inner)}")
-    return f"{type(value).__name__}({', '.join(said)})" if said else type(value).__name__
+            parts.append(brief(inner) if is_dataclass(inner) else f"{field.name}={brief(inner)}")
+    return f"{type(value).__name__}({', '.join(parts)})" if parts else type(value).__name__
 
 
 def _update(recipe: Recipe) -> str:
@@ -69,7 +69,7 @@ def plain(value: object) -> Plain:
 
 
 def pieces() -> dict[str, dict[str, str]]:
-    """For each open slot, the pieces that fit it and the first sentence that each says about itself."""
+    """The pieces that fit each open slot, with the first sentence of their docstrings."""
     return {
         protocol.__name__.lower(): {cls.__name__: _first_sentence(cls.__doc__ or "") for cls in classes}
         for protocol, classes in PIECES.items()
@@ -81,11 +81,11 @@ def _first_sentence(doc: str) -> str:
 
 
 def _also(recipe: Recipe) -> str:
-    said = [
+    parts = [
         f"{name}={brief(getattr(recipe, name))}"
         for name in ("dynamic_sampling", "shaping", "entropy", "ptx")
         if getattr(recipe, name) != getattr(Recipe, name)
     ]
     if recipe.critic and recipe.critic.warmup:
-        said.append(f"critic.warmup={recipe.critic.warmup}")
-    return ", ".join(said)
+        parts.append(f"critic.warmup={recipe.critic.warmup}")
+    return ", ".join(parts)

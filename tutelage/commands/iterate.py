@@ -12,7 +12,7 @@ from tutelage.config.limits import at_least
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
-    from tutelage.commands.collect import Init
+    from tutelage.commands.collecting.settings import Init
     from tutelage.people import Round
 
 OWN = "none"
@@ -42,6 +42,9 @@ class Settings:
     name: str = ""
     """The study's name, where a file holds several."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
+    engine: config.EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
     seed: int = 0
     """Seed of the sampling."""
 
@@ -51,10 +54,10 @@ class Settings:
 
 def main(settings: Settings) -> int:
     """Run it; see `Settings`."""
-    from tutelage.commands.collect import Status
     from tutelage.commands.collecting.lineage import lineage_of
     from tutelage.commands.collecting.making import make
     from tutelage.commands.collecting.place import open_existing
+    from tutelage.commands.collecting.settings import Status
     from tutelage.people import survey
 
     store, study = open_existing(Status(study=settings.study, db=settings.db, name=settings.name))
@@ -87,7 +90,7 @@ def _older(settings: Settings, last: "Round | None") -> str:
 
 
 def _questions(settings: Settings, name: str, number: int, older: str) -> "Init":
-    from tutelage.commands.collect import Init
+    from tutelage.commands.collecting.settings import Init
 
     return Init(
         study=name if settings.db else settings.study,
@@ -98,6 +101,7 @@ def _questions(settings: Settings, name: str, number: int, older: str) -> "Init"
         against=older,
         pairs=settings.pairs,
         sampling=settings.sampling,
+        engine=settings.engine,
         seed=settings.seed,
         limit=settings.limit,
         round=number,

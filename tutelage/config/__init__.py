@@ -7,13 +7,24 @@ dataclass into plain mappings and back, `aliases` keeps their old names readable
 
 from tutelage.config.differences import Difference, difference
 from tutelage.config.files import load, resolve, save
-from tutelage.config.mapping import from_mapping, identity, overlay, to_mapping, with_defaults
-from tutelage.config.pieces import POLICY_EPS, Checkpoints, Lora, Model, Optimiser, Sampling, Shape
+from tutelage.config.mapping import LATER, from_mapping, identity, overlay, to_mapping, with_defaults
+from tutelage.config.pieces import (
+    POLICY_EPS,
+    Checkpoints,
+    EngineName,
+    Lora,
+    Model,
+    Optimiser,
+    Sampling,
+    Shape,
+)
 
 __all__ = [
+    "LATER",
     "POLICY_EPS",
     "Checkpoints",
     "Difference",
+    "EngineName",
     "Lora",
     "Model",
     "Optimiser",

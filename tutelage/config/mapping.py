@@ -84,11 +84,13 @@ def to_mapping(settings: object) -> dict[str, Plain]:
 
 
 def identity(settings: object) -> dict[str, Plain]:
-    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults.
+    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the defaults
+    of those that were removed.
 
-    What is computed from it, a fingerprint for example, stays the same when a setting is added.
+    What is computed from it, a fingerprint for example, stays the same when a setting is added or removed.
     """
-    found = to_mapping(settings)
+    own_removed = getattr(type(settings), "REMOVED", {})
+    found = to_mapping(settings) | {name: one.default for name, one in own_removed.items()}
     for field in settable(type(settings)):
         value = getattr(settings, field.name)
         if LATER.items() <= field.metadata.items() and value == field.default:

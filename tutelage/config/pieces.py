@@ -1,10 +1,14 @@
 """The settings that several verbs share. The text under a field is its help on the command line."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+from tutelage.config.aliases import Removal
 from tutelage.config.mapping import LATER
 from tutelage.errors import TutelageError
+
+EngineName = Literal["auto", "plain", "cpu"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class Model:
     """Precision of the weights. Log-probabilities are computed in float32 either way."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
-    engine: Literal["auto", "plain", "cpu"] = field(default="auto", metadata=LATER)
+    engine: EngineName = field(default="auto", metadata=LATER)
     """How the model computes: plain runs the modules of transformers on any device, cpu the compiled engine for float32
     on a processor; auto takes cpu on a processor in float32, else plain."""
 
@@ -72,9 +76,13 @@ class Sampling:
     """Length limit of an answer in tokens; a longer one is cut and counts as not finished."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
-    compile: bool | None = None
-    """Compile the decoding step: in float32 on a processor our own one, seconds once for each machine; elsewhere by
-    torch.compile, half a minute in each run. Unset compiles our own where it can, true insists, false never does."""
+
+    REMOVED: ClassVar[Mapping[str, Removal]] = {
+        "compile": Removal(
+            None, "Use --engine plain to compute without compiled kernels, --engine cpu to insist on them."
+        )
+    }
+    """Settings of earlier versions."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

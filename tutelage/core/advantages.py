@@ -1,79 +1,125 @@
-"""Estimators of Ψ in ∇J = E[ Σₜ ∇ log π(aₜ|sₜ) · Ψₜ ].
+"""Advantages: estimators of Ψ in ∇J = E[ Σₜ ∇ log π(aₜ|sₜ) · Ψₜ ].
 
-Each piece is a function of the per-token rewards (the score on the last token, KL terms included where the
-recipe puts them there) and, for those that use a critic, of the values of the states before each token. It
-returns Ψ and, where there is something for a critic to fit, the critic's target. Pieces for groups of
-responses: `tutelage.core.groups`.
+An advantage is a function of the rewards per token (the score on the last token, less the KL where the recipe has it in
+the reward) and, if it uses a critic, of the value of the state before each token. It returns Ψ and the target that the
+critic fits, None without a critic. Advantages that compare the responses to a prompt: `tutelage.core.groups`.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from tutelage.core import returns as ret
-from tutelage.core.baselines import NOTHING, Baseline, Context, NoBaseline
+from tutelage.core.baselines import Baseline, NoBaseline, StatefulBaseline
+from tutelage.core.pieces import NOTHING, Context, State, apply, init, traits
 from tutelage.core.reduce import whiten as whitened
+from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
-Psi = tuple[Tensor, Tensor | None]
+Psi = tuple[PerToken, PerToken | None]
+"""Ψ, and the target of the critic where there is one."""
 
 
+@runtime_checkable
 class Advantage(Protocol):
     """(reward [B, R], mask [B, R], value [B, R] | None, group, context) -> (Ψ [B, R], target [B, R] | None)
 
-    `group` is the number of consecutive rows that answer one prompt. A piece says what it cannot do without
-    in a set named `needs`: "value" (a critic), "group" (two rows or more per prompt), or a field of
-    `Context`. `per_response = True` says that Ψ is one number per response, repeated over its tokens.
+    `group` is the number of consecutive rows that answer one prompt. An advantage declares `needs` and `per_response`
+    where they apply; see `tutelage.core.pieces.Traits`.
     """
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi: ...
 
 
-def needs(piece: object) -> frozenset[str]:
-    """What a piece declares that it cannot do without; nothing for a plain function."""
-    return frozenset(getattr(piece, "needs", ()))
+@runtime_checkable
+class StatefulAdvantage(Protocol):
+    """An advantage with a state: (…, context, state) -> ((Ψ, target), next state)"""
+
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def __call__(
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context,
+        state: State,
+    ) -> tuple[Psi, State]: ...
 
 
 @dataclass(frozen=True)
 class TotalReturn:
-    """Ψₜ = G₀ − b: every token is credited with the whole return (Williams 1992)."""
+    """Ψₜ = G₀ − b: every token is credited with the whole return (Williams 1992). The state is the baseline's."""
 
-    baseline: Baseline = NoBaseline()  # noqa: RUF009 - frozen
+    baseline: Baseline | StatefulBaseline = NoBaseline()  # noqa: RUF009 - frozen
     gamma: float = 1.0
     per_response: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[str]:
-        return needs(self.baseline)
+        """What the baseline needs."""
+        return traits(self.baseline).needs
+
+    def init(self) -> State:
+        """The baseline's first state."""
+        return init(self.baseline)
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
-    ) -> Psi:
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context,
+        state: State,
+    ) -> tuple[Psi, State]:
         total = ret.total_return(reward, mask, gamma=self.gamma)
-        return torch.where(mask, total - self.baseline(total, mask, context), 0.0), None
+        baseline, state = apply(self.baseline, total, mask, context, state=state)
+        return (torch.where(mask, total - baseline, 0.0), None), state
 
 
 @dataclass(frozen=True)
 class RewardToGo:
-    """Ψₜ = Gₜ − b: a token is credited with what comes after it. `whiten` scales over the batch (REINFORCE++)."""
+    """Ψₜ = Gₜ − b: a token is credited with what comes after it. `whiten` scales over the batch (REINFORCE++).
 
-    baseline: Baseline = NoBaseline()  # noqa: RUF009 - frozen
+    The state is the baseline's.
+    """
+
+    baseline: Baseline | StatefulBaseline = NoBaseline()  # noqa: RUF009 - frozen
     gamma: float = 1.0
     whiten: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
-        return needs(self.baseline)
+        """What the baseline needs."""
+        return traits(self.baseline).needs
+
+    def init(self) -> State:
+        """The baseline's first state."""
+        return init(self.baseline)
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
-    ) -> Psi:
-        going = ret.returns_to_go(reward, mask, gamma=self.gamma)
-        psi = torch.where(mask, going - self.baseline(going, mask, context), 0.0)
-        return (whitened(psi, mask) if self.whiten else psi), None
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context,
+        state: State,
+    ) -> tuple[Psi, State]:
+        returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
+        baseline, state = apply(self.baseline, returns, mask, context, state=state)
+        psi = torch.where(mask, returns - baseline, 0.0)
+        return (whitened(psi, mask) if self.whiten else psi, None), state
 
 
 @dataclass(frozen=True)
@@ -85,11 +131,16 @@ class ValueBaseline:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
-        going = ret.returns_to_go(reward, mask, gamma=self.gamma)
-        psi = torch.where(mask, going - _given(value, self), 0.0)
-        return (whitened(psi, mask) if self.whiten else psi), going
+        returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
+        psi = torch.where(mask, returns - _required(value, self), 0.0)
+        return (whitened(psi, mask) if self.whiten else psi), returns
 
 
 @dataclass(frozen=True)
@@ -102,7 +153,7 @@ class LengthAdaptive:
         if not self.alpha > 0:
             raise ValueError(f"LengthAdaptive: alpha must be above 0, not {self.alpha}.")
 
-    def __call__(self, mask: Tensor) -> Tensor:
+    def __call__(self, mask: TokenMask) -> PerRow:
         """Bool[B, R] -> Float[B]"""
         return (1 - 1 / (self.alpha * mask.sum(-1).clamp(min=1))).clamp(min=0.0)
 
@@ -122,30 +173,40 @@ class Gae:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
-        value = _given(value, self)
+        value = _required(value, self)
         lam = self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam
         psi = ret.gae(reward, value, mask, gamma=self.gamma, lam=lam)
-        towards = psi
+        improvement = psi
         if self.value_lam is not None:
-            towards = ret.gae(reward, value, mask, gamma=self.gamma, lam=self.value_lam)
-        target = torch.where(mask, towards + value, 0.0)
+            improvement = ret.gae(reward, value, mask, gamma=self.gamma, lam=self.value_lam)
+        target = torch.where(mask, improvement + value, 0.0)
         return (whitened(psi, mask) if self.whiten else psi), target
 
 
 @dataclass(frozen=True)
 class TemporalDifference:
-    """Ψₜ = δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), target rₜ + γ V(sₜ₊₁): one step of reward, then the critic's word for it."""
+    """Ψₜ = δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), target rₜ + γ V(sₜ₊₁): one step of reward, then the critic."""
 
     gamma: float = 1.0
     whiten: bool = False
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
-        value = _given(value, self)
+        value = _required(value, self)
         psi = ret.td_errors(reward, value, mask, gamma=self.gamma)
         target = torch.where(mask, psi + value, 0.0)
         return (whitened(psi, mask) if self.whiten else psi), target
@@ -165,9 +226,14 @@ class NStep:
             raise ValueError(f"NStep: n must be at least 1, not {self.n}.")
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
-        value = _given(value, self)
+        value = _required(value, self)
         target = ret.n_step(reward, value, mask, gamma=self.gamma, n=self.n)
         psi = torch.where(mask, target - value, 0.0)
         return (whitened(psi, mask) if self.whiten else psi), target
@@ -185,13 +251,18 @@ class ActionValue:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
-        q = torch.where(mask, reward + self.gamma * ret.next_value(_given(value, self), mask), 0.0)
+        q = torch.where(mask, reward + self.gamma * ret.next_value(_required(value, self), mask), 0.0)
         return q, q
 
 
-def _given(value: Tensor | None, piece: object) -> Tensor:
+def _required(value: PerToken | None, piece: object) -> PerToken:
     if value is None:
         raise ValueError(f"{type(piece).__name__} needs the values of the states, but there is no critic.")
     return value

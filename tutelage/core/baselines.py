@@ -1,36 +1,20 @@
-"""What may be subtracted from a return without moving the policy gradient in expectation.
+"""Baselines: what may be subtracted from a return without moving the policy gradient in expectation.
 
-E[∇ log π(a|s) b] = 0 for any b that does not depend on a. A mean over the batch owes one part in B to the row it is
-subtracted from, and shrinks the gradient by about that; `MovingAverage` and `LeaveOneOut` do not.
+E[∇ log π(a|s) b] = 0 for any b that does not depend on a. A mean over the batch contains the row that it is subtracted
+from, with a share of 1/B, and shrinks the gradient by about that; `MovingAverage` and `LeaveOneOut` do not.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
+from tutelage.core.pieces import Context, State
 from tutelage.core.reduce import masked_mean
+from tutelage.core.shapes import PerToken, TokenMask
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What some baselines know besides the rewards. A piece names what it reads in its `needs`.
-
-    `moving_mean`  average return of earlier batches                                    (needs "moving_mean")
-    `score_norm`   Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor                 (needs "score_norm")
-    `greedy`       Float[B], score of the greedy response to the row's prompt           (needs "greedy")
-    """
-
-    moving_mean: float = 0.0
-    score_norm: Tensor | None = None
-    greedy: Tensor | None = None
-
-
-NOTHING = Context()
-
-
-def score_norm_bound(logp: Tensor) -> Tensor:
+def score_norm_bound(logp: PerToken) -> PerToken:
     """(1 − p)² with p the probability of the sampled token: ‖∇ log π‖² in the logits, up to a factor of 2. [B, R]
 
     That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². So the sampled
@@ -39,17 +23,30 @@ def score_norm_bound(logp: Tensor) -> Tensor:
     return torch.expm1(logp) ** 2
 
 
+@runtime_checkable
 class Baseline(Protocol):
-    """(returns [B, R], mask [B, R], context) -> what is subtracted from them, [B, R]"""
+    """(returns [B, R], mask [B, R], context) -> what is subtracted from the returns, [B, R]"""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken: ...
+
+
+@runtime_checkable
+class StatefulBaseline(Protocol):
+    """A baseline with a state: (returns [B, R], mask [B, R], context, state) -> (baseline [B, R], next state)"""
+
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def __call__(
+        self, returns: PerToken, mask: TokenMask, context: Context, state: State
+    ) -> tuple[PerToken, State]: ...
 
 
 @dataclass(frozen=True)
 class NoBaseline:
     """b = 0."""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         return torch.zeros_like(returns)
 
 
@@ -57,7 +54,7 @@ class NoBaseline:
 class BatchMean:
     """b = mean return over the tokens of the batch."""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         return masked_mean(returns, mask).expand_as(returns)
 
 
@@ -65,18 +62,31 @@ class BatchMean:
 class MovingAverage:
     """b = exponential average of the returns of *earlier* batches (Williams 1992: reinforcement comparison).
 
-    m ← decay · m + (1 − decay) · mean return of a response, divided by the weight so far; 0 in the first batch.
+    b = sum / weight (0 in the first batch), and after each batch, with m the mean over responses of the return from
+    the first token:
+    sum ← decay · sum + (1 − decay) · m,  weight ← decay · weight + (1 − decay).
     """
 
     decay: float = 0.9
-    needs: ClassVar[frozenset[str]] = frozenset({"moving_mean"})
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"MovingAverage: decay must be in [0, 1), not {self.decay}.")
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
-        return torch.full_like(returns, context.moving_mean)
+    def init(self) -> dict[str, float]:
+        """No batch so far."""
+        return {"sum": 0.0, "weight": 0.0}
+
+    def __call__(
+        self, returns: PerToken, mask: TokenMask, context: Context, state: dict[str, float]
+    ) -> tuple[PerToken, dict[str, float]]:
+        average = state["sum"] / state["weight"] if state["weight"] > 0 else 0.0
+        batch = float(torch.where(mask, returns, 0.0)[:, :1].sum(1).mean())
+        after = {
+            "sum": self.decay * state["sum"] + (1 - self.decay) * batch,
+            "weight": self.decay * state["weight"] + (1 - self.decay),
+        }
+        return torch.full_like(returns, average), after
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class MinimumVariance:
 
     needs: ClassVar[frozenset[str]] = frozenset({"score_norm"})
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         if context.score_norm is None:
             raise ValueError(
                 "MinimumVariance needs the squared norms of the score function: Context(score_norm=...)."
@@ -101,12 +111,12 @@ class MinimumVariance:
 
 @dataclass(frozen=True)
 class TimeDependent:
-    """bₜ = mean return over the rows that are still going at token t.
+    """bₜ = mean return over the rows that have a token t.
 
-    Where a single row is left it is its own baseline, and its advantage is 0.
+    Where a single row is left, the row is its own baseline, and its advantage is 0.
     """
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         mean = torch.where(mask, returns, 0.0).sum(0) / mask.sum(0).clamp(min=1)
         return mean.expand_as(returns)
 
@@ -115,7 +125,7 @@ class TimeDependent:
 class LeaveOneOut:
     """bₜ of row i = mean return at token t of the *other* rows that reach it: unbiased; 0 where there are none."""
 
-    def __call__(self, returns: Tensor, mask: Tensor, context: Context) -> Tensor:
-        going = torch.where(mask, returns, 0.0)
+    def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
+        returns = torch.where(mask, returns, 0.0)
         others = mask.sum(0) - mask.long()
-        return (going.sum(0) - going) / others.clamp(min=1)
+        return (returns.sum(0) - returns) / others.clamp(min=1)

@@ -2,7 +2,7 @@
 
 B rows = P prompts × G samples, row b answers prompt b // G; Q prompt tokens, R response tokens.
 Prompts are padded on the left, responses on the right, and `mask` is true up to and including the end token.
-Every per-token tensor is [B, R], and `x[b, t]` speaks about response token t *given the prompt and response[:t]*:
+Every per-token tensor is [B, R], and `x[b, t]` belongs to response token t *given the prompt and response[:t]*:
 its log-probability, the value of the state before it, the reward on it.
 Termination is explicit; nothing is ever inferred from the ids of pad or end tokens.
 """
@@ -11,27 +11,30 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
+
+from tutelage.core.shapes import Index, Lengths, PerRow, PerToken, RowMask, TokenMask
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
     """Prompts with one response each."""
 
-    prompt: Tensor  # Int[B, Q], left-padded
-    prompt_mask: Tensor  # Bool[B, Q]
-    response: Tensor  # Int[B, R], right-padded
-    mask: Tensor  # Bool[B, R], true up to and including the end token
+    prompt: Int[Tensor, "B Q"]  # left-padded
+    prompt_mask: Bool[Tensor, "B Q"]
+    response: Int[Tensor, "B R"]  # right-padded
+    mask: TokenMask  # true up to and including the end token
 
     def __len__(self) -> int:
         return self.prompt.shape[0]
 
-    def rows(self, index: Tensor) -> Self:
+    def rows(self, index: Index) -> Self:
         """The rows at `index` (Int[b] or Bool[B]) of every field that has one entry per row."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
-        return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist()))
+        return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist() if x))
 
     def to(self, device: torch.device | str) -> Self:
         """The same rows on another device."""
@@ -53,7 +56,7 @@ class Rows:
         changes = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: cut(k, v) for k, v in changes.items() if isinstance(v, Tensor)})
 
-    def lengths(self) -> Tensor:
+    def lengths(self) -> Lengths:
         """Tokens in each row, prompt and response together. Int[B]"""
         return self.prompt_mask.sum(1) + self.mask.sum(1)
 
@@ -70,31 +73,43 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(Rows):
-    """What the sampler produced."""
+    """Responses that a sampler drew, with the log-probability of each token."""
 
-    logp: Tensor  # Float[B, R], the sampler's own, at its temperature and after its truncation
-    terminated: Tensor  # Bool[B], the response ended by itself
-    truncated: Tensor  # Bool[B], the response was cut at the limit
+    logp: PerToken  # the sampler's own, at its temperature and after its truncation
+    terminated: RowMask  # the response ended by itself
+    truncated: RowMask  # the response was cut at the limit
     group: int  # G, samples per prompt; meaningful as long as the rows of a prompt are together
     ids: tuple[str, ...]  # the prompt's id, one per row
+    texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where nobody decoded them
+    version: Int[Tensor, "B R"] | None = None  # the version of the weights that wrote each token
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What a policy computes about the tokens of its rows' responses, each [B, R] and 0 where there is no token."""
+
+    logp: PerToken
+    entropy: PerToken | None = None  # of the next token's whole distribution
+    value: PerToken | None = None  # of the state before each token
+    exact_kl: PerToken | None = None  # KL(policy‖reference) of the next token's whole distribution
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored(Rollout):
-    """A rollout with what the reward, the reference and the critic say about it."""
+    """A rollout with the scores of the reward, the log-probabilities of the reference and the values of the critic."""
 
-    score: Tensor  # Float[B], as the reward gave it
-    ref_logp: Tensor  # Float[B, R], the reference's, at the sampling temperature
-    value: Tensor | None = None  # Float[B, R], of the state before each token
-    importance: Tensor | None = None  # Float[B, R], factor of a token's surrogate where the sampler differs
+    score: PerRow  # as the reward gave it
+    ref_logp: PerToken  # the reference's, at the sampling temperature
+    value: PerToken | None = None  # of the state before each token
+    importance: PerToken | None = None  # factor of a token's surrogate where the sampler differs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Scored):
-    """A scored rollout ready for the update: after this, every row stands alone."""
+    """A scored rollout with Ψ, ready for the update: from here on the rows are independent of each other."""
 
-    advantage: Tensor  # Float[B, R], Psi
-    target: Tensor | None = None  # Float[B, R], what the critic fits
+    advantage: PerToken  # Psi
+    target: PerToken | None = None  # what the critic fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +118,14 @@ class Pairs:
 
     chosen: Rows
     rejected: Rows
-    p_chosen: Tensor  # Float[B], the probability that `chosen` is the better one
-    weight: Tensor  # Float[B]
-    margin: Tensor  # Float[B], nats
+    p_chosen: PerRow  # the probability that `chosen` is the better one
+    weight: PerRow
+    margin: PerRow  # nats
 
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def rows(self, index: Tensor) -> Self:
+    def rows(self, index: Index) -> Self:
         """The pairs at `index`."""
         return replace(
             self,
@@ -121,7 +136,7 @@ class Pairs:
             margin=self.margin[index],
         )
 
-    def lengths(self) -> Tensor:
+    def lengths(self) -> Lengths:
         """Tokens of both sides of each pair. Int[B]"""
         return self.chosen.lengths() + self.rejected.lengths()
 
@@ -148,13 +163,3 @@ def stacked(first: Rows, second: Rows) -> Rows:
         response=column("response", response, False),
         mask=column("mask", response, False),
     )
-
-
-@dataclass(frozen=True)
-class TokenScores:
-    """What a policy says about the tokens of a response, each [B, R] and 0 where there is no token."""
-
-    logp: Tensor
-    entropy: Tensor | None = None
-    value: Tensor | None = None
-    exact_kl: Tensor | None = None

@@ -1,18 +1,20 @@
-"""Estimators of Ψ that compare the responses to one prompt with each other: no critic, one number per response.
+"""Advantages that compare the responses to one prompt with each other: no critic, one number per response.
 
-Row b answers prompt b // group. What is compared is the sum of a row's rewards (KL terms included where the
-recipe puts them into the reward).
+Row b answers prompt b // group. The score of a row is the sum of its rewards (less the KL where the recipe has it in
+the reward).
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.core.advantages import Psi
-from tutelage.core.baselines import NOTHING, Context
+from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
+from tutelage.core.shapes import PerToken, TokenMask
 
 SPREAD_FLOOR = 1e-4
 """Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as equal."""
@@ -41,7 +43,12 @@ class Group:
             )
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         score = by_group(reward, mask, group)
         psi = score - score.mean(1, keepdim=True)
@@ -57,15 +64,20 @@ class Group:
 class BestOfGroup:
     """Ψ = G (max of the G scores − max of the other G − 1): climbs E[max], the score of best-of-G (Tang 2025).
 
-    Only the best response has an advantage, and it is how far it beats the second best. The factor
-    G makes up for the mean over rows: the gradient of E[max] is their sum.
+    Only the best response has an advantage: the lead of its score over the second best. The factor G makes up for
+    the mean over rows, since the gradient of E[max] is the sum over them.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group"})
     per_response: ClassVar[bool] = True
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         score = by_group(reward, mask, group)
         best, where = score.topk(2, dim=1)
@@ -85,7 +97,12 @@ class Greedy:
     per_response: ClassVar[bool] = True
 
     def __call__(
-        self, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
+        self,
+        reward: PerToken,
+        mask: TokenMask,
+        value: PerToken | None,
+        group: int,
+        context: Context = NOTHING,
     ) -> Psi:
         if context.greedy is None:
             raise ValueError("Greedy needs the scores of the greedy responses: Context(greedy=...).")
@@ -93,7 +110,7 @@ class Greedy:
         return torch.where(mask, (total - context.greedy).unsqueeze(-1), 0.0), None
 
 
-def by_group(reward: Tensor, mask: Tensor, group: int) -> Tensor:
+def by_group(reward: PerToken, mask: TokenMask, group: int) -> Float[Tensor, "P G"]:
     """Sum of each row's rewards, one line per prompt. [B, R] -> [P, G]
 
     Raises ValueError for rows that do not come in groups of two or more.

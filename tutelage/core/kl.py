@@ -1,4 +1,4 @@
-"""How far two policies are apart: estimators from sampled tokens, the exact figure, what drives the coefficient.
+"""The KL between two policies: estimators from sampled tokens, the exact value, controllers of its coefficient.
 
 With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020, "Approximating KL divergence"):
 
@@ -11,19 +11,22 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
     ¹ exactly for one token; for a response of several the states depend on π too, and a loss that differentiates
       only the log-probabilities of given tokens does not see that part
 
-In the reward the estimate is a number that earlier tokens answer for: ∇ log π · Ψ then carries the whole gradient,
+In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
 states included. k3 has the right mean and yet the wrong gradient there, because E[k3 ∇ log π] lacks the derivative of
 k3 itself. `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
-in the reward it would charge a token's predecessors for its state and let the token itself go free.
+in the reward it would charge earlier tokens for the state and the token itself for nothing.
 Each cell is a test (tests/laws/test_kl_placement.py).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
+
+from tutelage.core.pieces import State, apply, init
 
 
 def _k1(x: Tensor) -> Tensor:
@@ -48,7 +51,9 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 """Estimators by name; "mse" is what several libraries call k2."""
 
 
-def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
+def kl_estimate(
+    logp: Float[Tensor, "*shape"], ref_logp: Float[Tensor, "*shape"], kind: str
+) -> Float[Tensor, "*shape"]:
     """Per-token estimate of KL(π‖ref) in nats, from tokens drawn from π. [B, R], [B, R] -> [B, R]
 
     Raises ValueError for a `kind` that is not in `ESTIMATORS`.
@@ -58,7 +63,9 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
     return ESTIMATORS[kind](logp - ref_logp)
 
 
-def exact_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
+def exact_kl(
+    logits: Float[Tensor, "*shape V"], ref_logits: Float[Tensor, "*shape V"]
+) -> Float[Tensor, "*shape"]:
     """KL(π‖ref) = Σ_v π(v) (log π(v) − log ref(v)) of the next-token distributions. [..., V] -> [...]
 
     A token that π never chooses (logit −inf) contributes nothing, whatever the reference says about it.
@@ -69,10 +76,38 @@ def exact_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     return torch.where(p > 0, p * (logp - ref_logp), 0.0).sum(-1)
 
 
+@runtime_checkable
 class Controller(Protocol):
-    """What the coefficient of a KL term becomes after a step that showed `kl` over `rows` responses."""
+    """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` responses"""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float: ...
+
+
+@runtime_checkable
+class StatefulController(Protocol):
+    """A controller with a state: (coef, kl, rows, state) -> (next coefficient, next state)"""
+
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def __call__(self, coef: float, kl: float, rows: int, state: State) -> tuple[float, State]: ...
+
+
+CoefficientState = dict[str, State]
+"""{"coef": the coefficient of now, "controller": the controller's state}"""
+
+
+def controlled(coef: float, controller: Controller | StatefulController) -> CoefficientState:
+    """The state of a coefficient that a controller changes, before the first step."""
+    return {"coef": coef, "controller": init(controller)}
+
+
+def control(
+    controller: Controller | StatefulController, kl: float, rows: int, state: CoefficientState
+) -> CoefficientState:
+    """The state of a coefficient after a step that measured `kl` over `rows` responses."""
+    coef, inner = apply(controller, state["coef"], kl, rows, state=state["controller"])
+    return {"coef": float(coef), "controller": inner}
 
 
 @dataclass(frozen=True)

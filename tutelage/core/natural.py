@@ -9,14 +9,17 @@ a matrix.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]
+Vector: TypeAlias = Float[Tensor, " N"]
+Product = Callable[[Vector], Vector]
 
 
-def conjugate_gradient(product: Product, g: Tensor, iterations: int, tolerance: float = 1e-10) -> Tensor:
+def conjugate_gradient(product: Product, g: Vector, iterations: int, tolerance: float = 1e-10) -> Vector:
     """x with A x ≈ g for a symmetric positive definite A given by `product` (Hestenes & Stiefel 1952). [N]
     -> [N]
 
@@ -42,15 +45,15 @@ def conjugate_gradient(product: Product, g: Tensor, iterations: int, tolerance: 
 
 
 def natural_direction(
-    product: Product, g: Tensor, *, max_kl: float, damping: float, iterations: int
-) -> Tensor:
+    product: Product, g: Vector, *, max_kl: float, damping: float, iterations: int
+) -> Vector:
     """d = √(2δ / xᵀ(F + λI)x) x with (F + λI) x = g, so that ½ dᵀ(F + λI) d = δ = `max_kl`. [N] -> [N]
 
     `product` is v ↦ F v without the damping λ. Counting the damping in the length is TRPO's own choice: the
     KL of the step is below δ to second order. A gradient of 0 gives a step of 0.
     """
 
-    def damped(v: Tensor) -> Tensor:
+    def damped(v: Vector) -> Vector:
         return product(v) + damping * v
 
     x = conjugate_gradient(damped, g, iterations)
@@ -59,27 +62,27 @@ def natural_direction(
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """The share of the step that was taken (0 when none held) and what was measured there."""
+class LineSearchResult:
+    """The share of a step that a line search accepted, and the measurements there."""
 
-    share: float
-    gain: float
-    kl: float
-    tried: int
+    share: float  # of the whole step; 0 when no share was accepted
+    improvement: float  # of the objective over its value before the step
+    kl: float  # KL(old‖π)
+    tried: int  # shares that were evaluated
 
 
 def line_search(
     evaluate: Callable[[float], tuple[float, float]], *, max_kl: float, backtracks: int, decay: float
-) -> Accepted:
+) -> LineSearchResult:
     """The largest share decayʲ of a step, j = 0 … backtracks, that raises the surrogate and keeps the KL.
 
-    `evaluate(share)` moves there and returns (rise of the surrogate over its value at 0, KL(old‖π)). A KL or
-    rise that is not finite is not accepted. Where nothing is, share is 0 and the caller puts the parameters
-    back.
+    `evaluate(share)` moves the policy by that share and returns (improvement of the surrogate over its value before the
+    step, KL(old‖π)). An improvement or a KL that is not finite is not accepted. When no share is accepted, the result
+    has a share of 0, and the caller puts the parameters back.
     """
     for j in range(backtracks + 1):
         share = decay**j
-        gain, kl = evaluate(share)
-        if gain > 0 and kl <= max_kl:  # false for nan
-            return Accepted(share, gain, kl, j + 1)
-    return Accepted(0.0, 0.0, 0.0, backtracks + 1)
+        improvement, kl = evaluate(share)
+        if improvement > 0 and kl <= max_kl:  # false for nan
+            return LineSearchResult(share, improvement, kl, j + 1)
+    return LineSearchResult(0.0, 0.0, 0.0, backtracks + 1)

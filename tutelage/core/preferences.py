@@ -7,16 +7,17 @@ loss here.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 from torch.nn.functional import logsigmoid
+
+from tutelage.core.shapes import Lengths, PerRow, Scalar
 
 
 def bradley_terry(
-    chosen: Tensor, rejected: Tensor, p_chosen: Tensor | float = 1.0, margin: Tensor | float = 0.0
-) -> Tensor:
+    chosen: PerRow, rejected: PerRow, p_chosen: PerRow | float = 1.0, margin: PerRow | float = 0.0
+) -> PerRow:
     """− p log σ(c − r − margin) − (1 − p) log σ(r − c − margin) of two scores in nats. [B], [B] -> [B]
 
     Bradley & Terry 1952 with soft labels; the margin is that of Llama 2 (Touvron et al. 2023).
@@ -26,12 +27,12 @@ def bradley_terry(
 
 
 def dpo(
-    policy_margin: Tensor,
-    ref_margin: Tensor,
+    policy_margin: PerRow,
+    ref_margin: PerRow,
     beta: float,
-    p_chosen: Tensor | float = 1.0,
-    margin: Tensor | float = 0.0,
-) -> Tensor:
+    p_chosen: PerRow | float = 1.0,
+    margin: PerRow | float = 0.0,
+) -> PerRow:
     """Bradley–Terry on the implied rewards β log(π / π_ref): Rafailov et al. 2023. [B], [B] -> [B]
 
     `policy_margin` is log π(chosen) − log π(rejected) of whole answers, `ref_margin` the same under the
@@ -43,13 +44,13 @@ def dpo(
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One side of a batch of pairs: what the policy and the reference say about whole answers."""
+    """One side of a batch of pairs: log-probabilities of whole answers under the policy and the reference."""
 
-    logp: Tensor  # Float[B], log π(answer | prompt), the sum over its tokens
-    length: Tensor  # Int[B], tokens of the answer
-    ref_logp: Tensor | None = None  # Float[B], the same under the reference
+    logp: PerRow  # log π(answer | prompt), the sum over its tokens
+    length: Lengths  # tokens of the answer
+    ref_logp: PerRow | None = None  # the same under the reference
 
-    def log_ratio(self) -> Tensor:
+    def log_ratio(self) -> PerRow:
         """log π − log π_ref: the implied reward in units of 1/β. Float[B]"""
         if self.ref_logp is None:
             raise ValueError(
@@ -57,30 +58,32 @@ class Answers:
             )
         return self.logp - self.ref_logp
 
-    def per_token(self) -> Tensor:
+    def per_token(self) -> PerRow:
         """log π per token: the logarithm of the geometric mean of the tokens' probabilities. Float[B]"""
         return self.logp / self.length.clamp(min=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerPairs:
-    """Two answers to each of B prompts, and what is known about which is better."""
+    """Two answers to each of B prompts, and the preference between them."""
 
     chosen: Answers
     rejected: Answers
-    p_chosen: Tensor | float = 1.0  # Float[B]
-    margin: Tensor | float = 0.0  # Float[B], nats asked between the implied rewards
-    drift: Tensor | float | None = None  # mean of log π − log π_ref over answers to *other* prompts (KTO)
+    p_chosen: PerRow | float = 1.0
+    margin: PerRow | float = 0.0  # nats asked between the implied rewards
+    drift: PerRow | Scalar | float | None = None
+    """Mean of log π − log π_ref over answers to *other* prompts (KTO), for each pair or one for all."""
 
 
+@runtime_checkable
 class PreferenceLoss(Protocol):
-    """Pairs -> loss of each, Float[B], to minimise.
+    """(pairs) -> the loss of each pair, Float[B], to minimise.
 
     `needs` holds "reference" where the reference's log-probabilities are used and "drift" where
     `AnswerPairs.drift` is.
     """
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor: ...
+    def __call__(self, pairs: AnswerPairs) -> PerRow: ...
 
 
 NEEDS_REFERENCE = frozenset({"reference"})
@@ -103,7 +106,7 @@ class Dpo:
         _positive(self, beta=self.beta)
         _below_half(self, self.smoothing)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         p = pairs.p_chosen * (1 - self.smoothing) + (1 - pairs.p_chosen) * self.smoothing
         chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
         return bradley_terry(self.beta * chosen, self.beta * rejected, p, pairs.margin)
@@ -122,7 +125,7 @@ class RobustDpo:
         _positive(self, beta=self.beta, flips=self.flips)
         _below_half(self, self.flips)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         p = (pairs.p_chosen - self.flips) / (1 - 2 * self.flips)
         chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
         return bradley_terry(self.beta * chosen, self.beta * rejected, p, pairs.margin)
@@ -144,12 +147,12 @@ class Ipo:
     def __post_init__(self) -> None:
         _positive(self, beta=self.beta)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         h = self._ratio(pairs.chosen) - self._ratio(pairs.rejected)
         target = 1 / (2 * self.beta) + pairs.margin
         return pairs.p_chosen * (h - target) ** 2 + (1 - pairs.p_chosen) * (-h - target) ** 2
 
-    def _ratio(self, answers: Answers) -> Tensor:
+    def _ratio(self, answers: Answers) -> PerRow:
         ratio = answers.log_ratio()
         return ratio / answers.length.clamp(min=1) if self.per_token else ratio
 
@@ -164,7 +167,7 @@ class Hinge:
     def __post_init__(self) -> None:
         _positive(self, beta=self.beta)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         ahead = self.beta * (pairs.chosen.log_ratio() - pairs.rejected.log_ratio())
         return _hinge(ahead, 1 + pairs.margin, pairs.p_chosen)
 
@@ -184,7 +187,7 @@ class Slic:
     def __post_init__(self) -> None:
         _positive(self, delta=self.delta)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         rank = _hinge(pairs.chosen.logp - pairs.rejected.logp, self.delta + pairs.margin, pairs.p_chosen)
         return rank - self.imitation * _better(pairs, pairs.chosen.per_token(), pairs.rejected.per_token())
 
@@ -207,7 +210,7 @@ class Kto:
     def __post_init__(self) -> None:
         _positive(self, beta=self.beta, desirable=self.desirable, undesirable=self.undesirable)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         if pairs.drift is None:
             raise ValueError("KTO measures against the drift of unrelated answers: AnswerPairs(drift=...).")
         chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
@@ -216,7 +219,7 @@ class Kto:
         second = p * self.one(rejected, False, pairs.drift) + (1 - p) * self.one(rejected, True, pairs.drift)
         return (first + second) / 2
 
-    def one(self, log_ratio: Tensor, good: bool, drift: Tensor | float) -> Tensor:
+    def one(self, log_ratio: PerRow, good: bool, drift: PerRow | Scalar | float) -> PerRow:
         """The loss of unpaired answers that are all desirable or all undesirable. Float[B] -> Float[B]"""
         z = torch.as_tensor(drift).detach().clamp(min=0)
         if good:
@@ -238,7 +241,7 @@ class Orpo:
     def __post_init__(self) -> None:
         _positive(self, coef=self.coef)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         chosen, rejected = pairs.chosen.per_token(), pairs.rejected.per_token()
         odds = bradley_terry(_log_odds(chosen), _log_odds(rejected), pairs.p_chosen, pairs.margin)
         return self.coef * odds - _better(pairs, chosen, rejected)
@@ -259,20 +262,20 @@ class SimPo:
     def __post_init__(self) -> None:
         _positive(self, beta=self.beta)
 
-    def __call__(self, pairs: AnswerPairs) -> Tensor:
+    def __call__(self, pairs: AnswerPairs) -> PerRow:
         chosen, rejected = self.beta * pairs.chosen.per_token(), self.beta * pairs.rejected.per_token()
         return bradley_terry(chosen, rejected, pairs.p_chosen, self.beta * self.gap + pairs.margin)
 
 
-def _hinge(ahead: Tensor, asked: Tensor | float, p_chosen: Tensor | float) -> Tensor:
+def _hinge(ahead: PerRow, asked: PerRow | float, p_chosen: PerRow | float) -> PerRow:
     return p_chosen * torch.relu(asked - ahead) + (1 - p_chosen) * torch.relu(asked + ahead)
 
 
-def _better(pairs: AnswerPairs, chosen: Tensor, rejected: Tensor) -> Tensor:
+def _better(pairs: AnswerPairs, chosen: PerRow, rejected: PerRow) -> PerRow:
     return pairs.p_chosen * chosen + (1 - pairs.p_chosen) * rejected
 
 
-def _log_odds(logp: Tensor) -> Tensor:
+def _log_odds(logp: PerRow) -> PerRow:
     return logp - torch.log(-torch.expm1(logp))
 
 

@@ -3,22 +3,27 @@
 from typing import Literal, get_args
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
+
+from tutelage.core.shapes import PerRow, PerToken, Scalar, TokenMask
 
 Reduce = Literal["token_mean", "sequence_mean", "sequence_sum", "fixed_length"]
 
 
-def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+def masked_mean(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Scalar:
     """Mean of `x` where `mask` is true; 0 where nothing is. [...] -> []"""
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def masked_var(x: Tensor, mask: Tensor) -> Tensor:
+def masked_var(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Scalar:
     """Population variance of `x` where `mask` is true (divides by n, not n − 1). [...] -> []"""
     return masked_mean((x - masked_mean(x, mask)) ** 2, mask)
 
 
-def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
+def whiten(
+    x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], *, shift_mean: bool = True
+) -> Float[Tensor, "*shape"]:
     """(x − mean) / std over the unmasked entries, 0 elsewhere; `shift_mean=False` puts the mean back.
 
     The 1e-8 inside the root is that of OpenAI's lm-human-preferences (2019).
@@ -29,14 +34,14 @@ def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
 
 
 def token_weights(
-    mask: Tensor,
+    mask: TokenMask,
     how: Reduce,
     max_length: int = 0,
     *,
     rows: float | None = None,
     tokens: float | None = None,
-) -> Tensor:
-    """The reduction as data: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
+) -> PerToken:
+    """The weight of every token: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
 
         token_mean      1 / tokens in the batch                   every token counts the same
         sequence_mean   1 / (length · rows)                       every response counts the same
@@ -68,8 +73,8 @@ def token_weights(
     raise ValueError(f"reduce={how!r} is not known; choose one of {', '.join(get_args(Reduce))}.")
 
 
-def at_last_token(score: Tensor, mask: Tensor) -> Tensor:
-    """`score` on the last token of each response, 0 elsewhere; an empty response has nowhere to put it.
+def at_last_token(score: PerRow, mask: TokenMask) -> PerToken:
+    """The rewards per token of a score per response: on the last token, 0 elsewhere and in an empty response.
 
     Float[B], Bool[B, R] -> Float[B, R]
     """

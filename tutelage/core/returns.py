@@ -4,32 +4,33 @@ The state after the last token is terminal: its value is 0. `gamma` discounts pe
 """
 
 import torch
-from torch import Tensor
+
+from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
 
-def total_return(reward: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+def total_return(reward: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> PerToken:
     """G₀ = Σₜ γᵗ rₜ, the same for every token of the response. [B, R] -> [B, R]"""
     discount = gamma ** torch.arange(reward.shape[1], device=reward.device, dtype=reward.dtype)
     total = torch.where(mask, reward * discount, 0.0).sum(-1, keepdim=True)
     return torch.where(mask, total, 0.0)
 
 
-def returns_to_go(reward: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+def returns_to_go(reward: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> PerToken:
     """Gₜ = rₜ + γ Gₜ₊₁. [B, R] -> [B, R]"""
     return _discounted_sum(reward, mask, gamma)
 
 
-def td_errors(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+def td_errors(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> PerToken:
     """δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), with V = 0 after the last token. [B, R] -> [B, R]"""
     return torch.where(mask, reward + gamma * next_value(value, mask) - value, 0.0)
 
 
-def gae(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, lam: float | Tensor) -> Tensor:
+def gae(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float, lam: float | PerRow) -> PerToken:
     """Aₜ = δₜ + γλ Aₜ₊₁ (Schulman et al. 2016). λ = 0 is the TD error, λ = 1 the return minus the value. [B, R]"""
     return _discounted_sum(td_errors(reward, value, mask, gamma=gamma), mask, gamma * lam)
 
 
-def n_step(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, n: int) -> Tensor:
+def n_step(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float, n: int) -> PerToken:
     """Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γⁿ⁻¹ rₜ₊ₙ₋₁ + γⁿ V(sₜ₊ₙ), cut short by the end of the response. [B, R] -> [B, R]"""
     returns = torch.where(mask, value, 0.0)
     for _ in range(n):
@@ -37,16 +38,16 @@ def n_step(reward: Tensor, value: Tensor, mask: Tensor, *, gamma: float, n: int)
     return returns
 
 
-def next_value(value: Tensor, mask: Tensor) -> Tensor:
+def next_value(value: PerToken, mask: TokenMask) -> PerToken:
     """V(sₜ₊₁) for each token: the value one column later, 0 after the last token. [B, R] -> [B, R]"""
     return _shifted(torch.where(mask, value, 0.0))
 
 
-def _shifted(x: Tensor) -> Tensor:
+def _shifted(x: PerToken) -> PerToken:
     return torch.nn.functional.pad(x[:, 1:], (0, 1))
 
 
-def _discounted_sum(x: Tensor, mask: Tensor, discount: float | Tensor) -> Tensor:
+def _discounted_sum(x: PerToken, mask: TokenMask, discount: float | PerRow) -> PerToken:
     out = torch.zeros_like(x)
     running = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(1)
     for t in reversed(range(x.shape[1])):

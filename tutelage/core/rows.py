@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
@@ -20,7 +21,9 @@ class Encoded:
         return len(self.prompt) + len(self.response)
 
 
-def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def left_padded(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device
+) -> tuple[Int[Tensor, "B Q"], Bool[Tensor, "B Q"]]:
     """Token lists → (Int[B, Q], Bool[B, Q]) padded on the left."""
     if any(not row for row in rows):
         raise ValueError("a prompt needs at least one token")
@@ -30,7 +33,9 @@ def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -
     return tokens, torch.arange(width, device=device) >= width - lengths[:, None]
 
 
-def right_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def right_padded(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device
+) -> tuple[Int[Tensor, "B R"], Bool[Tensor, "B R"]]:
     """Token lists → (Int[B, R], Bool[B, R]) padded on the right."""
     width = max((len(row) for row in rows), default=0)
     tokens = torch.tensor(
@@ -47,12 +52,12 @@ def collate(rows: Sequence[Encoded], pad: int, device: torch.device) -> Rows:
     return Rows(prompt=prompt, prompt_mask=prompt_mask, response=response, mask=mask)
 
 
-def positions(mask: Tensor) -> Tensor:
+def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Position ids that count real tokens only, so that padding moves nothing. Int[B, T]"""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 
-def before_each_response_token(x: Tensor, rows: Rows) -> Tensor:
+def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shaped[Tensor, "B R ..."]:
     """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts response token t.
 
     This is the shift by one, and it stands nowhere else.
@@ -65,17 +70,17 @@ def before_each_response_token(x: Tensor, rows: Rows) -> Tensor:
     return x[:, first : first + rows.response.shape[1]]
 
 
-def spread(values: Tensor, mask: Tensor) -> Tensor:
+def spread(values: Shaped[Tensor, " M"], mask: Bool[Tensor, "B R"]) -> Shaped[Tensor, "B R"]:
     """Values of the M response tokens, row by row → [B, R] with zeros elsewhere, differentiable."""
     return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
 
 
-def families(rows: Rows) -> Tensor:
+def families(rows: Rows) -> Int[Tensor, " B"]:
     """A number for each row, the same for rows that answer the same prompt. Int[B]"""
     return rows.prompt.where(rows.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
 
 
-def distinct(rows: Rows) -> tuple[Tensor, Tensor]:
+def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
     """Of rows that are equal in prompt and response only one: which rows to keep (Int[K]), and for every row which of
     the kept ones it equals (Int[B])."""
     tokens = torch.cat([rows.prompt, rows.response], 1)
@@ -86,7 +91,7 @@ def distinct(rows: Rows) -> tuple[Tensor, Tensor]:
     return kept.scatter_reduce(0, same, places, "amin"), same
 
 
-def by_tokens(lengths: Tensor, budget: int) -> Iterator[Tensor]:
+def by_tokens(lengths: Int[Tensor, " B"], budget: int) -> Iterator[Int[Tensor, " b"]]:
     """Split rows into micro-batches of at most `budget` padded tokens, longest together. Yields Int[b].
 
     Rows of like length share a micro-batch, so that padding is rare; a row longer than the budget stands alone.
@@ -120,7 +125,7 @@ def shares(batch: Rows | Pairs) -> list[tuple[Share, ...]]:
     return [(share,) for share in each]
 
 
-def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[Tensor]:
+def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[Int[Tensor, " b"]]:
     """Split items into micro-batches of at most `budget` tokens, where a prompt counts once in each. Yields Int[b].
 
     An item is a row, or the rows of a pair, which stay together. So do items with the same prompt as long as the budget

@@ -1,34 +1,35 @@
-"""What a reward model may minimise on pairs of scores. All of them are Bradley–Terry where labels are hard
-and plain.
+"""Losses of a reward model on pairs of scores. All of them are Bradley–Terry for hard labels without a margin.
 
 Signature: (chosen [B], rejected [B], p_chosen [B], margin [B]) -> loss [B]. `margin` is the strength of the
-preference as the data tells it (0 for none); each loss says what it makes of it.
+preference in the data (0 for none); each loss documents how it uses the margin.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tutelage.core.preferences import bradley_terry
+from tutelage.core.shapes import PerRow, Scalar
 
 
+@runtime_checkable
 class ScoringLoss(Protocol):
     """(chosen [B], rejected [B], p_chosen [B], margin [B]) -> loss [B], to minimise"""
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor: ...
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow: ...
 
 
 @dataclass(frozen=True)
 class Soft:
-    """Bradley–Terry with soft labels; says nothing of the margin. `centre` adds centre · (c + r)², which
+    """Bradley–Terry with soft labels, without the margin. `centre` adds centre · (c + r)², which
     holds the mean of the scores near 0 (Eisenstein et al. 2023)."""
 
     centre: float = 0.0
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, p_chosen) + self.centre * (chosen + rejected) ** 2
 
 
@@ -36,25 +37,25 @@ class Soft:
 class Hard:
     """Bradley–Terry on the likelier side as if it were certain; a label of one half stays what it is."""
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, (torch.sign(p_chosen - 0.5) + 1) / 2)
 
 
 @dataclass(frozen=True)
 class Margin:
-    """Asks for a difference of at least `unit` · margin nats (Llama 2, Touvron et al. 2023)."""
+    """Bradley–Terry that requires a difference of at least `unit` · margin nats (Llama 2, Touvron et al. 2023)."""
 
     unit: float = 1.0
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, p_chosen, self.unit * margin)
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """Multiplies the loss by the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
+    """Bradley–Terry times the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return margin * bradley_terry(chosen, rejected, p_chosen)
 
 
@@ -76,7 +77,7 @@ class Davidson:
                 f"Davidson: ties must be above 0, not {self.ties}; use Soft() where there are none."
             )
 
-    def __call__(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return _davidson(chosen - rejected, p_chosen, chosen.new_tensor(math.log(self.ties)))
 
 
@@ -87,12 +88,12 @@ class LearnedDavidson(nn.Module):
         super().__init__()
         self.log_ties = nn.Parameter(torch.tensor(math.log(ties)))
 
-    def forward(self, chosen: Tensor, rejected: Tensor, p_chosen: Tensor, margin: Tensor) -> Tensor:
+    def forward(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         """The loss of every pair. Float[B]"""
         return _davidson(chosen - rejected, p_chosen, self.log_ties.to(chosen))
 
 
-def _davidson(difference: Tensor, p_chosen: Tensor, log_ties: Tensor) -> Tensor:
+def _davidson(difference: PerRow, p_chosen: PerRow, log_ties: Scalar) -> PerRow:
     half = difference / 2
     tie = log_ties.expand_as(half)
     log_z = torch.logsumexp(torch.stack((half, -half, tie)), 0)

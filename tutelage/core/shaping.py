@@ -1,30 +1,37 @@
-"""From the score that a reward gave to the score that the policy is trained on.
+"""Shaping: from the score that a reward gave to the score that the policy is trained on.
 
 Both are logged (`score/mean`, `score/shaped`): a penalty must never be mistaken for the reward model's
 opinion.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+
+from tutelage.core.pieces import Context, State
+from tutelage.core.shapes import Lengths, PerRow, RowMask
 
 Normalise = Literal["none", "batch", "running"]
 
 
+@runtime_checkable
 class Shaping(Protocol):
-    """(score [B], terminated [B], length [B], max_length, mean, std) -> shaped score [B]"""
+    """(score [B], terminated [B], length [B], context) -> shaped score [B]"""
+
+    def __call__(self, score: PerRow, terminated: RowMask, length: Lengths, context: Context) -> PerRow: ...
+
+
+@runtime_checkable
+class StatefulShaping(Protocol):
+    """A shaping with a state: (score [B], terminated [B], length [B], context, state) -> (shaped [B], next state)"""
+
+    def init(self) -> State:
+        """The state before the first step."""
 
     def __call__(
-        self,
-        score: Tensor,
-        terminated: Tensor,
-        length: Tensor,
-        max_length: int | None,
-        mean: float = 0.0,
-        std: float = 1.0,
-    ) -> Tensor: ...
+        self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: State
+    ) -> tuple[PerRow, State]: ...
 
 
 @dataclass(frozen=True)
@@ -43,15 +50,23 @@ class Overlong:
                 f"Overlong: buffer must be in (0, 1] and penalty above 0, not {self.buffer}, {self.penalty}."
             )
 
-    def __call__(self, length: Tensor, max_length: int) -> Tensor:
+    def __call__(self, length: Lengths, max_length: int) -> PerRow:
         """What is added to the score. Int[B] -> Float[B]"""
         over = (length - (1 - self.buffer) * max_length) / (self.buffer * max_length)
         return -self.penalty * over.clamp(0, 1)
 
 
+Statistics = dict[str, float]
+NO_SCORES: Statistics = {"count": 0.0, "mean": 0.0, "squares": 0.0}
+
+
 @dataclass(frozen=True)
 class ScoreShaping:
-    """In this order: normalise, scale, clip, missing end, overlong."""
+    """Normalises, scales and clips the score, then handles a missing end and an overlong response, in this order.
+
+    The state holds the number of scores, their mean, and the sum of their squared deviations from it: those of the
+    last batch for "batch", of all batches for "running".
+    """
 
     normalise: Normalise = "none"
     """"batch" subtracts the mean and divides by the standard deviation of this batch; "running" those of
@@ -83,27 +98,42 @@ class ScoreShaping:
                 "lowers it. Choose one (missing_end=none to lower it)."
             )
 
+    def init(self) -> Statistics:
+        """No scores so far."""
+        return NO_SCORES
+
     def __call__(
-        self,
-        score: Tensor,
-        terminated: Tensor,
-        length: Tensor,
-        max_length: int | None,
-        mean: float = 0.0,
-        std: float = 1.0,
-    ) -> Tensor:
+        self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: Statistics
+    ) -> tuple[PerRow, Statistics]:
+        shaped = score
         if self.normalise != "none":
-            score = (score - mean) / (std + 1e-8)
-        shaped = score * self.scale
+            if not context.is_greedy:
+                state = _with_scores(score, NO_SCORES if self.normalise == "batch" else state)
+            std = (state["squares"] / state["count"]) ** 0.5 if state["count"] else 0.0
+            shaped = (score - state["mean"]) / (std + 1e-8)
+        shaped = shaped * self.scale
         if self.clip is not None:
             shaped = shaped.clamp(-self.clip, self.clip)
         if self.missing_end is not None:
             shaped = torch.where(terminated, shaped, self.missing_end)
         shaped = shaped - self.missing_end_penalty * (~terminated)
         if self.overlong is not None:
-            if max_length is None:
+            if context.max_length is None:
                 raise ValueError(
-                    "Overlong measures against the limit on response tokens: max_length must be given."
+                    "Overlong measures against the limit on response tokens: Context(max_length=...) must be given."
                 )
-            shaped = shaped + self.overlong(length, max_length)
-        return shaped
+            shaped = shaped + self.overlong(length, context.max_length)
+        return shaped, state
+
+
+def _with_scores(score: PerRow, state: Statistics) -> Statistics:
+    """The statistics with these scores among them (the pairwise update of Chan et al. 1983). Float[B]"""
+    count, mean = float(len(score)), float(score.mean())
+    total = state["count"] + count
+    difference = mean - state["mean"]
+    squares = float(((score - mean) ** 2).sum()) + difference**2 * state["count"] * count / total
+    return {
+        "count": total,
+        "mean": state["mean"] + difference * count / total,
+        "squares": state["squares"] + squares,
+    }

@@ -1,8 +1,7 @@
-"""Per-token objectives to maximise, from the policy's log-probabilities, the sampler's, and Ψ.
+"""Surrogates: per-token objectives to maximise, from the log-probabilities of policy and sampler, and Ψ.
 
 With ρₜ = π(aₜ|sₜ) / π_old(aₜ|sₜ), the ratio of the policy to the sampler. At π = π_old all of them have the
-gradient ∇ log π · Ψ; they differ in what they do once the policy has moved away from the rollout. A
-surrogate that can stop a token's gradient tells where in `clipped(...)` (for the metric `clip_fraction`).
+gradient ∇ log π · Ψ; they differ in what they do once the policy has moved away from the rollout.
 """
 
 from dataclasses import dataclass, replace
@@ -11,34 +10,70 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from tutelage.core.kl import Controller, Doubling, kl_estimate
-
-
-class Surrogate(Protocol):
-    """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]"""
-
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor: ...
+from tutelage.core.kl import (
+    CoefficientState,
+    Controller,
+    Doubling,
+    StatefulController,
+    control,
+    controlled,
+    kl_estimate,
+)
+from tutelage.core.pieces import Observation, State
+from tutelage.core.shapes import PerToken, TokenMask
 
 
 @runtime_checkable
-class Driven(Protocol):
-    """A surrogate with a coefficient that `controller` changes from step to step."""
+class Surrogate(Protocol):
+    """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]
 
-    @property
-    def coef(self) -> float: ...
+    A surrogate declares `per_response`, `on_policy` and `proximal` where they apply; see `tutelage.core.pieces.Traits`.
+    """
 
-    @property
-    def controller(self) -> Controller: ...
+    def __call__(
+        self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask
+    ) -> PerToken: ...
 
-    def at(self, coef: float) -> Surrogate:
-        """The same with another coefficient."""
+
+@runtime_checkable
+class ClippingSurrogate(Surrogate, Protocol):
+    """A surrogate that can stop or limit a token's gradient, and tells where (for the metric `clip_fraction`)."""
+
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
+        """The tokens whose gradient is cut or whose weight is held at its limit. Bool[B, R]"""
+
+
+@runtime_checkable
+class AdaptiveSurrogate(Surrogate, Protocol):
+    """A surrogate with a state that changes from step to step. Within a step every minibatch sees the same state."""
+
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def at(self, state: State) -> Surrogate:
+        """The surrogate of a step with this state."""
+
+    def observe(self, observation: Observation, state: State) -> State:
+        """The state after a step."""
+
+
+def at_state(surrogate: Surrogate, state: State) -> Surrogate:
+    """The surrogate of a step: `surrogate.at(state)`, or the surrogate itself where it has no state."""
+    return surrogate.at(state) if isinstance(surrogate, AdaptiveSurrogate) else surrogate
+
+
+def observe(surrogate: Surrogate, observation: Observation, state: State) -> State:
+    """The state of a surrogate after a step; it stays `()` where the surrogate has none."""
+    return surrogate.observe(observation, state) if isinstance(surrogate, AdaptiveSurrogate) else state
 
 
 @dataclass(frozen=True)
 class ScoreFunction:
     """log π · Ψ: right for one gradient step on fresh samples, and only for that."""
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    on_policy: ClassVar[bool] = True
+
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return logp * advantage
 
 
@@ -54,12 +89,17 @@ class ImportanceWeighted:
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    @property
+    def proximal(self) -> bool:
+        """Whether there is a cap."""
+        return self.cap is not None
+
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
         return (ratio if self.cap is None else ratio.clamp(max=self.cap)) * advantage
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the gradient is cut. Bool[B, R]"""
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
+        """The tokens whose gradient is cut. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
 
@@ -76,12 +116,17 @@ class TrajectoryWeighted:
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    @property
+    def proximal(self) -> bool:
+        """Whether there is a cap."""
+        return self.cap is not None
+
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         weight = torch.exp(_row_sum(logp - old_logp, mask)).detach()
         return (weight if self.cap is None else weight.clamp(max=self.cap)) * logp * advantage
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the weight is held at the cap. Bool[B, R]"""
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
+        """The tokens whose weight is held at the cap. Bool[B, R]"""
         return _above(_row_sum(logp - old_logp, mask), self.cap) & mask
 
 
@@ -96,21 +141,22 @@ class Clipped:
     low: float = 0.2
     high: float = 0.2
     dual: float | None = None
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _clip_range(self, self.low, self.high)
         if self.dual is not None and not self.dual > 1:
             raise ValueError(f"Clipped: dual must be above 1, not {self.dual}.")
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
         kept = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
         if self.dual is not None:
             kept = torch.where(advantage < 0, torch.maximum(kept, self.dual * advantage), kept)
         return kept
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the gradient is cut. Bool[B, R]"""
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
+        """The tokens whose gradient is cut. Bool[B, R]"""
         log_ratio = logp - old_logp
         cut = _outside(log_ratio.exp(), advantage, self.low, self.high)
         if self.dual is not None:
@@ -120,13 +166,15 @@ class Clipped:
 
 @dataclass(frozen=True)
 class KlPenalised:
-    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017; `controller` drives `coef` between steps.
+    """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017; `controller` changes `coef` between steps.
 
     KL(old‖π) is estimated by k3 on the sampler's own tokens, where both its mean and its gradient are right.
     """
 
     coef: float = 1.0
-    controller: Controller = Doubling(target=0.01)  # noqa: RUF009 - frozen
+    controller: Controller | StatefulController = Doubling(target=0.01)  # noqa: RUF009 - frozen
+    needs: ClassVar[frozenset[str]] = frozenset({"kl_old"})
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.coef > 0:
@@ -134,12 +182,20 @@ class KlPenalised:
                 f"KlPenalised: coef must be above 0, not {self.coef}; use ImportanceWeighted() for none."
             )
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")
 
-    def at(self, coef: float) -> "KlPenalised":
-        """The same with another coefficient."""
-        return replace(self, coef=coef)
+    def init(self) -> CoefficientState:
+        """`coef` and the controller's first state."""
+        return controlled(self.coef, self.controller)
+
+    def at(self, state: CoefficientState) -> "KlPenalised":
+        """The same surrogate with the coefficient of now."""
+        return replace(self, coef=state["coef"])
+
+    def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
+        """The state after the controller has seen KL(old‖π) of the step, nats per token."""
+        return control(self.controller, observation.kl_old, observation.rows, state)
 
 
 @dataclass(frozen=True)
@@ -154,16 +210,17 @@ class SequenceClipped:
     high: float = 4e-4
     length_normalised: bool = True
     per_response: ClassVar[bool] = True
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _clip_range(self, self.low, self.high)
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = self._log_ratio(logp, old_logp, mask).exp()
         return torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the gradient is cut. Bool[B, R]"""
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
+        """The tokens whose gradient is cut. Bool[B, R]"""
         ratio = self._log_ratio(logp, old_logp, mask).exp()
         return _outside(ratio, advantage, self.low, self.high) & mask
 
@@ -177,15 +234,16 @@ class Cispo:
     """min(ρ, cap) · log π · Ψ with the ratio held constant: no token loses its gradient (MiniMax-M1, 2025)."""
 
     cap: float = 5.0
+    proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _cap_above_one(self, self.cap)
 
-    def __call__(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return torch.exp(logp - old_logp).clamp(max=self.cap).detach() * logp * advantage
 
-    def clipped(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-        """Where the weight is held at the cap. Bool[B, R]"""
+    def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
+        """The tokens whose weight is held at the cap. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
 

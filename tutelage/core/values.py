@@ -1,13 +1,20 @@
-"""What the critic minimises, and how well it does."""
+"""The loss of the critic, and how much of its target it explains."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.core.reduce import masked_var
+from tutelage.core.shapes import PerToken, Scalar, TokenMask
 
 
-def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """½ max((V − target)², (V_clipped − target)²), V_clipped = V_old + clip(V − V_old, ±clip). [B, R] -> [B, R]
+def value_loss(
+    value: Float[Tensor, "*shape"],
+    old_value: Float[Tensor, "*shape"],
+    target: Float[Tensor, "*shape"],
+    clip: float | None,
+) -> Float[Tensor, "*shape"]:
+    """½ max((V − target)², (V_clipped − target)²), V_clipped = V_old + clip(V − V_old, ±clip).
 
     Without `clip` it is ½ (V − target)². Clipping is that of OpenAI's 2017 baselines, kept by
     lm-human-preferences.
@@ -19,7 +26,7 @@ def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | N
     return 0.5 * error
 
 
-def explained_variance(value: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+def explained_variance(value: PerToken, target: PerToken, mask: TokenMask) -> Scalar:
     """1 − Var(target − V) / Var(target) over the unmasked tokens: 1 is perfect, 0 a constant, below 0 harmful.
 
     nan where the target does not vary: there is nothing to explain.

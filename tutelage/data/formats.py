@@ -21,7 +21,7 @@ from tutelage.data.preference_formats import PREFERENCES
 from tutelage.data.recognise import Format, recognise
 from tutelage.data.records import (
     Comparison,
-    Completion,
+    CompletionRecord,
     Demonstration,
     Judgement,
     Messages,
@@ -34,7 +34,7 @@ from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 
 T = TypeVar("T")
-Own = TypeVar("Own", Completion, Comparison, Judgement)
+Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
 T_co = TypeVar("T_co", covariant=True)
 
 TOLERATED = 0.1  # the share of rows that may be unusable
@@ -139,9 +139,9 @@ def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[
     return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
 
 
-def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Completion]:
+def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[CompletionRecord]:
     """Sampled answers, as the product writes them."""
-    return _load_own(source, "completions", Completion, tolerate)
+    return _load_own(source, "completions", CompletionRecord, tolerate)
 
 
 def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Comparison]:

@@ -7,14 +7,14 @@ from itertools import combinations
 from typing import TypeVar
 
 from tutelage.data.identity import prompt_id, stable_id
-from tutelage.data.records import Comparison, Completion, Demonstration, Preference, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Demonstration, Preference, Prompt
 from tutelage.errors import TutelageError
 
 Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
 
 
 def pair_completions(
-    completions: Iterable[Completion], *, pairs_per_prompt: int, rng_seed: int, origin: str = "random"
+    completions: Iterable[CompletionRecord], *, pairs_per_prompt: int, rng_seed: int, origin: str = "random"
 ) -> list[Comparison]:
     """Up to `pairs_per_prompt` pairs of different texts for every prompt, drawn without replacement.
 
@@ -36,7 +36,7 @@ def pair_completions(
 
 
 def group_completions(
-    completions: Iterable[Completion], *, size: int, groups_per_prompt: int, rng_seed: int
+    completions: Iterable[CompletionRecord], *, size: int, groups_per_prompt: int, rng_seed: int
 ) -> list[tuple[str, tuple[str, ...]]]:
     """For every prompt up to `groups_per_prompt` sets of `size` different texts to be put in order, as (prompt id,
     completion ids sorted); no text is in two of them. As with pairs, nothing depends on the order of the completions.
@@ -51,7 +51,7 @@ def group_completions(
     return groups
 
 
-def _distinct(completions: Iterable[Completion]) -> dict[str, dict[str, str]]:
+def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, str]]:
     """prompt id -> text -> the smallest id of the completions that say it."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     ids: set[str] = set()
@@ -67,7 +67,7 @@ def _distinct(completions: Iterable[Completion]) -> dict[str, dict[str, str]]:
     return found
 
 
-def count_repeated(completions: Sequence[Completion]) -> int:
+def count_repeated(completions: Sequence[CompletionRecord]) -> int:
     """How many completions say, word for word, what another of the same prompt says: they make no question."""
     return len(completions) - len(
         {(completion.prompt_id, completion.text.strip()) for completion in completions}

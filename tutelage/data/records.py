@@ -44,9 +44,13 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Completion:
-    """One sampled answer. `sampler` names the model, `sampling` how it was asked (temperature and so on, as text);
-    `finished` is False when the answer was cut at the length limit instead of ending by itself."""
+class CompletionRecord:
+    """One sampled answer as a line of completions.jsonl: it names its prompt by id, where the completion that a reward
+    scores carries the conversation itself.
+
+    `sampler` names the model, `sampling` how it was asked (temperature and so on, as text); `finished` is False when
+    the answer was cut at the length limit instead of ending by itself.
+    """
 
     id: str
     prompt_id: str

@@ -27,7 +27,7 @@ from tutelage.data.preference_formats import explicit, labelled
 from tutelage.data.readers import Values
 from tutelage.data.records import (
     Comparison,
-    Completion,
+    CompletionRecord,
     Demonstration,
     Judgement,
     Messages,
@@ -39,7 +39,7 @@ from tutelage.data.records import (
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
 
-Record: TypeAlias = Prompt | Completion | Demonstration | Comparison | Judgement | Preference | Unpaired
+Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | Unpaired
 R = TypeVar("R", bound=Record)
 
 OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
@@ -91,7 +91,9 @@ def from_row(kind: type[R], row: Values) -> R:
     try:
         return parser(kind)(row)
     except Unusable as reason:
-        raise TutelageError(f"This row is no {kind.__name__.lower()}: {reason}.") from reason
+        raise TutelageError(
+            f"This row is no {kind.__name__.removesuffix('Record').lower()}: {reason}."
+        ) from reason
 
 
 def parser(kind: type[R]) -> Callable[[Values], R]:
@@ -99,8 +101,8 @@ def parser(kind: type[R]) -> Callable[[Values], R]:
     return cast(Callable[[Values], R], PARSERS[kind])
 
 
-def _completion(row: Values) -> Completion:
-    return Completion(
+def _completion(row: Values) -> CompletionRecord:
+    return CompletionRecord(
         name(row, "id"),
         name(row, "prompt_id"),
         optional_text(row, "text"),
@@ -152,7 +154,7 @@ def _judgement(row: Values) -> Judgement:
 
 PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Prompt: named_prompt,
-    Completion: _completion,
+    CompletionRecord: _completion,
     Demonstration: _demonstration,
     Comparison: _comparison,
     Judgement: _judgement,

@@ -2,9 +2,10 @@
 
 import os
 
+from tutelage import config
 from tutelage.engines.engine import Engine
 from tutelage.engines.logprobs import Head
-from tutelage.engines.network import Backbone, EngineName
+from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
 from tutelage.errors import TutelageError
 
@@ -34,7 +35,7 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     return CpuEngine(backbone, head, insist=backbone.engine == "cpu")
 
 
-def _from_environment() -> EngineName:
+def _from_environment() -> config.EngineName:
     name = os.environ.get(VARIABLE, "auto")
     if name not in ("auto", "plain", "cpu"):
         raise TutelageError(f"{VARIABLE} is {name!r}; use auto, plain or cpu.")

@@ -15,8 +15,7 @@ from tutelage.engines.sampling import OnToken, PromptTokens
 
 @runtime_checkable
 class Engine(Protocol):
-    """How one transformer computes. Two engines of one model agree up to rounding; whatever an engine remembers between
-    a rollout and the update that follows is private to it. B rows have M response tokens, Q + R with their prompts."""
+    """How one transformer computes. Engines of one model agree up to rounding; what they keep between calls is private."""
 
     name: str
     head: Head

@@ -1,8 +1,9 @@
 """A transformers model as the engines see it: its trunk, its output head, and the precision of its arithmetic."""
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,12 +11,10 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tutelage import config
 from tutelage.core.rows import positions
 from tutelage.data.chat import end_token_ids
 from tutelage.engines.logprobs import Head
-
-EngineName = Literal["auto", "plain", "cpu"]
-"""The values of `--engine`."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Backbone:
     tokenizer: Any
     device: torch.device
     dtype: torch.dtype  # of the arithmetic; master weights are float32 when training
-    engine: EngineName = "auto"
+    engine: config.EngineName = "auto"
 
 
 def inner(model: nn.Module) -> Any:
@@ -42,6 +41,16 @@ def trunk(model: nn.Module) -> Any:
 def context_of(model: nn.Module) -> int | None:
     """The number of tokens that a model can attend to, where its configuration says."""
     return getattr(inner(model).config.get_text_config(), "max_position_embeddings", None)
+
+
+def attention_window(model: nn.Module) -> float:
+    """The shortest window of attention, in tokens, that the configuration of a model names; ∞ where it names none."""
+    settings = inner(model).config.get_text_config()
+    kinds = getattr(settings, "layer_types", None)
+    if (kinds and set(kinds) == {"full_attention"}) or getattr(settings, "use_sliding_window", None) is False:
+        return math.inf
+    named = (getattr(settings, key, None) for key in ("sliding_window", "attention_chunk_size"))
+    return min((float(x) for x in named if x), default=math.inf)
 
 
 def end_ids_of(backbone: Backbone) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """The reference engine: transformers' own modules on padded batches, on any device and in any precision.
 
 It changes nothing about a model, compiles nothing and keeps nothing between calls. Every other engine is tested
-against it. Each row is a row of a padded batch.
+against it. Each row is a row of a padded batch; on a GPU, rows that share prompts are read as one packed sequence
+where that saves enough tokens (see `PlainEngine.packs`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,9 +29,14 @@ from tutelage.engines.logprobs import (
     exact_divergence,
     token_scores,
 )
-from tutelage.engines.network import Backbone, inner, precision, run_trunk, trunk
+from tutelage.engines.network import Backbone, attention_window, inner, precision, run_trunk, trunk
+from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.sampling import OnToken, PromptTokens, sample
 
+SAVED = 0.3
+"""Share of the tokens of a padded batch that a packed sequence must save: its attention computes all pairs."""
+LONGEST_PACKED = 8192
+"""Tokens of the longest packed sequence: its mask has the square of their number."""
 DEPART_WHEN = 0.75
 """The share of unfinished lines below which finished lines leave a cache, which copies the cache."""
 
@@ -49,6 +55,9 @@ class PlainEngine:
         self.device, self.dtype = backbone.device, backbone.dtype
         self.is_scalar = head is None
         self.head = head or Head()
+        self.packs = self.device.type == "cuda"
+        """Whether rows with shared prompts may be read as one packed sequence, each prompt once."""
+        self._packable: bool | None = None
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
@@ -56,6 +65,9 @@ class PlainEngine:
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """See `Engine.states`. Logits [M, V] where the head of the model is unknown."""
+        if self.packs and (packed := self._pack(rows)) is not None:
+            with self.precision():
+                return self._packed(packed)[packed.before[rows.mask]]
         with self.precision():
             return before_each_response_token(self._padded(rows), rows)[rows.mask]
 
@@ -169,6 +181,55 @@ class PlainEngine:
     ) -> Iterator[Callable[[PromptBatch], Decoder]]:
         """The context of a rollout. Its value is a function that makes a decoder for a batch of prompts."""
         yield lambda batch: CachedDecoder(self.backbone, self.head, batch, sampling.max_new_tokens)
+
+    def _pack(self, rows: Rows) -> PackedRows | None:
+        """The rows as a packed sequence, or None where that saves too little or the attention takes no such mask."""
+        cells = rows.prompt_mask.numel() + rows.mask.numel()
+        longest = int(rows.lengths().max()) if len(rows) else 0
+        if longest > attention_window(self.model) or not self._reads_packed_sequences():
+            return None
+        packed = pack(rows, with_last=False)
+        count = len(packed.tokens)
+        return packed if count <= min((1 - SAVED) * cells, LONGEST_PACKED) else None
+
+    def _packed(self, packed: PackedRows) -> Tensor:
+        """Last hidden states of a packed sequence of N tokens, by one attention with a mask. Float[N, d]"""
+        sequence, prefix = packed.layout.sequence, packed.layout.prefix
+        seen = ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
+        states: Tensor = trunk(self.model)(
+            input_ids=packed.tokens[None],
+            position_ids=packed.positions[None],
+            attention_mask=seen[None, None],
+            use_cache=False,
+        ).last_hidden_state
+        return states.squeeze(0)
+
+    def _reads_packed_sequences(self) -> bool:
+        """Whether a packed sequence gives the states of a padded batch: tried once, on two rows of one prompt."""
+        if self._packable is None:
+            with torch.no_grad():
+                self._packable = self._packed_equals_padded()
+        return self._packable
+
+    def _packed_equals_padded(self) -> bool:
+        """Whether packed and padded states of two rows of seven tokens agree up to rounding."""
+        if not (self.is_scalar or self.head.is_known):
+            return False
+        vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
+        prompt = torch.arange(3, 6, device=self.device).expand(2, 3) % vocabulary
+        response = torch.arange(7, 15, device=self.device).view(2, 4) % vocabulary
+        mask = torch.ones(2, 4, dtype=torch.bool, device=self.device)
+        rows = Rows(prompt=prompt, prompt_mask=mask[:, :3], response=response, mask=mask)
+        expected = before_each_response_token(self._padded(rows), rows)[rows.mask]
+        packed = pack(rows, with_last=False)
+        try:
+            found = self._packed(packed)[packed.before[rows.mask]]
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
+            return False
+        largest = expected.abs().max()
+        return bool(
+            (found - expected).abs().max() <= (1e-4 if self.dtype == torch.float32 else 0.05) * largest
+        )
 
     def _padded(self, rows: Rows) -> Tensor:
         """Last hidden states of a padded batch, or logits where the head is unknown. Float[B, Q + R, d]"""

@@ -8,7 +8,6 @@ number is that close to the boundary between two tokens.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -177,36 +176,6 @@ class _RolloutBuffer:
             group=n,
             ids=tuple(name for name in prompts.ids for _ in range(n)),
         )
-
-
-def concatenate(parts: Sequence[Rollout], pad: int) -> Rollout:
-    """The rows of all rollouts, padded to a common width."""
-    if len(parts) == 1:
-        return parts[0]
-    prompt_width = max(part.prompt.shape[1] for part in parts)
-    width = max(part.response.shape[1] for part in parts)
-
-    def stack(name: str, fill: float | bool, left: bool) -> Tensor:
-        return torch.cat(
-            [_widen(getattr(part, name), prompt_width if left else width, fill, left) for part in parts]
-        )
-
-    return Rollout(
-        prompt=stack("prompt", pad, True),
-        prompt_mask=stack("prompt_mask", False, True),
-        response=stack("response", pad, False),
-        mask=stack("mask", False, False),
-        logp=stack("logp", 0.0, False),
-        terminated=torch.cat([part.terminated for part in parts]),
-        truncated=torch.cat([part.truncated for part in parts]),
-        group=parts[0].group,
-        ids=tuple(chain.from_iterable(part.ids for part in parts)),
-    )
-
-
-def _widen(x: Tensor, width: int, fill: float | bool, left: bool) -> Tensor:
-    missing = width - x.shape[1]
-    return torch.nn.functional.pad(x, (missing, 0) if left else (0, missing), value=fill)
 
 
 @runtime_checkable

@@ -7,8 +7,9 @@ from torch import Tensor
 from tutelage import config
 from tutelage.data.chat import decode_response, encode, stop_strings
 from tutelage.data.records import Message, Messages
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.policy import Policy
+from tutelage.rollout.generator import PromptTokens
+from tutelage.rollout.local import LocalGenerator
 
 
 def reply(
@@ -31,7 +32,8 @@ def reply(
             show(certain[shown:])
             shown = max(shown, len(certain))
 
-    policy.generate(PromptTokens((tokens,), ("chat",)), 1, sampling, seed=seed, on_token=on_token)
+    prompts = PromptTokens((tokens,), ("chat",))
+    LocalGenerator(policy).generate(prompts, 1, sampling, seed=seed, on_token=on_token)
     text = decode_response(said, policy.tokenizer, policy.end_ids)
     for stop in stop_strings(policy.tokenizer):
         text = text.partition(stop)[0]

@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tutelage import config
-from tutelage.config.limits import at_least
 from tutelage.data.records import Messages, Prompt, user
 from tutelage.data.templates import conversation_text
 from tutelage.infer.best_of_n import Candidate, best_first, best_of_n
+from tutelage.infer.search import Search
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
@@ -82,21 +82,6 @@ Improve an answer by following instructions.
 [End of instructions]
 
 Write the improved answer to the request, and nothing else."""
-
-
-@dataclass(frozen=True)
-class Search:
-    """How far test-time preference optimisation looks (Li et al. 2025)."""
-
-    rounds: int = 0
-    """Rounds of critique, advice and revision; 0 does without, 2 is usual."""
-    width: int = 5
-    """Answers sampled at first, and revisions written in each round."""
-    words: int = 512
-    """Length limit of a critique and of an advice in tokens."""
-
-    def __post_init__(self) -> None:
-        at_least(self, rounds=0, width=2, words=1)
 
 
 @dataclass(frozen=True)

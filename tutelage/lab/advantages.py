@@ -18,10 +18,17 @@ import torch
 from torch import Tensor
 
 from tutelage import config
-from tutelage.core.advantages import ActionValue, Advantage, Gae, RewardToGo, TotalReturn, ValueBaseline
+from tutelage.core.advantages import (
+    ActionValue,
+    Advantage,
+    Gae,
+    RewardToGo,
+    StatefulAdvantage,
+    TotalReturn,
+    ValueBaseline,
+)
 from tutelage.core.baselines import (
     BatchMean,
-    Context,
     MinimumVariance,
     MovingAverage,
     TimeDependent,
@@ -30,6 +37,7 @@ from tutelage.core.baselines import (
 from tutelage.core.batch import Scored
 from tutelage.core.groups import Greedy, Group
 from tutelage.core.kl import kl_estimate
+from tutelage.core.pieces import Context, apply, init
 from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
@@ -41,13 +49,15 @@ from tutelage.lab.measuring import BUDGET
 from tutelage.lab.page import Page
 from tutelage.lab.policies import between
 from tutelage.lab.start import Start
+from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Question, Rules
-from tutelage.train.rl.rollouts import ask, judged
+from tutelage.train.rl.critic import NetworkCritic, make_critic
+from tutelage.train.rl.rollouts import answer, score_references
 from tutelage.train.run.progress import progress
 from tutelage.train.supervised.batches import Order
 
@@ -56,7 +66,7 @@ GROUP = 4
 """Answers to each prompt of a batch, so that groups can be compared on the same rollouts."""
 LAMBDAS = (0.97, 0.95, 0.9, 0.8, 0.5, 0.0)
 
-CRITIC_FREE: Mapping[str, Advantage] = {
+CRITIC_FREE: Mapping[str, Advantage | StatefulAdvantage] = {
     "REINFORCE": TotalReturn(),
     "reward-to-go": RewardToGo(),
     "batch mean": RewardToGo(BatchMean()),
@@ -133,16 +143,17 @@ class Sampler:
         policy = between(start, 1.0)
         return cls(policy, start.score(policy), start.sampling)
 
-    def rollout(self, questions: Sequence[Question], seed: int) -> Scored:
+    def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> Scored:
         """GROUP answers to each question, scored, with the reference's log-probabilities."""
-        answered = ask(self.policy, questions, GROUP, self.sampling, self.reward, seed=seed)
-        scored, _ = judged(Actor(self.policy), answered, Rules(self.sampling, BUDGET, seed))
-        return scored
+        answers = answer(LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed)
+        temperature = self.sampling.temperature
+        return score_references(self.policy, answers, temperature=temperature, budget=Budget(BUDGET))
 
-    def greedy(self, questions: Sequence[Question]) -> Tensor:
+    def greedy(self, questions: Sequence[EncodedPrompt]) -> Tensor:
         """The score of the likeliest answer to each row's prompt. Float[B]"""
         likeliest = replace(self.sampling, temperature=0.0)
-        score = ask(self.policy, questions, 1, likeliest, self.reward, seed=0).score
+        generator = LocalGenerator(self.policy)
+        score = answer(generator, questions, 1, likeliest, self.reward, seed=0).score
         return score.repeat_interleave(GROUP)
 
 
@@ -156,9 +167,9 @@ def rewards(scored: Scored) -> Tensor:
 
 
 def _fresh_critic(start: Start, policy: Policy, seed: int) -> ScalarModel:
-    critic = Actor.with_critic(policy, "network", start.model("reward"), seed=seed).critic
-    assert isinstance(critic, ScalarModel)
-    return critic
+    critic = make_critic(policy, "network", start.model("reward"), seed=seed)
+    assert isinstance(critic, NetworkCritic)
+    return critic.model
 
 
 def _critic(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
@@ -186,14 +197,15 @@ def _fit(critic: ScalarModel, pool: Scored, size: Size, seed: int, quiet: bool) 
     rows = size.prompts * GROUP
     order = Order(list(range(len(pool))), rows, seed)
     steps = size.epochs * order.steps_per_epoch
-    learner = Learner({"critic": critic.parameters()}, config.Optimiser(lr=5e-4, warmup=0.1), steps)
+    optimiser = config.Optimiser(lr=5e-4, warmup=0.1)
+    learner = Learner({"critic": critic.parameters()}, optimiser, steps, critic.total_norm)
     with progress("critic", steps, show=("loss",), quiet=quiet) as advance:
         for step in range(steps):
             index = torch.tensor(order(step))
             part, wanted = pool.rows(index), target[index]
             weight = token_weights(part.mask, "token_mean")
             loss = (weight * (critic.values(part) - wanted) ** 2).sum()
-            loss.backward()
+            critic.backward(loss)
             learner.update()
             learner.step += 1
             advance(step + 1, {"loss": float(loss.detach())})
@@ -214,13 +226,25 @@ def _explained(critic: ScalarModel, scored: Scored) -> float:
 # The gradients -------------------------------------------------------------------------------------------------------
 
 
-def estimates(scored: Scored, values: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:
-    """Every Ψ of one rollout, by name; those with a critic as name/critic. Float[B, R] each"""
+def estimates(
+    scored: Scored, values: Mapping[str, Tensor], context: Context, earlier: float
+) -> dict[str, Tensor]:
+    """Every Ψ of one rollout, by name; those with a critic as name/critic. Float[B, R] each
+
+    `earlier` is the mean return of earlier batches, for the moving average.
+    """
     reward, mask = rewards(scored), scored.mask
-    found = {name: piece(reward, mask, None, scored.group, context)[0] for name, piece in CRITIC_FREE.items()}
+    states = {"moving average": {"sum": earlier, "weight": 1.0}}
+
+    def psi(piece: Advantage | StatefulAdvantage, value: Tensor | None, name: str) -> Tensor:
+        state = states.get(name, init(piece))
+        (found, _), _ = apply(piece, reward, mask, value, scored.group, context, state=state)
+        return found
+
+    found = {name: psi(piece, None, name) for name, piece in CRITIC_FREE.items()}
     for critic, value in values.items():
         for name, piece in WITH_CRITIC.items():
-            found[f"{name}/{critic}"] = piece(reward, mask, value, scored.group, context)[0]
+            found[f"{name}/{critic}"] = psi(piece, value, name)
     return found
 
 
@@ -237,9 +261,9 @@ def _gradients(setting: Setting[Size], part: int, folder: Path) -> Mapping[str, 
     with progress("gradients", size.batches, quiet=setting.quiet) as advance:
         for done, batch in enumerate(range(part * size.batches, (part + 1) * size.batches), 1):
             scored, greedy = sampler.rollout(order(batch), seed + 10 + batch), sampler.greedy(order(batch))
-            context = Context(moving_mean=earlier, score_norm=score_norm_bound(scored.logp), greedy=greedy)
+            context = Context(score_norm=score_norm_bound(scored.logp), greedy=greedy)
             values = {name: _values(critic, scored) for name, critic in critics.items()}
-            psis = estimates(scored, values, context)
+            psis = estimates(scored, values, context, earlier)
             for name, row in _sketched(sampler, scored, psis, sketch).items():
                 found.setdefault(name, []).append(row)
             advance(done, {})

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series
+from tutelage.figures.number_text import number, percent
 from tutelage.lab.cells import Done
 from tutelage.lab.gradients import (
     Estimate,
@@ -18,17 +20,13 @@ from tutelage.lab.gradients import (
 )
 from tutelage.lab.measuring import Z95
 from tutelage.lab.page import Figure, Page, Table
-from tutelage.report.bars import Bar, Bars
-from tutelage.report.charts import Axis, Chart, Rule, Series
-from tutelage.report.scales import number
-from tutelage.report.words import percent
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
 
 
 @dataclass(frozen=True)
-class Told:
-    """What was measured of one Ψ. `noise` in units of the plainest estimate's, `need` the answers at which noise and
+class PsiResult:
+    """The measurements of one Ψ. `noise` in units of the plainest estimate's, `need` the answers at which noise and
     signal are equally large, `bias` as a share of the signal's length, `angle` the cosine with the true direction."""
 
     name: str
@@ -39,12 +37,12 @@ class Told:
     angle: Estimate
 
 
-def tell(sketches: Mapping[str, Floats], plain: str, true: str, answers: int) -> list[Told]:
-    """All that is told about every Ψ, from sketches of its gradients on the same batches. [K, width] each"""
-    return [_told(name, rows, sketches[plain], sketches[true], answers) for name, rows in sketches.items()]
+def results(sketches: Mapping[str, Floats], plain: str, true: str, answers: int) -> list[PsiResult]:
+    """The result of every Ψ, from sketches of its gradients on the same batches. [K, width] each"""
+    return [_result(name, rows, sketches[plain], sketches[true], answers) for name, rows in sketches.items()]
 
 
-def _told(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) -> Told:
+def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) -> PsiResult:
     title, _, critic = name.partition("/")
 
     def relative(a: Floats, b: Floats) -> float:
@@ -56,7 +54,7 @@ def _told(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) ->
     def off(a: Floats, b: Floats) -> float:
         return bias(a, b) / max(inner(products(b, b)), 1e-12)
 
-    return Told(
+    return PsiResult(
         name=title,
         critic=critic,
         noise=jackknife(relative, rows, plain),
@@ -67,11 +65,11 @@ def _told(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) ->
 
 
 def page(done: Sequence[Done], command: str, *, plain: str, true: str) -> Page:
-    """The page of the experiment, from the critic's cell and those with sketches."""
+    """The page of the experiment on advantages, from the critic's cell and those with sketches."""
     critic, parts = done[0], done[1:]
     answers = int(parts[0].figures["answers"])
     sketches = load_sketches([part.place for part in parts])
-    all_told = tell(sketches, plain, true, answers)
+    all_results = results(sketches, plain, true, answers)
     numbers = {
         f"{one.name}/{one.critic}".rstrip("/"): {
             "noise": one.noise.value,
@@ -80,7 +78,7 @@ def page(done: Sequence[Done], command: str, *, plain: str, true: str) -> Page:
             "bias": share(one.bias).value,
             "cosine": one.angle.value,
         }
-        for one in all_told
+        for one in all_results
     }
     return Page(
         title="How noisy is the policy gradient?",
@@ -89,9 +87,9 @@ def page(done: Sequence[Done], command: str, *, plain: str, true: str) -> Page:
             "is noise, and what does an estimator that trusts a critic pay for being quieter?"
         ),
         command=command,
-        findings=tuple(findings(all_told, critic)),
-        figures=(_free(all_told), *(_lambdas(all_told, name, critic) for name in ("trained", "fresh"))),
-        tables=(_table(all_told),),
+        findings=tuple(findings(all_results, critic)),
+        figures=(_free(all_results), *(_lambdas(all_results, name, critic) for name in ("trained", "fresh"))),
+        tables=(_table(all_results),),
         method=_method(len(next(iter(sketches.values()))), answers, critic),
         numbers={"psi": numbers, **critic.figures},
     )
@@ -121,11 +119,11 @@ def _method(batches: int, answers: int, critic: Done) -> tuple[str, ...]:
     return what, how
 
 
-def findings(told: Sequence[Told], critic: Done) -> list[str]:
-    """What was measured, in sentences."""
-    by_name = {(one.name, one.critic): one for one in told}
+def findings(measured: Sequence[PsiResult], critic: Done) -> list[str]:
+    """The findings as sentences."""
+    by_name = {(one.name, one.critic): one for one in measured}
     plain, value = by_name["REINFORCE", ""], by_name["value", "trained"]
-    free = sorted((one for one in told if not one.critic), key=lambda one: one.noise.value)
+    free = sorted((one for one in measured if not one.critic), key=lambda one: one.noise.value)
     quiet = free[0]
     needs = (
         f"Plain REINFORCE needs {_answers(plain)} answers in a batch before signal and noise are equally large; "
@@ -136,14 +134,14 @@ def findings(told: Sequence[Told], critic: Done) -> list[str]:
         f"A critic fitted to the returns explains {fitted} of their variance on unseen answers (the reward model as it "
         f"is: {as_it_is}); as a baseline it leaves {percent(value.noise.value)} of REINFORCE's noise."
     )
-    return [needs, _steps(by_name), explained, *(_trust(told, name) for name in ("trained", "fresh"))]
+    return [needs, _steps(by_name), explained, *(_trust(measured, name) for name in ("trained", "fresh"))]
 
 
-def _answers(one: Told) -> str:
+def _answers(one: PsiResult) -> str:
     return f"{number(one.need.value, 2)}"
 
 
-def _steps(by_name: Mapping[tuple[str, str], Told]) -> str:
+def _steps(by_name: Mapping[tuple[str, str], PsiResult]) -> str:
     """From reward-to-go to the baselines, with intervals."""
     to_go = by_name["reward-to-go", ""].noise
     change = to_go.value - 1
@@ -161,9 +159,9 @@ def _steps(by_name: Mapping[tuple[str, str], Told]) -> str:
     return f"{first}; the baselines leave, of REINFORCE's noise: {rest}."
 
 
-def _trust(told: Sequence[Told], critic: str) -> str:
+def _trust(measured: Sequence[PsiResult], critic: str) -> str:
     """What λ buys and costs with this critic."""
-    gae = [one for one in told if one.critic == critic and one.name.startswith("GAE")]
+    gae = [one for one in measured if one.critic == critic and one.name.startswith("GAE")]
     wrong = [one for one in gae if one.bias.value > Z95 * one.bias.error]
     low = min(gae, key=lambda one: one.noise.value)
     said = (
@@ -179,8 +177,8 @@ def _trust(told: Sequence[Told], critic: str) -> str:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _free(told: Sequence[Told]) -> Figure:
-    shown = [one for one in told if not one.critic or one.name == "value"]
+def _free(measured: Sequence[PsiResult]) -> Figure:
+    shown = [one for one in measured if not one.critic or one.name == "value"]
     bars = tuple(
         Bar(
             name=one.name + (f", {one.critic}" if one.critic else ""),
@@ -192,7 +190,7 @@ def _free(told: Sequence[Told]) -> Figure:
         )
         for one in shown
     )
-    chart = Bars(
+    chart = BarChart(
         "Noise of the gradient",
         bars,
         Axis(percent=True, low=0.0),
@@ -207,10 +205,10 @@ def _free(told: Sequence[Told]) -> Figure:
     return Figure.of("noise", chart, caption)
 
 
-def _lambdas(told: Sequence[Told], critic: str, cell: Done) -> Figure:
+def _lambdas(measured: Sequence[PsiResult], critic: str, cell: Done) -> Figure:
     """Noise and bias of GAE over λ."""
     gae = sorted(
-        ((1.0 if one.name == "value" else float(one.name.removeprefix("GAE ")), one) for one in told
+        ((1.0 if one.name == "value" else float(one.name.removeprefix("GAE ")), one) for one in measured
          if one.critic == critic and (one.name == "value" or one.name.startswith("GAE"))),
         key=lambda pair: pair[0],
     )  # fmt: skip
@@ -256,7 +254,7 @@ BATCH = 1024
 """Answers of the batch for which noise and bias of GAE are drawn beside each other."""
 
 
-def _table(told: Sequence[Told]) -> Table:
+def _table(measured: Sequence[PsiResult]) -> Table:
     rows = tuple(
         (
             f"{one.name}{' / ' + one.critic if one.critic else ''}",
@@ -265,7 +263,7 @@ def _table(told: Sequence[Told]) -> Table:
             f"{share(one.bias).value:.2f} ± {Z95 * share(one.bias).error:.2f}",
             f"{one.angle.value:.3f} ± {Z95 * one.angle.error:.3f}",
         )
-        for one in told
+        for one in measured
     )
     columns = (
         "Ψ / critic",

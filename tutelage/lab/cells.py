@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 from tutelage.config import identity
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
-from tutelage.train.run.drive import Interrupted
+from tutelage.train.run.interrupt import Interrupted
 from tutelage.train.run.lines import json_text, read_lines
+
+log = logging.getLogger(__name__)
 
 CELL, SUMMARY = ".cell.json", "summary.json"
 
@@ -47,8 +50,9 @@ class Done:
         return [_number(row.get(name)) for row in self.steps]
 
 
-def run_cells(folder: Path, start: str, cells: Sequence[Cell], tell: Callable[[str], None]) -> list[Done]:
-    """Run what is not done yet. `start` is the fingerprint of what all cells begin with.
+def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[Done]:
+    """Run the cells that are not done yet, each announced by a remark. `start` is the fingerprint of the demonstration
+    that all cells begin with.
 
     Raises TutelageError when the folder holds a cell of this name that was made with other settings or another start.
     """
@@ -56,9 +60,9 @@ def run_cells(folder: Path, start: str, cells: Sequence[Cell], tell: Callable[[s
         place = folder / cell.name
         _claim(place, cell, start)
         if (place / SUMMARY).is_file():
-            tell(f"{cell.title} ({number} of {len(cells)}): done already")
+            log.info(f"{cell.title} ({number} of {len(cells)}): done already")
             continue
-        tell(f"{cell.title} ({number} of {len(cells)})")
+        log.info(f"{cell.title} ({number} of {len(cells)})")
         try:
             figures = cell.run(place)
         except Interrupted as stopped:

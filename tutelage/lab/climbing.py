@@ -3,28 +3,34 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tutelage import config
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, RecipeState, initial_state
+from tutelage.algorithms.recipe import Recipe, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.data.records import Prompt, user
 from tutelage.data.rows import write_jsonl
 from tutelage.lab.ensembles import Counted
 from tutelage.lab.measuring import BUDGET, averages, measure
 from tutelage.lab.start import Start
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Progress, Question, Rules, improve
-from tutelage.train.rl.rollouts import ask
-from tutelage.train.run.drive import Watch, drive, load_state
+from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
+from tutelage.train.rl.improve import improve
+from tutelage.train.rl.rollouts import answer
+from tutelage.train.rl.settings import ImproveSettings
+from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
+from tutelage.train.run.terminal import follow
 from tutelage.train.supervised.batches import Order
 
 FOLLOWED = 2
@@ -45,7 +51,7 @@ class Climb:
     """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
     lr: float = 3e-4
     critic_lr: float = 3e-3
-    """A critic that learns no faster than the policy foretells nothing in so few steps."""
+    """A critic that learns no faster than the policy predicts nothing in so few steps."""
     seed: int = 0
     reference: bool = True
     """Ask the reference in training; False is for recipes without a penalty, which do not need it."""
@@ -75,11 +81,9 @@ def climb(
     recipe = override(recipe_named(plan.recipe), plan.set)
     policy.freeze_reference()
     with Run.open(folder, plan, resume=True, keep=1) as run:
-        actor = Actor(policy)
-        if recipe.critic is not None:
-            actor = Actor.with_critic(policy, "trunk", None, seed=plan.seed)
+        critic = make_critic(policy, "trunk", None, seed=plan.seed) if recipe.critic is not None else None
         held_out = start.questions("held_out", policy)
-        _train(run, actor, recipe, plan, start, goal, held_out[:FOLLOWED], quiet)
+        _train(run, policy, critic, recipe, plan, start, goal, held_out[:FOLLOWED], quiet)
         rows = measure(
             policy,
             held_out[: plan.tested],
@@ -96,49 +100,57 @@ def climb(
 
 def _train(
     run: Run,
-    actor: Actor,
+    policy: Policy,
+    critic: TrunkCritic | NetworkCritic | None,
     recipe: Recipe,
     plan: Climb,
     start: Start,
     goal: Goal,
-    followed: Sequence[Question],
+    followed: Sequence[EncodedPrompt],
     quiet: bool,
 ) -> None:
-    learner = _learner(actor, plan)
+    learner = _learner(policy, critic, plan)
     extra = load_state(run, learner)
-    progress = Progress(RecipeState.from_dict(extra["recipe"]) if extra else initial_state(recipe))
     reward = Counted(goal.reward, int(extra["tokens"]) if extra else 0)
-    questions = Order(
-        start.questions("train", actor.policy), max(1, plan.answers // recipe.samples), plan.seed
+    prompts = Order(start.questions("train", policy), max(1, plan.answers // recipe.samples), plan.seed)
+    steps = improve(
+        policy,
+        LocalGenerator(policy),
+        prompts,
+        reward,
+        recipe,
+        learner,
+        ImproveSettings(start.sampling, Budget(BUDGET), plan.seed, reference=plan.reference),
+        critic=critic,
+        state=restored_state(recipe, extra["recipe"]) if extra else None,
     )
-    rules = Rules(start.sampling, BUDGET, plan.seed, reference=plan.reference)
 
     def look(step: Step) -> dict[str, float]:
         if step.index == 1 or step.index % plan.every == 0 or step.index == plan.steps:
-            _keep_answers(run, step.index, actor.policy, followed, goal, start.sampling)
+            _keep_answers(run, step.index, policy, followed, goal, start.sampling)
         return {"tokens": float(reward.tokens)} | _told(step, goal.judges)
 
-    drive(
-        run,
-        learner,
-        improve(actor, learner, questions, reward, recipe, rules, progress),
+    loop = Loop(
+        run=run,
+        learner=learner,
+        steps=steps,
         label=run.path.name,
-        save=actor.save,
-        extra_state=lambda: {"recipe": progress.state.to_dict(), "tokens": reward.tokens},
+        save=partial(save_policy, policy, critic),
+        extra_state=lambda step: recipe_state(step) | {"tokens": reward.tokens},
         checkpoints=config.Checkpoints(every=25, keep=1),
         show=("score/mean", "gold/mean", "kl/reference"),
-        quiet=quiet,
         watch=Watch(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
     )
+    follow(loop, quiet=quiet)
 
 
-def _learner(actor: Actor, plan: Climb) -> Learner:
+def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: Climb) -> Learner:
     """A constant learning rate, so that a longer run begins as a shorter one does."""
-    groups = {"policy": actor.policy.parameters()}
-    if actor.critic is not None:
-        groups["critic"] = actor.critic_parameters()
+    groups = {"policy": policy.parameters()}
+    if critic is not None:
+        groups["critic"] = critic.parameters()
     settings = config.Optimiser(lr=plan.lr, eps=config.POLICY_EPS, warmup=2, schedule="constant")
-    return Learner(groups, settings, plan.steps, critic=plan.critic_lr)
+    return Learner(groups, settings, plan.steps, policy.total_norm, critic=plan.critic_lr)
 
 
 def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
@@ -156,16 +168,21 @@ def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
 
 
 def _keep_answers(
-    run: Run, step: int, policy: Policy, questions: Sequence[Question], goal: Goal, sampling: config.Sampling
+    run: Run,
+    step: int,
+    policy: Policy,
+    prompts: Sequence[EncodedPrompt],
+    goal: Goal,
+    sampling: config.Sampling,
 ) -> None:
-    answered = ask(policy, questions, 1, sampling, goal.reward, seed=0)
-    gold = scores_of(goal.judges["gold"], answered.completions).tolist()
+    answers = answer(LocalGenerator(policy), prompts, 1, sampling, goal.reward, seed=0)
+    gold = scores_of(goal.judges["gold"], answers.completions).tolist()
     run.samples(
         step,
         [
             {"prompt": p.messages[-1].content, "completion": text, "score": float(score), "gold": worth}
             for p, text, score, worth in zip(
-                answered.prompts, answered.texts, answered.score, gold, strict=True
+                answers.row_prompts, answers.texts, answers.score, gold, strict=True
             )
         ],
     )

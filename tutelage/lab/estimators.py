@@ -29,10 +29,11 @@ from tutelage.lab.measuring import BUDGET
 from tutelage.lab.page import Page
 from tutelage.lab.policies import between
 from tutelage.lab.start import gold_reward
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Question, Rules
-from tutelage.train.rl.rollouts import ask, judged
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.rl.rollouts import answer, score_references
 from tutelage.train.run.progress import progress
 from tutelage.train.supervised.batches import Order
 
@@ -100,12 +101,11 @@ def _training(setting: Setting[Size], name: str, plan: Climb) -> Cell:
 
 
 def _rollout(
-    setting: Setting[Size], policy: Policy, questions: Sequence[Question], n: int, seed: int
+    setting: Setting[Size], policy: Policy, questions: Sequence[EncodedPrompt], n: int, seed: int
 ) -> Scored:
     sampling = setting.start.sampling
-    answered = ask(policy, questions, n, sampling, gold_reward(), seed=seed)
-    scored, _ = judged(Actor(policy), answered, Rules(sampling, BUDGET, seed))
-    return scored
+    answers = answer(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
+    return score_references(policy, answers, temperature=sampling.temperature, budget=Budget(BUDGET))
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------

@@ -5,25 +5,14 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import stdev
 
+from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series
+from tutelage.figures.number_text import number, percent
+from tutelage.figures.plots import averaged
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
-from tutelage.lab.figures import averaged
-from tutelage.lab.gradients import (
-    Estimate,
-    Floats,
-    cosine,
-    inner,
-    jackknife,
-    load_sketches,
-    noise,
-    products,
-)
+from tutelage.lab.gradients import Estimate, Floats, cosine, inner, jackknife, load_sketches, noise, products
 from tutelage.lab.measuring import Z95, Mean, mean
 from tutelage.lab.page import Figure, Page, Table
-from tutelage.report.bars import Bar, Bars
-from tutelage.report.charts import Axis, Chart, Rule, Series
-from tutelage.report.scales import number
-from tutelage.report.words import percent
 
 COLOURS = {"k1": 0, "k2": 1, "k3": 2, "abs": 3, "exact": 4, "none": 5}
 KINDS = ("k1", "k2", "k3", "abs")
@@ -31,7 +20,7 @@ TRUTH = "truth"
 
 
 @dataclass(frozen=True)
-class Told:
+class KLEstimate:
     """One estimator at one policy, in units of the exact KL there: its mean, and the standard deviation of one answer's
     estimate. `kl` is the exact KL per answer."""
 
@@ -42,7 +31,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Pull:
+class PenaltyGradient:
     """The gradient by one estimator in one place: its cosine with the true gradient, its length as a share of that
     one's, and its noise as a multiple of the true one's least."""
 
@@ -57,8 +46,8 @@ class Pull:
         return isfinite(self.angle.value) and isfinite(self.angle.error)
 
 
-def tell(cell: Done) -> list[Told]:
-    """What was measured at one policy. The error of a mean is that of its difference from the exact one, which is taken
+def kl_estimates(cell: Done) -> list[KLEstimate]:
+    """The estimates at one policy. The error of a mean is that of its difference from the exact one, which is taken
     on the same answers."""
     exact = cell.column("exact")
     whole = sum(exact) / len(exact)
@@ -67,7 +56,7 @@ def tell(cell: Done) -> list[Told]:
         values = cell.column(kind)
         apart = mean([value - true for value, true in zip(values, exact, strict=True)])
         found.append(
-            Told(
+            KLEstimate(
                 kind,
                 whole,
                 Mean(1 + apart.value / whole, apart.error / abs(whole)),
@@ -77,8 +66,8 @@ def tell(cell: Done) -> list[Told]:
     return found
 
 
-def pulls(sketches: Mapping[str, Floats]) -> list[Pull]:
-    """Every gradient against the true one."""
+def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
+    """Every gradient of a penalty against the true one, from sketches. [K, width] each"""
     true = sketches[TRUTH]
 
     def length(a: Floats, b: Floats) -> float:
@@ -88,7 +77,7 @@ def pulls(sketches: Mapping[str, Floats]) -> list[Pull]:
         return noise(products(a, a)) / noise(products(b, b))
 
     return [
-        Pull(
+        PenaltyGradient(
             name,
             jackknife(cosine, rows, true),
             jackknife(length, rows, true),
@@ -100,10 +89,10 @@ def pulls(sketches: Mapping[str, Floats]) -> list[Pull]:
 
 
 def page(done: Sequence[Done], coef: float, plan: Climb, command: str) -> Page:
-    """The page of the experiment."""
-    measured = [tell(cell) for cell in done if cell.name.startswith("at-")]
+    """The page of the experiment on estimators."""
+    measured = [kl_estimates(cell) for cell in done if cell.name.startswith("at-")]
     (steep,) = [cell for cell in done if cell.name == "gradients"]
-    pulled = pulls(load_sketches([steep.place]))
+    gradients = penalty_gradients(load_sketches([steep.place]))
     runs = [cell for cell in done if "gold" in cell.figures]
     return Page(
         title="Which estimator of the KL, and where?",
@@ -112,13 +101,14 @@ def page(done: Sequence[Done], coef: float, plan: Climb, command: str) -> Page:
             "of the loss."
         ),
         command=command,
-        findings=tuple(findings(measured, pulled, runs)),
-        figures=(*_numbers(measured), _angles(pulled), *_training(runs, plan)),
-        tables=(_estimates(measured), _pulls(pulled), _runs(runs)),
+        findings=tuple(findings(measured, gradients, runs)),
+        figures=(*_numbers(measured), _angles(gradients), *_training(runs, plan)),
+        tables=(_estimates(measured), _gradient_table(gradients), _runs(runs)),
         method=_method(coef, plan, len(done[0].steps)),
         numbers={
             "gradients": {
-                pull.name: {"cosine": pull.angle.value, "noise": pull.noise.value} for pull in pulled
+                gradient.name: {"cosine": gradient.angle.value, "noise": gradient.noise.value}
+                for gradient in gradients
             },
             "runs": {cell.name: dict(cell.figures) for cell in runs},
         },
@@ -139,9 +129,11 @@ def _method(coef: float, plan: Climb, answers: int) -> tuple[str, ...]:
     return numbers, training
 
 
-def findings(measured: Sequence[Sequence[Told]], pulled: Sequence[Pull], runs: Sequence[Done]) -> list[str]:
-    """What was measured, in sentences."""
-    by_name = {pull.name: pull for pull in pulled}
+def findings(
+    measured: Sequence[Sequence[KLEstimate]], gradients: Sequence[PenaltyGradient], runs: Sequence[Done]
+) -> list[str]:
+    """The findings as sentences."""
+    by_name = {gradient.name: gradient for gradient in gradients}
     return [
         _as_numbers(measured),
         _as_gradients(by_name),
@@ -150,14 +142,15 @@ def findings(measured: Sequence[Sequence[Told]], pulled: Sequence[Pull], runs: S
     ]
 
 
-def _as_numbers(measured: Sequence[Sequence[Told]]) -> str:
+def _as_numbers(measured: Sequence[Sequence[KLEstimate]]) -> str:
     near, far = measured[0], measured[-1]
 
-    def ratios(told: Sequence[Told]) -> str:
-        return ", ".join(f"{one.kind} {one.mean.value:.2f} ± {Z95 * one.mean.error:.2f}" for one in told)
+    def ratios(estimates: Sequence[KLEstimate]) -> str:
+        return ", ".join(f"{one.kind} {one.mean.value:.2f} ± {Z95 * one.mean.error:.2f}" for one in estimates)
 
     quiet_near, quiet_far = (
-        min(told, key=lambda one: one.spread) for told in (near, [o for o in far if o.kind in ("k1", "k3")])
+        min(estimates, key=lambda one: one.spread)
+        for estimates in (near, [o for o in far if o.kind in ("k1", "k3")])
     )
     noisy = next(one for one in far if one.kind != quiet_far.kind and one.kind in ("k1", "k3"))
     return (
@@ -167,39 +160,43 @@ def _as_numbers(measured: Sequence[Sequence[Told]]) -> str:
     )
 
 
-def _as_gradients(by_name: Mapping[str, Pull]) -> str:
-    order = sorted((pull for pull in by_name.values() if pull.directed), key=lambda pull: -pull.angle.value)
-    told = ", ".join(f"{pull.name} {_angle(pull)}" for pull in order)
-    lost = [pull.name for pull in by_name.values() if not pull.directed]
+def _as_gradients(by_name: Mapping[str, PenaltyGradient]) -> str:
+    order = sorted(
+        (gradient for gradient in by_name.values() if gradient.directed),
+        key=lambda gradient: -gradient.angle.value,
+    )
+    estimates = ", ".join(f"{gradient.name} {_angle(gradient)}" for gradient in order)
+    lost = [gradient.name for gradient in by_name.values() if not gradient.directed]
     rest = f" Lost in their noise: {', '.join(lost)}." if lost else ""
-    return f"As gradients, the cosines with the true one: {told or 'none can be told'}.{rest}"
+    return f"As gradients, the cosines with the true one: {estimates or 'none can be determined'}.{rest}"
 
 
-def _angle(pull: Pull) -> str:
-    return f"{pull.angle.value:.2f} ± {Z95 * pull.angle.error:.2f}".replace("-", "\N{MINUS SIGN}")
+def _angle(gradient: PenaltyGradient) -> str:
+    return f"{gradient.angle.value:.2f} ± {Z95 * gradient.angle.error:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _zero(pull: Pull) -> str:
-    reach = Z95 * pull.length.error
-    if abs(pull.length.value) <= reach:
+def _zero(gradient: PenaltyGradient) -> str:
+    reach = Z95 * gradient.length.error
+    if abs(gradient.length.value) <= reach:
         return (
-            f"k1 in the loss pulls nowhere: along the true gradient it is {percent(pull.length.value)} ± "
-            f"{percent(reach)} of its length, with {number(pull.noise.value, 2)} times its noise."
+            f"k1 in the loss pulls nowhere: along the true gradient it is {percent(gradient.length.value)} ± "
+            f"{percent(reach)} of its length, with {number(gradient.noise.value, 2)} times its noise."
         )
-    return f"k1 in the loss is {percent(pull.length.value)} ± {percent(reach)} of the true gradient's length along it."
+    length = f"{percent(gradient.length.value)} ± {percent(reach)}"
+    return f"k1 in the loss is {length} of the true gradient's length along it."
 
 
 def _as_penalties(runs: Sequence[Done]) -> list[str]:
     by_name = {cell.name: cell for cell in runs}
     free = float(by_name["none"].figures["kl"])
     held = {name: float(cell.figures["kl"]) for name, cell in by_name.items() if name != "none"}
-    told = ", ".join(
+    estimates = ", ".join(
         f"{by_name[name].title} {number(kl, 2)}"
         for name, kl in sorted(held.items(), key=lambda pair: pair[1])
     )
     loose = [by_name[name].title for name, kl in held.items() if kl > 0.8 * free]
     said = [
-        f"In training without a penalty the policy went {number(free)} nats; with one coefficient for all: {told}."
+        f"In training without a penalty the policy went {number(free)} nats; with one coefficient for all: {estimates}."
     ]
     if loose:
         said.append(f"As good as no penalty (above 80% of the free distance): {', '.join(loose)}.")
@@ -209,14 +206,16 @@ def _as_penalties(runs: Sequence[Done]) -> list[str]:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(measured: Sequence[Sequence[Told]]) -> list[Figure]:
-    x = tuple(told[0].kl for told in measured)
+def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[Figure]:
+    x = tuple(estimates[0].kl for estimates in measured)
     means, spreads = [], []
     for i, kind in enumerate(KINDS):
-        told = [at[i] for at in measured]
-        y, low, high = (tuple(getattr(one.mean, end) for one in told) for end in ("value", "low", "high"))
+        estimates = [at[i] for at in measured]
+        y, low, high = (
+            tuple(getattr(one.mean, end) for one in estimates) for end in ("value", "low", "high")
+        )
         means.append(Series(x, y, kind, colour=COLOURS[kind], low=low, high=high))
-        spreads.append(Series(x, tuple(one.spread for one in told), kind, colour=COLOURS[kind]))
+        spreads.append(Series(x, tuple(one.spread for one in estimates), kind, colour=COLOURS[kind]))
     axis = Axis("exact KL, nats per answer", log=True)
     bias_chart = Chart(
         "Bias",
@@ -241,20 +240,20 @@ def _numbers(measured: Sequence[Sequence[Told]]) -> list[Figure]:
     ]
 
 
-def _angles(pulled: Sequence[Pull]) -> Figure:
+def _angles(gradients: Sequence[PenaltyGradient]) -> Figure:
     bars = tuple(
         Bar(
-            name=pull.name.replace(" in the ", ", "),
-            value=pull.angle.value,
-            written=_angle(pull),
-            low=pull.angle.value - Z95 * pull.angle.error,
-            high=pull.angle.value + Z95 * pull.angle.error,
-            colour=0 if pull.name.endswith("reward") else 1,
+            name=gradient.name.replace(" in the ", ", "),
+            value=gradient.angle.value,
+            written=_angle(gradient),
+            low=gradient.angle.value - Z95 * gradient.angle.error,
+            high=gradient.angle.value + Z95 * gradient.angle.error,
+            colour=0 if gradient.name.endswith("reward") else 1,
         )
-        for pull in pulled
-        if pull.directed
+        for gradient in gradients
+        if gradient.directed
     )
-    chart = Bars(
+    chart = BarChart(
         "Direction of the gradient", bars, Axis(low=-0.2, high=1.0), (Rule(0.0), Rule(1.0)), "dot", width=470
     )
     caption = (
@@ -286,27 +285,27 @@ def _training(runs: Sequence[Done], plan: Climb) -> list[Figure]:
     return figures
 
 
-def _estimates(measured: Sequence[Sequence[Told]]) -> Table:
+def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> Table:
     rows = [
         (
-            f"{number(told[0].kl)} nats",
-            *(f"{one.mean.value:.2f} ± {Z95 * one.mean.error:.2f} ({one.spread:.2f})" for one in told),
+            f"{number(estimates[0].kl)} nats",
+            *(f"{one.mean.value:.2f} ± {Z95 * one.mean.error:.2f} ({one.spread:.2f})" for one in estimates),
         )
-        for told in measured
+        for estimates in measured
     ]
     note = "The mean of the estimate over the exact KL, with its 95% interval, and in brackets one answer's spread."
     return Table("As numbers", ("exact KL", *KINDS), tuple(rows), note)
 
 
-def _pulls(pulled: Sequence[Pull]) -> Table:
+def _gradient_table(gradients: Sequence[PenaltyGradient]) -> Table:
     rows = [
         (
-            pull.name,
-            _angle(pull) if pull.directed else "none",
-            f"{pull.length.value:.2f} ± {Z95 * pull.length.error:.2f}".replace("-", "\N{MINUS SIGN}"),
-            f"{number(pull.noise.value, 2)} ± {number(Z95 * pull.noise.error, 2)}",
+            gradient.name,
+            _angle(gradient) if gradient.directed else "none",
+            f"{gradient.length.value:.2f} ± {Z95 * gradient.length.error:.2f}".replace("-", "\N{MINUS SIGN}"),
+            f"{number(gradient.noise.value, 2)} ± {number(Z95 * gradient.noise.error, 2)}",
         )
-        for pull in pulled
+        for gradient in gradients
     ]
     columns = ("", "cosine", "length along the true one", "noise, of the true one's")
     return Table("As gradients", columns, tuple(rows))

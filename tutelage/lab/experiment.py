@@ -1,4 +1,4 @@
-"""What an experiment is, and how it is conducted: cells first, then the page about what they left."""
+"""Experiments: cells that leave data, then a page about the data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Setting(Generic[S]):
-    """What the cells are made for: where they begin, how large they are, what chance they have."""
+    """The setting of an experiment: the demonstration to begin from, the size, the seed."""
 
     start: Start
     size: S
@@ -24,7 +24,7 @@ class Setting(Generic[S]):
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """A question put to the world. `cells` and `page` are functions of how large it is."""
+    """An experiment: its cells and its page as functions of its size, and two sizes."""
 
     full: S
     quick: S
@@ -40,11 +40,10 @@ class Experiment(Generic[S]):
         seed: int,
         quiet: bool,
         command: str,
-        tell: Callable[[str], None],
     ) -> tuple[Page, Path]:
         """Run the cells that are not done, write data and page, and return the page and where it is."""
         cells = self.cells(Setting(start, size, seed, quiet))
-        done = run_cells(folder / "cells", start.fingerprint, cells, tell)
+        done = run_cells(folder / "cells", start.fingerprint, cells)
         page = self.page(done, size, command)
         write_data(folder, done)
         return page, write_page(folder, page)

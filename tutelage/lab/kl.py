@@ -14,16 +14,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tutelage.figures import Axis, Chart, Rule, Series
+from tutelage.figures.number_text import number
+from tutelage.figures.plots import averaged
 from tutelage.lab.cells import Cell, Done
 from tutelage.lab.climbing import Climb, Goal, climb
 from tutelage.lab.experiment import Experiment, Setting
-from tutelage.lab.figures import averaged
 from tutelage.lab.measuring import Mean, averages, measure
 from tutelage.lab.page import Figure, Page, Table, followed
 from tutelage.lab.start import gold_reward
-from tutelage.report.charts import Axis, Chart, Rule, Series
-from tutelage.report.scales import number
-from tutelage.report.watch import fall, smooth
+from tutelage.report.diagnoses import fall, smooth
 
 SFT, FREE, ALONE = "sft", "beta-0", "no-reference"
 COLOURS = (1, 4, 2, 0, 3, 5)
@@ -270,7 +270,7 @@ def _frontier(start: Done, climbs: Sequence[Done], size: Size) -> Figure:
         chart,
         "Each line is a run, from left to right. Where lines of different prices lie on each other, the penalty only "
         "decides how far along one curve a policy goes, as stopping early would.",
-        beside=False,
+        names="points",
     )
 
 

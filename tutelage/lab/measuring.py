@@ -8,12 +8,14 @@ from statistics import fmean, stdev
 import torch
 
 from tutelage import config
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.improve import Question
-from tutelage.train.rl.rollouts import Answered, ask
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.rl.rollouts import ScoredAnswers, answer
+from tutelage.train.rl.scoring import score_rows
 
 Z95 = 1.96
 BUDGET = 8192
@@ -53,7 +55,7 @@ def mean(values: Sequence[float]) -> Mean:
 
 def measure(
     policy: Policy,
-    questions: Sequence[Question],
+    questions: Sequence[EncodedPrompt],
     judges: Mapping[str, Reward],
     sampling: config.Sampling,
     *,
@@ -62,34 +64,34 @@ def measure(
     """One answer of the policy to each question: prompt, completion, what each judge says, kl (log π − log π_ref of the
     whole answer, whose mean is KL(π‖ref) in nats), length in tokens and whether it ended by itself."""
     judge = next(iter(judges.values()))
-    answered = ask(policy, questions, 1, sampling, judge, seed=seed)
-    kl = answer_kl(policy, answered, sampling.temperature)
-    columns = {name: told(answered, reward) for name, reward in judges.items()}
+    answers = answer(LocalGenerator(policy), questions, 1, sampling, judge, seed=seed)
+    kl = answer_kl(policy, answers, sampling.temperature)
+    columns = {name: told(answers, reward) for name, reward in judges.items()}
     return [
         {
             "prompt": prompt.messages[-1].content,
-            "completion": answered.texts[row],
+            "completion": answers.texts[row],
             **{name: values[row] for name, values in columns.items()},
             "kl": kl[row],
-            "length": float(answered.rollout.mask[row].sum()),
-            "ended": float(answered.rollout.terminated[row]),
+            "length": float(answers.rollout.mask[row].sum()),
+            "ended": float(answers.rollout.terminated[row]),
         }
-        for row, prompt in enumerate(answered.prompts)
+        for row, prompt in enumerate(answers.row_prompts)
     ]
 
 
-def told(answered: Answered, judge: Reward) -> list[float]:
+def told(answers: ScoredAnswers, judge: Reward) -> list[float]:
     """What a judge says about each answer."""
-    scores: list[float] = scores_of(judge, answered.completions).tolist()
+    scores: list[float] = scores_of(judge, answers.completions).tolist()
     return scores
 
 
 @torch.no_grad()
-def answer_kl(policy: Policy, answered: Answered, temperature: float) -> list[float]:
+def answer_kl(policy: Policy, answers: ScoredAnswers, temperature: float) -> list[float]:
     """Σ_t log π − log π_ref of each answer, at the sampling temperature."""
-    rollout = answered.rollout
+    rollout = answers.rollout
     with policy.reference():
-        ref_logp, _ = Actor(policy).scores_of_all(rollout, temperature=temperature, budget=BUDGET)
+        ref_logp = score_rows(policy, rollout, temperature=temperature, budget=Budget(BUDGET)).logp
     found: list[float] = ((rollout.logp - ref_logp) * rollout.mask).sum(1).tolist()
     return found
 

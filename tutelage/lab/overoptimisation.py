@@ -18,13 +18,12 @@ import numpy as np
 import torch
 
 from tutelage import config
-from tutelage.commands import reward
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import pair_completions
-from tutelage.data.records import Completion, Preference, Prompt, Split
+from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.evaluate.overoptimisation import Floats, best_of_n
+from tutelage.evaluation.overoptimisation import Floats, best_of_n
 from tutelage.infer.answering import answer, completions
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.lab import overoptimisation_page
@@ -45,6 +44,9 @@ from tutelage.rounds.tutoring import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
 from tutelage.train.run.lines import json_text
 from tutelage.train.run.progress import progress
+from tutelage.train.run.terminal import complete
+from tutelage.workflows.reward import prepare_reward
+from tutelage.workflows.settings.reward import RewardSettings
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
@@ -115,7 +117,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PairPlan:
     """What decides the pairs and the samples."""
 
     answers: int
@@ -125,7 +127,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SamplePlan:
     """What decides best-of-n."""
 
     prompts: int
@@ -160,7 +162,7 @@ def ensemble_of(size: Size) -> tuple[Judge, ...]:
 def cells(setting: Setting[Size]) -> list[Cell]:
     """Pairs, reward models, best-of-n by all of them, then a policy for each."""
     size, seed = setting.size, setting.seed
-    drawn = Drawn(size.answers, max(size.pairs), size.test_pairs, seed)
+    drawn = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
     made = [Cell(PAIRS, "pairs and votes", (drawn,), partial(_pairs, setting, drawn))]
     judges = judges_of(size)
     for judge in judges:
@@ -168,7 +170,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
             f", again ({judge.member})" if judge.member else ""
         )
         made.append(Cell(judge.name, title, (drawn, judge), partial(_judge, setting, judge)))
-    sampled = Sampled(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
+    sampled = SamplePlan(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
     made.append(Cell(SAMPLES, "best-of-n", (drawn, sampled), partial(_best_of_n, setting, sampled)))
     return made + [
         _climbing(setting, name, title, aim, plan) for name, title, aim, plan in _climbs(size, seed)
@@ -197,7 +199,7 @@ def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
 # Pairs ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(setting: Setting[Size], drawn: Drawn, folder: Path) -> Mapping[str, Any]:
+def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
     """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's answers; and the
     spread of gold over those answers."""
     policy = setting.start.policy()
@@ -219,39 +221,41 @@ def _pairs(setting: Setting[Size], drawn: Drawn, folder: Path) -> Mapping[str, A
 
 
 @dataclass(frozen=True)
-class Known:
+class Answers:
     """Prompts and answers to them."""
 
     prompts: Mapping[str, Prompt]
-    answers: Sequence[Completion]
+    answers: Sequence[CompletionRecord]
 
 
-def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Known:
+def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Answers:
     start = setting.start
     questions = start.questions(split, policy)
     prompts = [question.prompt for question in questions]
-    answered: list[Completion] = []
+    answered: list[CompletionRecord] = []
     with progress(f"answers ({split})", len(prompts), quiet=setting.quiet) as advance:
         for at in range(0, len(prompts), 50):
             part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
             answered += completions(part, "sft", start.sampling)
             advance(min(at + 50, len(prompts)), {})
-    return Known({prompt.id: prompt for prompt in prompts}, answered)
+    return Answers({prompt.id: prompt for prompt in prompts}, answered)
 
 
-def _gold(known: Known) -> tuple[list[str], dict[str, float]]:
+def _gold(known: Answers) -> tuple[list[str], dict[str, float]]:
     """The prompts' texts row by row, and gold by the id of each answer."""
     asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
     values = gold(asked, [answer.text for answer in known.answers])
     return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
 
 
-def _differences(known: Known, values: Mapping[str, float], seed: int) -> list[float]:
+def _differences(known: Answers, values: Mapping[str, float], seed: int) -> list[float]:
     pairs = pair_completions(known.answers, pairs_per_prompt=4, rng_seed=seed)
     return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
-def _votes(known: Known, values: Mapping[str, float], tau: float, count: int, seed: int) -> list[Preference]:
+def _votes(
+    known: Answers, values: Mapping[str, float], tau: float, count: int, seed: int
+) -> list[Preference]:
     """`count` pairs in random order, each judged by one attentive rater of a panel; ties are asked again elsewhere."""
     per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
     said = [answer for answer in known.answers if answer.text.strip()]
@@ -276,11 +280,11 @@ def _votes(known: Known, values: Mapping[str, float], tau: float, count: int, se
 
 
 def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, Any]:
-    """Train one by the verb that everybody uses, and measure its scale on the SFT model's answers."""
+    """Train a reward model by the workflow, on the first pairs, and return its accuracy."""
     start, made = setting.start, folder.parent / PAIRS
     lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
     write_atomically(folder / "pairs.jsonl", "".join(lines))
-    settings = reward.Settings(
+    settings = RewardSettings(
         out=folder / "run",
         seed=setting.seed + 1000 * judge.member,
         resume=True,
@@ -296,11 +300,10 @@ def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, A
         evaluate_every=25,
         checkpoints=config.Checkpoints(every=50, keep=1),
     )
-    reward.main(settings)
+    result = complete(prepare_reward(settings), quiet=setting.quiet)
     shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
-    told = json.loads((folder / "run" / "summary.json").read_text(encoding="utf-8"))
-    low, high = told["accuracy_interval"]
-    return {"pairs": judge.pairs, "accuracy": told["accuracy"], "accuracy/low": low, "accuracy/high": high}
+    low, high = result.metrics["accuracy_interval"]
+    return {"pairs": judge.pairs, "accuracy": result.accuracy, "accuracy/low": low, "accuracy/high": high}
 
 
 def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
@@ -311,7 +314,7 @@ def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
 # Best-of-n -----------------------------------------------------------------------------------------------------------
 
 
-def _best_of_n(setting: Setting[Size], sampled: Sampled, folder: Path) -> Mapping[str, Any]:
+def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Mapping[str, Any]:
     """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
     every score, which the policies are trained on, is left in scales.json."""
     policy = setting.start.policy()
@@ -334,7 +337,7 @@ def _best_of_n(setting: Setting[Size], sampled: Sampled, folder: Path) -> Mappin
     return {"answers": raw["gold"].size}
 
 
-def _proxies(scores: Mapping[str, Floats], sampled: Sampled) -> dict[str, Floats]:
+def _proxies(scores: Mapping[str, Floats], sampled: SamplePlan) -> dict[str, Floats]:
     """What is climbed, by name: every reward model alone, and the ensemble in every way."""
     alone = {judge.name: scores[judge.name] for judge in sampled.judges}
     several = [

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from tutelage.evaluate.overoptimisation import Fit, Form, fit
+from tutelage.evaluation.overoptimisation import Fit, Form, fit
+from tutelage.figures import Axis, Chart, Rule, Series
+from tutelage.figures.number_text import number, percent
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Mean
 from tutelage.lab.page import Figure, Page, Table, followed
-from tutelage.report.charts import Axis, Chart, Rule, Series
-from tutelage.report.scales import number
-from tutelage.report.watch import smooth
-from tutelage.report.words import percent
+from tutelage.report.diagnoses import smooth
 
 COLOURS = (4, 1, 2, 0, 3, 5)
 FITTED = 0.5
@@ -21,8 +20,8 @@ REMEDIES = {"mean": "mean", "worst": "worst case", "lower": "mean − λ·varian
 
 
 @dataclass(frozen=True)
-class Way:
-    """Proxy and gold along the way of one optimiser, over √KL. `low` and `high` are those of gold, where known."""
+class GoldPath:
+    """Proxy and gold over √KL on the path of one optimiser. `low` and `high` are the interval of gold, where known."""
 
     title: str
     form: Form
@@ -39,21 +38,21 @@ class Way:
 
     @property
     def top(self) -> tuple[float, float]:
-        """Where gold is highest, and how high."""
+        """The distance at which gold is highest, and that gold."""
         gold, distance = max(zip(self.gold, self.distance, strict=True))
         return distance, gold
 
     @property
     def fell(self) -> float:
-        """How far gold closes below its highest."""
+        """The fall of gold from its highest value to its last."""
         return self.top[1] - self.gold[-1]
 
 
-def best_of_n_path(cell: Done, proxy: str, title: str) -> Way:
-    """Best-of-n by one proxy, over its exact KL."""
+def best_of_n_path(cell: Done, proxy: str, title: str) -> GoldPath:
+    """The path of best-of-n by one proxy, over its exact KL."""
     rows = [row for row in cell.steps if row["proxy"] == proxy]
     worth = [Mean(float(row["gold"]), float(row["gold_error"])) for row in rows]
-    return Way(
+    return GoldPath(
         title,
         "best_of_n",
         tuple(sqrt(float(row["kl"])) for row in rows),
@@ -64,14 +63,14 @@ def best_of_n_path(cell: Done, proxy: str, title: str) -> Way:
     )
 
 
-def rl_path(cell: Done) -> Way:
-    """A run of PPO over its measured KL, smoothed; from the SFT model, whose scores are 0 by their scale."""
+def rl_path(cell: Done) -> GoldPath:
+    """The smoothed path of a run of PPO over its measured KL. It starts at the SFT model, whose scores are 0."""
     kl, score, gold = (smooth(cell.column(name)) for name in ("kl/reference", "score/mean", "gold/mean"))
-    return Way(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
+    return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
 
 def page(done: Sequence[Done], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
-    """The page of the experiment."""
+    """The page of the experiment on overoptimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
     chosen = [best_of_n_path(sampled, f"judge-{count}", f"{count:,} pairs") for count in pairs]
@@ -120,9 +119,9 @@ def page(done: Sequence[Done], pairs: Sequence[int], remedied: int, plan: Climb,
     )
 
 
-def _named(cell: Done, title: str) -> Way:
+def _named(cell: Done, title: str) -> GoldPath:
     path = rl_path(cell)
-    return Way(title, path.form, path.distance, path.proxy, path.gold)
+    return GoldPath(title, path.form, path.distance, path.proxy, path.gold)
 
 
 def _method(plan: Climb) -> tuple[str, ...]:
@@ -143,31 +142,31 @@ def _method(plan: Climb) -> tuple[str, ...]:
 
 def findings(
     accuracies: Mapping[int, Mapping[str, object]],
-    chosen: Sequence[Way],
-    climbed: Sequence[Way],
+    chosen: Sequence[GoldPath],
+    climbed: Sequence[GoldPath],
     remedies: Sequence[tuple[Done, str]],
 ) -> list[str]:
-    """What was measured, in sentences."""
-    told = ", ".join(
+    """The findings as sentences."""
+    accuracy = ", ".join(
         f"{count:,} pairs {percent(float(str(one['accuracy'])), 1)}" for count, one in accuracies.items()
     )
     ends = ", ".join(f"{path.title} {path.gold[-1]:+.2f}" for path in chosen)
     return [
-        f"Share of single held-out votes foretold: {told}.",
+        f"Share of single held-out votes predicted: {accuracy}.",
         f"Best-of-n at its largest n changes gold by (in standard deviations) {ends}. {_turns(chosen)}",
-        f"PPO: {'; '.join(_way(path) for path in climbed)}.",
+        f"PPO: {'; '.join(_path(path) for path in climbed)}.",
         _cure(remedies),
     ]
 
 
-def _turns(paths: Sequence[Way]) -> str:
+def _turns(paths: Sequence[GoldPath]) -> str:
     turned = [path.title for path in paths if path.fell > 0 and path.high and path.high[-1] < path.top[1]]
     if turned:
         return f"Gold falls back for {', '.join(turned)}: beyond some n a better score is a worse answer."
     return "No curve turns over for certain: in reach of best-of-n more score is not yet less gold."
 
 
-def _way(path: Way) -> str:
+def _path(path: GoldPath) -> str:
     distance, gold = path.top
     return (
         f"from {path.title} gold rose to {gold:+.2f} at √KL {number(distance, 2)} and ended at {path.gold[-1]:+.2f} at "
@@ -181,20 +180,23 @@ def _cure(remedies: Sequence[tuple[Done, str]]) -> str:
         for cell, title in remedies
     ]
     alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
-    told = ", ".join(f"{title} {gold.written}" for gold, title in ends)
+    final = ", ".join(f"{title} {gold.written}" for gold, title in ends)
     apart = Mean(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
     sure = "more than one reward model alone" if apart.low > 0 else "not more than one alone for certain"
-    return f"Final gold on held-out prompts by remedy: {told}. Most has {best[1]}, {sure}."
+    return f"Final gold on held-out prompts by remedy: {final}. Most has {best[1]}, {sure}."
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
 
-SIZE = {"width": 470.0, "height": 310.0}
 DISTANCE = Axis("√KL from the SFT model, √nats", low=0.0)
 GAIN = Axis("gain over SFT, in its standard deviations")
 
 
-def _paths(name: str, title: str, paths: Sequence[Way], caption: str) -> Figure:
+def _chart(title: str, series: Sequence[Series]) -> Chart:
+    return Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), width=470, height=310)
+
+
+def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> Figure:
     """Gold as lines, proxies dashed."""
     series = []
     for path, colour in zip(paths, COLOURS, strict=False):
@@ -202,13 +204,15 @@ def _paths(name: str, title: str, paths: Sequence[Way], caption: str) -> Figure:
         series.append(
             Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
         )
-    chart = Chart(f"{title}: score and gold", tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), **SIZE)
-    return Figure.of(name, chart, f"Solid: gold. {caption}", beside=name == "best-of-n")
+    chart = _chart(f"{title}: score and gold", series)
+    return Figure.of(
+        name, chart, f"Solid: gold. {caption}", names="ends" if name == "best-of-n" else "points"
+    )
 
 
-def _fits(name: str, title: str, paths: Sequence[Way]) -> Figure:
+def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
     """Gold as points, the fitted curve dashed."""
-    series, told = [], []
+    series, fits = [], []
     for path, colour in zip(paths, COLOURS, strict=False):
         series.append(
             Series(path.distance, path.gold, path.title, mark="points", colour=colour, style="faint")
@@ -218,18 +222,18 @@ def _fits(name: str, title: str, paths: Sequence[Way]) -> Figure:
             ends = [d for d in path.distance if d >= FITTED]
             x = tuple(FITTED + (max(ends) - FITTED) * k / 60 for k in range(61))
             series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
-            told.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
-    chart = Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), **SIZE)
-    return Figure.of(name, chart, "; ".join(told) + ".", beside=False)
+            fits.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
+    chart = _chart(title, series)
+    return Figure.of(name, chart, "; ".join(fits) + ".", names="points")
 
 
-def _gold_only(name: str, title: str, paths: Sequence[Way]) -> Figure:
+def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
     series = tuple(
         Series(path.distance, path.gold, path.title, colour=colour)
         for path, colour in zip(paths, (1, 0, 2, 3, 4, 5), strict=False)
     )
-    chart = Chart(title, series, DISTANCE, GAIN, (Rule(0.0, "SFT"),), **SIZE)
-    return Figure.of(name, chart, "Gold along the way; every line climbs a score of its own.", beside=False)
+    chart = _chart(title, series)
+    return Figure.of(name, chart, "Gold along the way; every line climbs a score of its own.", names="points")
 
 
 def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
@@ -240,10 +244,10 @@ def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
         )
         for count, one in accuracies.items()
     )
-    return Table("Reward models on single held-out votes", ("pairs", "foretold", "from", "to"), rows)
+    return Table("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
 
 
-def _table(chosen: Sequence[Way], climbed: Sequence[Way]) -> Table:
+def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
     rows = []
     for method, paths in (("best-of-n", chosen), ("PPO", climbed)):
         for path in paths:

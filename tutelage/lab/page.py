@@ -1,7 +1,7 @@
-"""What an experiment leaves to be read: a page, its figures as files, its data, and its findings in words."""
+"""The page of an experiment, with its figures as files, its data, and its findings in words."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, PackageLoader
@@ -10,14 +10,12 @@ from markupsafe import Markup
 from tutelage import __version__
 from tutelage.config.files import write_atomically
 from tutelage.data.rows import write_jsonl
+from tutelage.figures import BarChart, Chart, Names, Svg, draw, standalone, stylesheet
 from tutelage.lab.cells import Done
-from tutelage.lab.figures import draw_named, standalone, style
 from tutelage.report.answers import Answer, Strand
-from tutelage.report.bars import Bars, draw_bars
-from tutelage.report.charts import Chart
 from tutelage.report.json_values import number, string
 from tutelage.report.page import environment
-from tutelage.report.words import fixed
+from tutelage.report.wording import fixed
 from tutelage.train.run.lines import json_text
 
 
@@ -27,17 +25,17 @@ class Figure:
 
     name: str
     title: str
-    drawing: str
+    drawing: Svg
     caption: str
     wide: bool = False
 
     @classmethod
     def of(
-        cls, name: str, chart: Chart | Bars, caption: str, *, beside: bool = True, wide: bool = False
+        cls, name: str, chart: Chart | BarChart, caption: str, *, names: Names = "ends", wide: bool = False
     ) -> "Figure":
-        """A chart whose series are named where they are, or bars."""
-        drawing = draw_bars(chart) if isinstance(chart, Bars) else draw_named(chart, beside=beside)
-        return cls(name, chart.title, drawing, caption, wide)
+        """The figure of a chart whose series are named in the plot, or of a bar chart."""
+        named = replace(chart, names=names) if isinstance(chart, Chart) else chart
+        return cls(name, chart.title, draw(named), caption, wide)
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """All that is told about an experiment. `findings` are sentences computed from its numbers."""
+    """The content of the page of an experiment. `findings` are sentences computed from its numbers."""
 
     title: str
     question: str
@@ -66,7 +64,7 @@ class Page:
 
 
 def write_page(folder: Path, page: Page) -> Path:
-    """Write report.html, figures/*.svg and summary.json (findings and numbers); the path of the first comes back."""
+    """Write report.html, figures/*.svg and summary.json (findings and numbers), and return the path of the first."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for figure in page.figures:
         write_atomically(folder / "figures" / f"{figure.name}.svg", standalone(figure.drawing))
@@ -77,14 +75,14 @@ def write_page(folder: Path, page: Page) -> Path:
 
 
 def render(page: Page) -> str:
-    """The page as text; it needs nothing but itself."""
+    """The HTML text of a page, which needs no other file."""
     loader = ChoiceLoader([PackageLoader("tutelage.lab"), PackageLoader("tutelage.report")])
     template = environment().overlay(loader=loader).get_template("lab.html")
-    return template.render(page=page, style=Markup(style()), version=__version__)
+    return template.render(page=page, style=Markup(stylesheet()), version=__version__)
 
 
 def write_data(folder: Path, cells: Sequence[Done]) -> None:
-    """Every measurement of every cell as one line of data.jsonl: those of its steps, then its figures."""
+    """Write every measurement of every cell as a line of data.jsonl: those of its steps, then its figures."""
     rows: list[dict[str, object]] = []
     for cell in cells:
         rows += [{"cell": cell.name, "title": cell.title, **row} for row in cell.steps]
@@ -100,8 +98,8 @@ def followed(cell: Done, heading: str, prompts: int = 1) -> list[Strand]:
     strands = []
     for prompt, rows in list(by_prompt.items())[:prompts]:
         moments = sorted({0, len(rows) // 2, len(rows) - 1})
-        told = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
-        strands.append(Strand(f"{heading}: {prompt}", told))
+        shown = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
+        strands.append(Strand(f"{heading}: {prompt}", shown))
     return strands
 
 

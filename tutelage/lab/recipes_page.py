@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
 
+from tutelage.figures import Axis, Bar, BarChart, Chart, Series
+from tutelage.figures.number_text import number
 from tutelage.lab.cells import Done
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Z95, Mean
 from tutelage.lab.page import Figure, Page, Table
-from tutelage.report.bars import Bar, Bars
-from tutelage.report.charts import Axis, Chart, Series
-from tutelage.report.scales import number
-from tutelage.report.words import duration
+from tutelage.report.wording import duration
 
 COLOURS = {"neither": 5, "critic": 0, "group": 1, "natural gradient": 2}
 WORDS = "grey: neither critic nor groups; blue: a critic; orange: groups of answers; green: natural gradient"
@@ -20,8 +19,8 @@ FIGURES = ("gold", "score", "kl", "length", "ended")
 
 
 @dataclass(frozen=True)
-class Told:
-    """A recipe's means over the seeds, each with the standard error that all recipes' seeds together suggest."""
+class RecipeResult:
+    """The means of a recipe over the seeds, each with the standard error that all recipes' seeds together suggest."""
 
     name: str
     family: str
@@ -31,8 +30,8 @@ class Told:
     steps: float
 
 
-def tell(done: Sequence[Done], families: Mapping[str, str]) -> list[Told]:
-    """All recipes, the one of most gold first.
+def results(done: Sequence[Done], families: Mapping[str, str]) -> list[RecipeResult]:
+    """The results of all recipes, the one with most gold first.
 
     With few seeds a recipe's own spread says little, so the variance between seeds is pooled over the recipes: each is
     taken to depend on its seed as much as the others do on average.
@@ -42,17 +41,17 @@ def tell(done: Sequence[Done], families: Mapping[str, str]) -> list[Told]:
         name: {figure: [float(cell.figures[figure]) for cell in cells] for figure in FIGURES}
         for name, cells in runs.items()
     }
-    errors = {figure: pooled([told[figure] for told in values.values()]) for figure in FIGURES}
+    errors = {figure: pooled([columns[figure] for columns in values.values()]) for figure in FIGURES}
     found = [
-        Told(
+        RecipeResult(
             name=name,
             family=families[name],
-            figures={figure: Mean(fmean(told[figure]), errors[figure]) for figure in FIGURES},
+            figures={figure: Mean(fmean(columns[figure]), errors[figure]) for figure in FIGURES},
             seconds=fmean(cell.column("seconds")[-1] for cell in runs[name]),
             tokens=fmean(cell.column("tokens")[-1] for cell in runs[name]),
             steps=fmean(len(cell.steps) for cell in runs[name]),
         )
-        for name, told in values.items()
+        for name, columns in values.items()
     ]
     return sorted(found, key=lambda one: -one.figures["gold"].value)
 
@@ -66,8 +65,8 @@ def pooled(groups: Sequence[Sequence[float]]) -> float:
 
 
 def page(done: Sequence[Done], families: Mapping[str, str], plan: Climb, command: str) -> Page:
-    """The page of the experiment."""
-    told = tell(done, families)
+    """The page of the experiment on recipes."""
+    ranked = results(done, families)
     seeds = len(done) // len(families)
     return Page(
         title="All recipes at equal tokens",
@@ -76,13 +75,13 @@ def page(done: Sequence[Done], families: Mapping[str, str], plan: Climb, command
             "gold is reached, at what distance, in what time?"
         ),
         command=command,
-        findings=tuple(findings(told)),
-        figures=(_ranked(told), _against(told, "kl"), _against(told, "seconds")),
-        tables=(_table(told),),
+        findings=tuple(findings(ranked)),
+        figures=(_ranked(ranked), _against(ranked, "kl"), _against(ranked, "seconds")),
+        tables=(_table(ranked),),
         method=_method(plan, seeds),
         numbers={
             one.name: {name: mean.value for name, mean in one.figures.items()} | {"seconds": one.seconds}
-            for one in told
+            for one in ranked
         },
     )
 
@@ -102,36 +101,38 @@ def _method(plan: Climb, seeds: int) -> tuple[str, ...]:
     return same, sure
 
 
-def findings(told: Sequence[Told]) -> list[str]:
-    """What was measured, in sentences."""
-    best, worst = told[0], told[-1]
+def findings(ranked: Sequence[RecipeResult]) -> list[str]:
+    """The findings as sentences."""
+    best, worst = ranked[0], ranked[-1]
     error = best.figures["gold"].error
     reach = Z95 * sqrt(2) * error
-    level = [one.name for one in told[1:] if best.figures["gold"].value - one.figures["gold"].value <= reach]
-    near = sorted(told, key=lambda one: one.figures["kl"].value / max(one.figures["gold"].value, 1e-9))
-    fast = sorted(told, key=lambda one: one.seconds)
+    level = [
+        one.name for one in ranked[1:] if best.figures["gold"].value - one.figures["gold"].value <= reach
+    ]
+    near = sorted(ranked, key=lambda one: one.figures["kl"].value / max(one.figures["gold"].value, 1e-9))
+    fast = sorted(ranked, key=lambda one: one.seconds)
     first = (
         f"Most gold was reached by {best.name} ({best.figures['gold'].written}), least by {worst.name} "
         f"({worst.figures['gold'].written}). Differences below {number(reach, 2)} are within chance"
     )
     first += f": {', '.join(level)} cannot be told from the first." if level else "; the first stands alone."
-    far = max(told, key=lambda one: one.figures["kl"].value)
-    close = min(told, key=lambda one: one.figures["kl"].value)
+    far = max(ranked, key=lambda one: one.figures["kl"].value)
+    close = min(ranked, key=lambda one: one.figures["kl"].value)
     reached = (
         f"Distances reach from {_distance(close)} to {_distance(far)}; the cheapest gold per nat is that of "
         f"{', '.join(one.name for one in near[:3])}."
     )
     times = [f"{one.name} {duration(one.seconds)}" for one in (fast[0], fast[-1])]
-    return [first, reached, f"The same tokens took {' and '.join(times)}.", _families(told)]
+    return [first, reached, f"The same tokens took {' and '.join(times)}.", _families(ranked)]
 
 
-def _distance(one: Told) -> str:
+def _distance(one: RecipeResult) -> str:
     return f"{number(one.figures['kl'].value, 2)} nats ({one.name})"
 
 
-def _families(told: Sequence[Told]) -> str:
-    kinds = dict.fromkeys(one.family for one in told)
-    means = {kind: fmean(one.figures["gold"].value for one in told if one.family == kind) for kind in kinds}
+def _families(ranked: Sequence[RecipeResult]) -> str:
+    kinds = dict.fromkeys(one.family for one in ranked)
+    means = {kind: fmean(one.figures["gold"].value for one in ranked if one.family == kind) for kind in kinds}
     ordered = sorted(means.items(), key=lambda pair: -pair[1])
     return (
         "Mean gold by what recipes are made of: "
@@ -143,18 +144,18 @@ def _families(told: Sequence[Told]) -> str:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _ranked(told: Sequence[Told]) -> Figure:
+def _ranked(ranked: Sequence[RecipeResult]) -> Figure:
     bars = tuple(
         Bar(one.name, gold.value, gold.written, gold.low, gold.high, colour=COLOURS[one.family])
-        for one in told
+        for one in ranked
         for gold in (one.figures["gold"],)
     )
     return Figure.of(
-        "gold", Bars("Gold of the final policies", bars, Axis(), (), "dot", width=470), f"{WORDS}."
+        "gold", BarChart("Gold of the final policies", bars, Axis(), (), "dot", width=470), f"{WORDS}."
     )
 
 
-def _against(told: Sequence[Told], what: str) -> Figure:
+def _against(ranked: Sequence[RecipeResult], what: str) -> Figure:
     """Gold over distance or time, every recipe named at its point."""
     titles = {"kl": "Gold against distance", "seconds": "Gold against time"}
     axes = {
@@ -162,7 +163,7 @@ def _against(told: Sequence[Told], what: str) -> Figure:
         "seconds": Axis("seconds of training", log=True),
     }
     series = []
-    for one in told:
+    for one in ranked:
         gold = one.figures["gold"]
         x = one.figures["kl"].value if what == "kl" else one.seconds
         series.append(
@@ -178,10 +179,10 @@ def _against(told: Sequence[Told], what: str) -> Figure:
         )
     chart = Chart(titles[what], tuple(series), axes[what], Axis("gold"), width=960, height=520)
     caption = f"Means over the seeds with 95% intervals; {WORDS}."
-    return Figure.of(f"gold-{what}", chart, caption, beside=False, wide=True)
+    return Figure.of(f"gold-{what}", chart, caption, names="points", wide=True)
 
 
-def _table(told: Sequence[Told]) -> Table:
+def _table(ranked: Sequence[RecipeResult]) -> Table:
     rows = tuple(
         (
             one.name,
@@ -191,7 +192,7 @@ def _table(told: Sequence[Told]) -> Table:
             f"{one.tokens:,.0f}",
             f"{one.seconds:.0f}",
         )
-        for one in told
+        for one in ranked
     )
     columns = ("", "gold", "score", "KL, nats", "length, tokens", "ended", "steps", "tokens", "seconds")
     return Table("Every recipe", columns, rows)

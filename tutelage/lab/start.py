@@ -2,25 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tutelage import config
-from tutelage.commands import sample
-from tutelage.data.chat import encode
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.rounds.stages import ROUND, Story, run_stages
 from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring
 from tutelage.simulate import gold
-from tutelage.train.rl.improve import Question
+from tutelage.workflows.loading import load_policy
+from tutelage.workflows.settings.sample import SampleSettings
 
 NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
 """The stages of a demonstration that the experiments stand on."""
@@ -33,25 +31,26 @@ class Start:
     folder: Path
     fingerprint: str
     sampling: config.Sampling
+    engine: config.EngineName = "auto"
 
     def policy(self, stage: str = "sft") -> Policy:
         """The model of a stage, loaded anew."""
-        return Policy(load_backbone(self.model(stage), config.Lora(rank=0)))
+        return load_policy(self.model(stage), trainable=True)
 
     def model(self, stage: str) -> config.Model:
         """Where the model of a stage is."""
-        return config.Model(path=str(self.folder / stage / "model"))
+        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
 
     def score(self, policy: Policy) -> Reward:
         """The demonstration's reward model, for the answers of `policy`."""
         found = self.model("reward")
         return make_reward([found.path], policy, found)
 
-    def questions(self, split: Split, policy: Policy) -> list[Question]:
+    def questions(self, split: Split, policy: Policy) -> list[EncodedPrompt]:
         """The prompts of a split, as text and as tokens."""
         name = "prompts_train.jsonl" if split == "train" else "prompts_held_out.jsonl"
         prompts = load_prompts(self.folder / "data" / name).records
-        return [Question(p, tuple(encode(p.messages, None, policy.tokenizer)[0])) for p in prompts]
+        return encode_prompts(prompts, policy.tokenizer)
 
 
 def gold_reward() -> Reward:
@@ -59,7 +58,7 @@ def gold_reward() -> Reward:
     return FunctionReward(lambda prompts, answers: gold(prompts, answers), GOLD)
 
 
-def find(folder: Path) -> Start:
+def find(folder: Path, engine: config.EngineName = "auto") -> Start:
     """The demonstration in a folder. Raises TutelageError when one of the stages in NEEDED is not finished there."""
     try:
         told = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
@@ -76,19 +75,19 @@ def find(folder: Path) -> Start:
             "again."
         )
     made = "/".join(str(stages[name]["fingerprint"]) for name in NEEDED)
-    asked = config.load(sample.Settings, folder / "sample" / "config.json")
-    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling)
+    asked = config.load(SampleSettings, folder / "sample" / "config.json")
+    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling, engine)
 
 
-def make(folder: Path, *, seed: int, quick: bool, quiet: bool, tell: Callable[[str], None]) -> Start:
+def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
     """Run the stages of the demonstration that are needed and not done yet in a folder."""
     scale = QUICK if quick else Scale()
-    tutoring = Tutoring(folder, seed, scale, quiet, tell)
+    tutoring = Tutoring(folder, seed, scale, quiet, engine)
     stages = [stage for stage in tutoring.stages() if stage.name in NEEDED]
     story = Story(
         title="The world of the laboratory",
         about="The models that the experiments begin with, made as the demonstration makes them.",
         command=f"tutelage lab --seed {seed}{' --quick' if quick else ''}",
     )
-    run_stages(folder, story, stages, tell)
-    return find(folder)
+    run_stages(folder, story, stages)
+    return find(folder, engine)

@@ -8,7 +8,7 @@ import gc
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
 from tutelage.errors import TutelageError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Split = Callable[[int], Iterable[Tensor]]
 """Tokens at once → the rows of each micro-batch, Int[b]."""
@@ -58,23 +59,23 @@ class Budget:
             yield index
         self._split = self._at_work = None
 
-    def spend(self, attempt: Callable[[], T], forget: Callable[[], object] = lambda: None) -> T:
-        """What `attempt` returns, which loops over `parts`; where memory runs out, `forget` and attempt it again.
+    def spend(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `step(*args, **kwargs)`, which loops over `parts`; repeated where memory runs out.
 
         Each repetition starts from the same random state with at most half the tokens, so that the result is that of a
-        run which had the smaller budget from the start. `forget` undoes what the attempt left behind: the gradients.
+        run which had the smaller budget from the start. A step that accumulates gradients clears them before it begins,
+        so that it can be repeated.
 
         Raises TutelageError where a single row (or pair) is too large.
         """
         while True:
             random = _random_state()
             try:
-                return attempt()
+                return step(*args, **kwargs)
             except (RuntimeError, MemoryError) as error:
                 if self._at_work is None or not out_of_memory(error):
                     raise
             # Only here, behind the except block, does no traceback keep the tensors of the attempt alive.
-            forget()
             gc.collect()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()

@@ -65,6 +65,10 @@ class ScalarModel:
         """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
         return self.engine.split(batch, tokens)
 
+    def metrics(self) -> dict[str, float]:
+        """Figures of the engine about the last step."""
+        return self.engine.metrics()
+
     def last_states(self, rows: Rows) -> Tensor:
         """The hidden state at the last token of each row. Float[B, d]"""
         return self.engine.last_states(rows)

@@ -18,6 +18,7 @@ What the modules do, in the order of an answer's life:
 
     store/          the only SQL: tables, opening with backups and migrations, transactions, queries
     assign, chance  who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
     answers, submit an answer as displayed and as meant; idempotent, revisions on top: submit
     review          recent_answers (the newest is the one to undo), feedback after training questions
     selection       which votes count, and the one fate of every judgement
@@ -36,8 +37,8 @@ saved and the same request may be sent again.
 
 from tutelage.people.answers import Answer, new_key
 from tutelage.people.assign import next_assignment, release, renew, reserve_item, why_nothing
-from tutelage.people.preferences import Labelled, label_study, preferences
-from tutelage.people.review import Feedback, Given, feedback, recent_answers
+from tutelage.people.preferences import LabelledStudy, label_study, preferences
+from tutelage.people.review import Feedback, PastAnswer, feedback, recent_answers
 from tutelage.people.selection import Selection
 from tutelage.people.store.access import (
     Invite,
@@ -54,7 +55,7 @@ from tutelage.people.store.backup import backup
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store, Unavailable
 from tutelage.people.store.exclusions import exclude, include
-from tutelage.people.store.items import Added, Item, add_items, set_overlap, set_priorities
+from tutelage.people.store.items import Additions, Item, add_items, set_overlap, set_priorities
 from tutelage.people.store.opening import check, open_store
 from tutelage.people.store.overview import (
     Counts,
@@ -93,17 +94,17 @@ from tutelage.people.store.votes import Snapshot, Vote, freeze, list_judgements,
 from tutelage.people.submit import Receipt, submit
 
 __all__ = [
-    "Added",
+    "Additions",
     "Answer",
     "Assignment",
     "Counts",
     "Event",
     "Feedback",
-    "Given",
     "Invite",
     "Item",
-    "Labelled",
+    "LabelledStudy",
     "Match",
+    "PastAnswer",
     "Plan",
     "Presentation",
     "Question",

@@ -1,4 +1,4 @@
-"""From votes to labels: what the raters probably think of each pair, each rater counted by reliability.
+"""Aggregation of votes into one label per pair, each rater weighted by reliability.
 
 P(a is better) is the posterior of the one-coin model of Dawid and Skene (`stats.reliability`): golds enter with their
 answer, a single vote counts as its rater's reliability, and what a stated strength is worth is learnt from the pairs
@@ -13,7 +13,10 @@ import numpy as np
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import LETTERS
+from tutelage.people.kinds import find_kind
+from tutelage.people.kinds.values import Statement
 from tutelage.people.store.votes import Vote
+from tutelage.stats.agreement import Alpha
 from tutelage.stats.reliability import one_coin, posterior
 from tutelage.stats.strength import strength_scale
 from tutelage.stats.votes import Floats, Votes
@@ -23,7 +26,8 @@ SIDES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class PairVote:
-    """One rater about responses `first` and `second` (canonical indices) of an item: `a` means the first is better."""
+    """What one rater says about the responses `first` and `second` (canonical indices) of an item: `a` means the first
+    is better."""
 
     item: str
     first: int
@@ -35,8 +39,8 @@ class PairVote:
 
 @dataclass(frozen=True)
 class Label:
-    """What is known about a pair: P(first is better), the votes by verdict, and the mean strength in favour of the
-    first (negative where the second was found better)."""
+    """The label of a pair: P(first is better), the votes by verdict, and the mean strength in favour of the first
+    (negative where the second was found better)."""
 
     item: str
     first: int
@@ -65,15 +69,16 @@ class Labels:
 
 
 def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
-    """The pairs that votes speak about: a pair itself, or every pair of a ranking."""
+    """The votes as statements about pairs of responses, by the rules of their kinds."""
     for vote in votes:
-        for first, second in pairs_of(vote):
-            if vote.ranking:
-                ahead = vote.ranking[second] - vote.ranking[first]
-                verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
-                yield PairVote(vote.item, first, second, vote.rater, verdict, min(abs(ahead), 3))
-            elif vote.verdict != "skip":
-                yield PairVote(vote.item, first, second, vote.rater, vote.verdict, vote.strength)
+        for first, second, verdict, strength in vote.pairs:
+            yield PairVote(vote.item, first, second, vote.rater, verdict, strength)
+
+
+def agreements(votes: Sequence[Vote]) -> dict[str, Alpha]:
+    """The agreement of raters in what pairs do not show, by name (`Kind.agreements`); all votes are of one study."""
+    said = [Statement(vote.item, vote.rater, vote.said) for vote in votes if vote.verdict != "skip"]
+    return dict(find_kind(votes[0].kind).agreements(said)) if votes else {}
 
 
 def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
@@ -82,7 +87,8 @@ def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
 
 
 def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: bool = True) -> Labels:
-    """Label every pair that these votes speak about. `gold` gives the known answers by item: only a and b are used.
+    """Label every pair that these votes speak about. `gold` gives the known answers by the name of the pair
+    (`pair_name`; that of an item with two responses is its key): only a and b are used.
 
     Without two votes on any pair, or where raters agree no more than chance, strength is left out of account: nothing
     could calibrate it.

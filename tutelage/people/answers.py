@@ -1,18 +1,16 @@
-"""An answer as it was given, and what it says about the responses whatever side they stood on.
+"""The answer of a rater, as it was displayed (`Answer`) and independent of the display order (`Canonical`).
 
 Both are stored: what was displayed can be checked and tells position bias; what is canonical is what training needs.
+How the one becomes the other is the business of the kind of question (`kinds`).
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tutelage.errors import TutelageError
 from tutelage.people.texts import refuse_unstorable
 
-Choice: TypeAlias = Literal["left", "right", "tie", "both_bad", "skip", "ranked"]
-Side: TypeAlias = Literal["left", "right", "tie"]
 LETTERS = "abcdef"
 LONGEST_REASON = 20_000
 LONGEST_NAME = 100
@@ -20,17 +18,19 @@ MOST_FLAGS = 20
 
 
 def new_key() -> str:
-    """An idempotency key: made by whoever answers, once per answer, and sent again with every retry."""
+    """A new idempotency key. The sender of an answer makes one per answer, and sends it again with every retry."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rater says about what is on the screen.
+    """An answer of a rater, in terms of what the screen displayed.
 
-    choice: `left`, `right`, `tie`, `both_bad`, `skip` (cannot judge; needs a reason), or `ranked`.
+    choice: a word of the study's kind of question; a pair has `left`, `right`, `tie`, `both_bad` and `skip` (cannot
+        judge; needs a reason).
     strength: 1 slightly, 2 better, 3 much better for a side; 0 for everything else.
-    ranking: for `ranked`, the rank of each displayed response from left to right, 1 is best, equal ranks are ties.
+    content: what the kind asks for beyond a choice, by name, in the order of display; the files of the kinds have
+        functions that make such answers.
     criteria: the side that is better by each criterion of the study, or `tie`.
     flags, reason: names of problems, and free text.
     active_ms, wall_ms: how long the rater looked, by the clock of the rater's own machine; None where unknown.
@@ -38,10 +38,10 @@ class Answer:
     key: the idempotency key; the same key twice is one answer.
     """
 
-    choice: Choice
+    choice: str
     strength: int = 0
-    ranking: tuple[int, ...] = ()
-    criteria: Mapping[str, Side] = field(default_factory=dict)
+    content: Mapping[str, object] = field(default_factory=dict)
+    criteria: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     reason: str = ""
     active_ms: int | None = None
@@ -53,59 +53,39 @@ class Answer:
 
 @dataclass(frozen=True)
 class Canonical:
-    """The same answer about responses a, b, … instead of sides. `ranking` gives the rank of each response in canonical
-    order."""
+    """The same answer about responses a, b, … instead of places: `a`, `b`, `tie`, `both_bad` and `skip`, or the kind's
+    own word for an answer that is all in its `content`."""
 
-    verdict: Literal["a", "b", "tie", "both_bad", "skip", "ranked"]
+    verdict: str
     strength: int
-    ranking: tuple[int, ...]
+    content: Mapping[str, object]
     criteria: Mapping[str, str]
 
 
-def canonical(answer: Answer, order: Sequence[int]) -> Canonical:
-    """Undo the display order: `order[k]` is the canonical index of the response in place k from the left."""
-    names = {"left": LETTERS[order[0]], "right": LETTERS[order[1]]}
-    criteria = {name: names.get(side, side) for name, side in answer.criteria.items()}
-    ranking = [0] * len(answer.ranking)
-    for place, rank in enumerate(answer.ranking):
-        ranking[order[place]] = rank
-    verdict = names.get(answer.choice, answer.choice)
-    return Canonical(verdict, answer.strength, tuple(ranking), criteria)  # type: ignore[arg-type]
-
-
 def displayed(answer: Answer) -> dict[str, object]:
-    """What was said, for the record: choice, strength, ranking and criteria as displayed."""
-    said = asdict(answer)
-    return {
-        name: said[name]
-        for name in ("choice", "strength", "ranking", "criteria")
-        if said[name] not in ((), {})
+    """The record of an answer as displayed: its choice and strength, the parts of its content by their own names, and
+    its criteria."""
+    said = {"choice": answer.choice, "strength": answer.strength, **answer.content}
+    return said | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
+
+
+def from_displayed(said: Mapping[str, object], envelope: Mapping[str, object]) -> Answer:
+    """The inverse of `displayed`; `envelope` holds the other fields of the answer."""
+    values = {
+        "choice": said["choice"],
+        "strength": said.get("strength", 0),
+        "criteria": said.get("criteria", {}),
     }
+    content = {name: value for name, value in said.items() if name not in values}
+    return Answer(**values, content=content, **envelope)  # type: ignore[arg-type]  # the record was checked
 
 
-def check(answer: Answer, *, places: int, ranks: bool, scale: int, criteria: Sequence[str]) -> None:
-    """Refuse an answer that the question does not allow.
+def check_envelope(answer: Answer) -> None:
+    """Check the parts of an answer that every kind of question has.
 
     Raises:
         TutelageError: which part of the answer is impossible, and what would be possible.
     """
-    allowed = ("ranked", "both_bad", "skip") if ranks else ("left", "right", "tie", "both_bad", "skip")
-    if answer.choice not in allowed:
-        raise TutelageError(
-            f"'{answer.choice}' is no answer to this question; it is one of {', '.join(allowed)}."
-        )
-    lowest, highest = (1, scale) if answer.choice in ("left", "right") else (0, 0)
-    if not lowest <= answer.strength <= highest:
-        raise TutelageError(
-            f"The strength {answer.strength} does not go with '{answer.choice}': it is between {lowest} and {highest}."
-        )
-    _check_ranking(answer, places)
-    unknown = sorted(set(answer.criteria) - set(criteria))
-    if unknown or any(side not in ("left", "right", "tie") for side in answer.criteria.values()):
-        raise TutelageError(
-            f"The criteria of this study are {', '.join(criteria) or 'none'}, each answered left, right or tie; "
-            f"this answer says {dict(answer.criteria)}."
-        )
     if answer.choice == "skip" and not (answer.reason.strip() or answer.flags):
         raise TutelageError("A question that cannot be judged needs a reason or a flag.")
     _check_texts(answer)
@@ -128,12 +108,3 @@ def _check_texts(answer: Answer) -> None:
         raise TutelageError(f"A flag is a name of at most {LONGEST_NAME} characters.")
     for text in (answer.reason, answer.key, answer.client, *answer.flags):
         refuse_unstorable(text, "The answer")
-
-
-def _check_ranking(answer: Answer, places: int) -> None:
-    if answer.choice != "ranked":
-        if answer.ranking:
-            raise TutelageError(f"A ranking does not go with '{answer.choice}'.")
-        return
-    if len(answer.ranking) != places or any(not 1 <= rank <= places for rank in answer.ranking):
-        raise TutelageError(f"A ranking gives each of the {places} responses a rank from 1 to {places}.")

@@ -1,4 +1,4 @@
-"""Who is asked what next.
+"""Assignment of questions to raters.
 
 Every question is reserved for a rater for a quarter of an hour (`Plan.lease_seconds`), longer while the page is open
 (`renew`). A reservation that runs out gives the item back; an answer that arrives after all is kept.
@@ -52,7 +52,7 @@ class _Choice:
 
 
 def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | None:
-    """The question to put to this rater now, reserved; None when there is none (`why_nothing` says why).
+    """Reserve the next question for a rater and return it; None when there is none (`why_nothing` says why).
 
     `besides` names assignments that the caller shows already, in order to fetch one ahead; at most three are held.
 
@@ -79,8 +79,8 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
 
 
 def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
-    """Put this very item before an owner, who adjudicates it: on top of the raters' answers, without taking room. What
-    the owner has been asked already comes back as it was.
+    """Reserve an item for adjudication by an owner, on top of the raters' answers and without taking room. An item that
+    the owner was asked already comes back as it was.
 
     Raises:
         TutelageError: there is no such item, or the rater is not an owner.
@@ -100,7 +100,7 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
 
 
 def renew(store: Store, rater_id: int) -> int:
-    """Keep what the rater has on the screen reserved for another lease; when that ends (milliseconds)."""
+    """Renew the leases of all questions that the rater holds; returns when they end (milliseconds)."""
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         ends = _lease_end(store, load_study(connection, rater.study_id))
@@ -110,7 +110,7 @@ def renew(store: Store, rater_id: int) -> int:
 
 
 def release(store: Store, rater_id: int) -> int:
-    """Give back what the rater holds unanswered (logging out, closing the page); how many questions that were."""
+    """Release all unanswered questions that the rater holds (logging out, closing the page); returns their number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
         held = leases.held(connection, rater_id)
@@ -120,7 +120,7 @@ def release(store: Store, rater_id: int) -> int:
 
 
 def why_nothing(store: Store, rater_id: int) -> str:
-    """A sentence for a rater who has no next question. Never confuses an error with the end of the work."""
+    """The reason why a rater has no next question, as a sentence for the rater."""
     with store.read() as connection:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)

@@ -1,4 +1,4 @@
-"""Chance that can be repeated by whoever knows the study's secret, and guessed by nobody else."""
+"""Pseudo-random numbers keyed by the secret of a study: repeatable with the secret, unpredictable without."""
 
 import hashlib
 import hmac

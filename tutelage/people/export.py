@@ -1,4 +1,4 @@
-"""A study as files: rows for training, every judgement, and a manifest that accounts for all of it.
+"""Export of a study as files: rows for training, every judgement, and a manifest that accounts for all of them.
 
     preferences.jsonl   TRL's explicit-prompt preference columns, with p_chosen, weight, margin and its origin
     unpaired.jsonl      responses that raters found bad (both of a pair): TRL's prompt, completion, label
@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,8 +24,10 @@ from tutelage import __version__
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.unpaired import Unpaired
 from tutelage.errors import TutelageError
-from tutelage.people.preferences import Labelled, Row, label_study
-from tutelage.people.selection import FATES, Selection
+from tutelage.people.aggregate import agreements
+from tutelage.people.kinds import find_kind
+from tutelage.people.preferences import LabelledStudy, Row, label_study
+from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
@@ -47,7 +49,8 @@ def export_study(
     at: Snapshot | None = None,
     actor: str = "owner",
 ) -> dict[str, object]:
-    """Write the files into a new folder, all or none; returns the manifest. The study keeps a record of it.
+    """Export a study into a new folder, all files or none; returns the manifest. The study keeps a record of the
+    export.
 
     Raises:
         TutelageError: the folder is there already, cannot be written, or the selection would mix versions.
@@ -74,17 +77,19 @@ def export_study(
     return manifest
 
 
-def describe(store: Store, study: Study, selection: Selection, labelled: Labelled) -> dict[str, object]:
-    """The manifest but for its files: what was exported, from which votes, and what became of all the others."""
+def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
+    """The manifest of an export without its files: what was exported, from which votes, and the fate of all other
+    votes."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     excluded = list_exclusions(store, study.id, labelled.snapshot)
+    counted = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     return {
         "format": FORMAT,
         "tutelage": __version__,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(store.clock())),
         "study": {
             "name": study.name,
-            "kind": study.kind,
+            "kind": study.kind.name,
             "plan": asdict(study.plan),
             "created": study.created,
         },
@@ -99,13 +104,14 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         },
         "reliability": labelled.labels.accuracy,
         "strength_agreement": labelled.labels.strength_agreement,
+        "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},
         "excluded": asdict(excluded),
         "notes": list(_notes(fates, selection)),
     }
 
 
 def preference_row(row: Row, study: str) -> dict[str, object]:
-    """A line of preferences.jsonl."""
+    """A preference as a line of preferences.jsonl."""
     chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
     return to_row(row.preference) | {
         "n_votes": sum(row.label.counts.values()),
@@ -122,8 +128,8 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
     }
 
 
-def reconciliation(labelled: Labelled, selection: Selection) -> tuple[str, ...]:
-    """What became of every judgement, as a sum that comes out, and what deserves a remark."""
+def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:
+    """The numbers of judgements by fate, as one line that adds up, followed by remarks."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
     return f"{len(labelled.votes):,} judgements = {parts or '0'}", *_notes(fates, selection)
@@ -146,7 +152,7 @@ def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
         yield f"{fates['other_kind']} judgements by raters of other kinds than {kinds} are left out."
 
 
-def _write_files(folder: Path, store: Store, study: Study, labelled: Labelled) -> dict[str, object]:
+def _write_files(folder: Path, store: Store, study: Study, labelled: LabelledStudy) -> dict[str, object]:
     rows = (preference_row(row, study.name) for row in labelled.rows)
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
@@ -181,7 +187,7 @@ def _item_row(question: Question) -> dict[str, object]:
     }
 
 
-def _rater_row(rater: Rater, labelled: Labelled) -> dict[str, object]:
+def _rater_row(rater: Rater, labelled: LabelledStudy) -> dict[str, object]:
     row = asdict(rater)
     for private in ("id", "study_id"):
         del row[private]
@@ -207,12 +213,14 @@ _CSV = (
 )
 
 
-def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
+def _write_csv(path: Path, votes: Sequence[Vote]) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created"))
-        for vote in votes:
+        own = [find_kind(vote.kind).cells(vote.said) for vote in votes]
+        names = list(dict.fromkeys(name for cells in own for name in cells))
+        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created", *names))
+        for vote, found in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [getattr(vote, name) for name in _CSV]
                 cells += [
@@ -221,6 +229,7 @@ def _write_csv(path: Path, votes: Iterable[Vote]) -> int:
                     vote.reason,
                     vote.excluded,
                     vote.created,
+                    *(found.get(name) for name in names),
                 ]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
                 count += 1

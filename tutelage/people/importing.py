@@ -1,21 +1,25 @@
-"""Bringing in what exists elsewhere: an export of ours, other people's votes, ready pairs to judge anew.
+"""Import of votes from tables, and of ready pairs as questions.
 
-Nothing is dropped in silence: `Imported.dropped` counts what could not be used, by reason, with the first few places.
+Nothing is dropped in silence: `ImportReport.dropped` counts what could not be used, by reason, with the first places.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from tutelage.data.identity import prompt_id, stable_id
-from tutelage.data.records import Completion, Messages, Preference, Prompt, Split, user
+from tutelage.data.records import CompletionRecord, Messages, Preference, Prompt, Split, user
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer, Choice
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.answers import Answer
+from tutelage.people.kinds.kind import Kind
+from tutelage.people.kinds.values import Screen
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.engine import Store
+from tutelage.people.store.exports import list_versions
 from tutelage.people.store.items import Item, add_items
 from tutelage.people.store.raters import add_rater, list_raters
+from tutelage.people.store.studies import study_of
 
 HELD_OUT_SHARE = 10
 SHOWN = 5
@@ -31,8 +35,8 @@ CHOICES: Mapping[str, tuple[str, int]] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a votes table say what. The first five are needed; `time` is read as ISO 8601 or as seconds
-    since the epoch; `choices` gives the meaning of other words than those in `CHOICES`."""
+    """The columns of a table of votes. The first five are needed; `time` is read as ISO 8601 or as seconds since the
+    epoch; `choices` gives the meaning of other words than those in `CHOICES`."""
 
     prompt: str = "prompt"
     a: str = "completion_a"
@@ -47,8 +51,8 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Imported:
-    """What came of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
+class ImportReport:
+    """The result of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
     had been imported before; `dropped` counts the rows that could not be used, with the first few places."""
 
     votes: int
@@ -64,7 +68,7 @@ class Pairs:
     """Questions made of ready pairs, for `add_items`; `identical` counts pairs of equal texts, which ask nothing."""
 
     prompts: tuple[Prompt, ...]
-    completions: tuple[Completion, ...]
+    completions: tuple[CompletionRecord, ...]
     items: tuple[Item, ...]
     identical: int
 
@@ -73,7 +77,7 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
     """Ready pairs as questions, whatever was preferred: which response is a depends on the texts alone, so that the
     imported label cannot be guessed from the order."""
     prompts: dict[str, Prompt] = {}
-    completions: dict[str, Completion] = {}
+    completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
     identical = 0
     for pair in preferences:
@@ -95,18 +99,21 @@ def import_votes(
     columns: Columns,
     *,
     actor: str = "owner",
-) -> Imported:
+) -> ImportReport:
     """Take votes from a table (`data.tables.read_table`). Prompts, responses, items and raters are made as they occur;
     the same table again adds nothing.
 
-    The side that the file calls a is taken to have been shown on the left. A second vote of a rater on a pair counts
-    as a change of mind: the last one is in force.
+    A study that asks for more than a side reads columns such as an export's `votes.csv` has (`Kind.cells`) instead of
+    the choice. The side that the file calls a is taken to have been shown on the left. A second vote of a rater on a
+    pair counts as a change of mind: the last one is in force.
 
     Raises:
         TutelageError: a column is missing, or no row can be used.
     """
-    _require_columns(table, columns)
-    read = _Reading(columns)
+    asked = study_of(store, study_id).kind
+    shown = list_versions(store, study_id)[0]
+    _require_columns(table, columns, asked)
+    read = _VoteReader(columns, asked, Screen(2, shown.scale, shown.criteria))
     for broken in table.broken:
         read.drop(broken.reason, broken.where)
     told = [vote for row in table.rows if (vote := read.vote(row.where, row.values)) is not None]
@@ -122,31 +129,42 @@ def import_votes(
         add_rater(store, study_id, name, detail={"source": table.source}, actor=actor)
     written = write_answers(store, study_id, told, source=table.source, actor=actor)
     revised = len(told) - len({(vote.item, vote.rater) for vote in told})
-    return Imported(written.new, revised, written.known, added.items, len(new), read.dropped)
+    return ImportReport(written.new, revised, written.known, added.items, len(new), read.dropped)
 
 
-class _Reading:
-    """What the rows read so far amount to."""
+class _VoteReader:
+    """Reads votes from the rows of a table, and collects the prompts, responses and items that they speak of."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
+    def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
+        self.columns, self.kind, self.screen = columns, kind, screen
         self.prompts: dict[str, Prompt] = {}
-        self.completions: dict[str, Completion] = {}
+        self.completions: dict[str, CompletionRecord] = {}
         self.items: dict[str, Item] = {}
         self.dropped: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._keys: dict[str, int] = {}
 
-    def vote(self, where: str, values: Mapping[str, object]) -> Told | None:
+    def vote(self, where: str, values: Mapping[str, object]) -> AnswerRecord | None:
         """The row's vote, if it holds one; what it speaks of is remembered."""
         names = self.columns
         asked, rater, word = (_text(values, name) for name in (names.prompt, names.rater, names.choice))
         texts = [_text(values, name) for name in (names.a, names.b)]
-        meaning = names.choices.get(word) or CHOICES.get(word.lower())
+        meaning = self._meaning(word, values)
         if not asked or not all(texts):
             self.drop("the prompt or a response is missing", where)
             return None
         if not rater or meaning is None:
-            self.drop(f"the choice '{word}' is not known" if rater else "no rater is named", where)
+            known = (
+                f"the choice '{word}' is not known"
+                if self.kind.traits.sides
+                else "columns of its kind are missing"
+            )
+            self.drop(known if rater else "no rater is named", where)
+            return None
+        try:
+            if meaning.content:
+                self.kind.check(meaning, self.screen)
+        except TutelageError as error:
+            self.drop(str(error), where)
             return None
         prompt = _prompt(user(asked))
         models = [_text(values, name) for name in (names.model_a, names.model_b)]
@@ -159,25 +177,33 @@ class _Reading:
         self.completions |= {completion.id: completion for completion in shown}
         return self._told(item, shown, rater, meaning, values)
 
+    def _meaning(self, word: str, values: Mapping[str, object]) -> Answer | None:
+        """What a row says, a as the left side."""
+        if not self.kind.traits.sides:
+            return self.kind.read(values, self.screen)
+        verdict, strength = self.columns.choices.get(word) or CHOICES.get(word.lower(), ("", 0))
+        return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength) if verdict else None
+
     def _told(
         self,
         item: Item,
-        shown: Sequence[Completion],
+        shown: Sequence[CompletionRecord],
         rater: str,
-        meaning: tuple[str, int],
+        meaning: Answer,
         values: Mapping[str, object],
-    ) -> Told:
+    ) -> AnswerRecord:
         sides = tuple(item.responses.index(completion.id) for completion in shown)
         created = _milliseconds(_text(values, self.columns.time))
         reason = _text(values, self.columns.reason)
-        verdict, strength = meaning
-        choice: Choice = {"a": "left", "b": "right"}.get(verdict, verdict)  # type: ignore[assignment]
-        content = stable_id(item.key, rater, str(sides), choice, str(strength), str(created), reason)
-        self._keys[content] = self._keys.get(content, 0) + 1
-        answer = Answer(
-            choice, strength, reason=reason, client="import", key=f"{content}-{self._keys[content]}"
-        )
-        return Told(item.key, rater, sides, answer, created)
+        said = [
+            meaning.choice,
+            str(meaning.strength),
+            *([str(dict(meaning.content))] if meaning.content else []),
+        ]
+        name = stable_id(item.key, rater, str(sides), *said, str(created), reason)
+        self._keys[name] = self._keys.get(name, 0) + 1
+        answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
+        return AnswerRecord(item.key, rater, sides, answer, created)
 
     def drop(self, reason: str, where: str) -> None:
         """Count a row that cannot be used."""
@@ -190,8 +216,9 @@ def _text(values: Mapping[str, object], name: str | None) -> str:
     return "" if value is None else str(value).strip()
 
 
-def _require_columns(table: Table, columns: Columns) -> None:
-    needed = [columns.prompt, columns.a, columns.b, columns.choice, columns.rater]
+def _require_columns(table: Table, columns: Columns, kind: Kind) -> None:
+    choice = [columns.choice] if kind.traits.sides else []
+    needed = [columns.prompt, columns.a, columns.b, *choice, columns.rater]
     needed += [name for name in (columns.model_a, columns.model_b, columns.time, columns.reason) if name]
     missing = [name for name in needed if name not in table.columns]
     if missing:
@@ -207,8 +234,8 @@ def _prompt(messages: Messages) -> Prompt:
     return Prompt(key, messages, split)
 
 
-def _completion(prompt: Prompt, text: str, sampler: str) -> Completion:
-    return Completion(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
+def _completion(prompt: Prompt, text: str, sampler: str) -> CompletionRecord:
+    return CompletionRecord(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
 
 
 def _item(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:

@@ -1,4 +1,4 @@
-"""Raters that are no people: model judges and reward models, through the same questions and answers as everyone.
+"""Model judges and reward models as raters, through the same questions and answers as people.
 
 A judge is asked about both orders of a pair; if it does not prefer the same response both times, that is a tie (what
 Zheng et al. 2023 do against the position bias of judges, which preferred the first response in up to 75 % of pairs).
@@ -134,16 +134,16 @@ def judge_study(
     most: int | None = None,
     done: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Let a judge answer everything it has not been asked yet, or the next `most` questions; how many answers that
-    were. Interrupted, it goes on where it stopped.
+    """Let a judge answer every question that it was not asked yet, or the next `most` of them; returns the number of
+    its answers. After an interruption the next call goes on where this one stopped.
 
     Raises:
-        TutelageError: the study ranks responses, the name belongs to a person or to a judge with another detail, or
-            the judge fails; what it answered before is kept.
+        TutelageError: the study asks for more than a side, the name belongs to a person or to a judge with another
+            detail, or the judge fails; what it answered before is kept.
     """
     study = study_of(store, study_id)
-    if study.kind != "pair":
-        raise TutelageError(f"'{study.name}' ranks responses; a model judge compares pairs.")
+    if not study.kind.traits.sides:
+        raise TutelageError(f"'{study.name}' {study.kind.traits.does}; a model judge compares pairs.")
     rater_id = _judge(store, study_id, name, dict(detail or {}))
     count = 0
     while most is None or count < most:

@@ -1,4 +1,4 @@
-"""Preferences for training, straight from the study at a frozen moment: labels, rows, and what became of every vote."""
+"""The preferences of a study at a frozen moment: labels, rows for training, and the fate of every vote."""
 
 import math
 from collections import Counter
@@ -19,8 +19,8 @@ PairKey: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A preference with where it comes from: `chosen` and `rejected` index the question's completions; `strength` is
-    the mean strength in favour of the chosen one."""
+    """A preference with its origin: `chosen` and `rejected` index the question's completions; `strength` is the mean
+    strength in favour of the chosen one."""
 
     preference: Preference
     question: Question
@@ -31,9 +31,9 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Everything that the votes of a study come to. `bad` are the questions whose pair most raters found bad on both
-    sides; `fates` counts all judgements by what became of them."""
+class LabelledStudy:
+    """A study at a snapshot, with the labels of its pairs and the rows for training. `bad` are the questions whose pair
+    most raters found bad on both sides; `fates` counts all judgements by what became of them."""
 
     rows: tuple[Row, ...]
     bad: tuple[Question, ...]
@@ -59,7 +59,9 @@ def preferences(
     )
 
 
-def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot | None = None) -> Labelled:
+def label_study(
+    store: Store, study_id: int, selection: Selection, at: Snapshot | None = None
+) -> LabelledStudy:
     """Aggregate the votes of a study and account for every one of them.
 
     Raises:
@@ -71,7 +73,8 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
     fates = [fate(vote, selection) for vote in votes]
     heard = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
     refuse_mixed_versions(heard, selection)
-    settled = {v.item: v.verdict for v, what in zip(votes, fates, strict=True) if what == "adjudication"}
+    decisions = [v for v, what in zip(votes, fates, strict=True) if what == "adjudication"]
+    settled = {pair_name(pair): pair.verdict for pair in pair_votes(decisions)}
     gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
     labels = aggregate(heard, gold | settled, use_strength=selection.use_strength)
     decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
@@ -83,12 +86,12 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
     final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
     bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
     rows = tuple(_rows(kept, questions, settled, selection))
-    return Labelled(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
+    return LabelledStudy(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
 
 
-def decided_votes(labelled: Labelled, selection: Selection) -> Votes:
+def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
     """The votes for a side that count, on pairs in production: what agreement and the ceiling are measured on. Items
-    are named by their key; the pairs of a ranking by its key, a unit separator and their letters."""
+    are named by their key; the pairs of more responses by its key, a unit separator and their letters."""
     heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     decided = [pair for pair in pair_votes(heard) if pair.verdict in SIDES]
     return Votes.of(
@@ -102,7 +105,7 @@ def _pair(label: Label) -> PairKey:
 
 def _kind(label: Label, settled: Mapping[str, str]) -> str:
     """`decided`, `tie` or `both_bad`: an owner's word, else what most raters found."""
-    word = settled.get(label.item)
+    word = settled.get(pair_name(label))
     return label.kind if word is None else "decided" if word in ("a", "b") else word
 
 
@@ -114,11 +117,11 @@ def _outcome(label: Label, question: Question, settled: Mapping[str, str], selec
         return "identical"
     if kind == "tie":
         return "used" if selection.ties == "keep" else "tied"
-    return "used" if label.item in settled or decisive >= selection.min_votes else "too_few"
+    return "used" if pair_name(label) in settled or decisive >= selection.min_votes else "too_few"
 
 
 def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[PairKey]) -> str:
-    """The fate of a vote that counts is that of its pair; a ranking is used if any of its pairs is."""
+    """The fate of a vote that counts is that of its pair; an answer about several pairs is used if any of them is."""
     if what != "counts":
         return what
     pairs = [(vote.item, first, second) for first, second in pairs_of(vote)]

@@ -1,16 +1,16 @@
-"""Making the study of an export again: the same items, raters, judgements, versions and exclusions."""
+"""Restoring a study from its export: the same items, raters, judgements, versions and exclusions."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tutelage.data.records import Completion, Prompt
+from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.data.rows import from_row
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer
+from tutelage.people.answers import from_displayed
 from tutelage.people.export import FORMAT, file_hash
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exclusions import exclude
 from tutelage.people.store.items import Item, add_items
@@ -81,27 +81,15 @@ def _presentation(row: Mapping[str, Any]) -> Presentation:
 def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
     rows = _lines(folder, "items.jsonl")
     prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
-    completions = {each["id"]: Completion(**each) for row in rows for each in row["completions"]}
+    completions = {each["id"]: CompletionRecord(**each) for row in rows for each in row["completions"]}
     items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
     add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
 
 
-def _told(row: Mapping[str, Any]) -> Told:
-    said = row["displayed"]
-    answer = Answer(
-        said["choice"],
-        said.get("strength", 0),
-        tuple(said.get("ranking", ())),
-        said.get("criteria", {}),
-        tuple(row["flags"]),
-        row["reason"],
-        row["active_ms"],
-        row["wall_ms"],
-        row["changes"],
-        row["client"],
-        row["key"],
-    )
-    return Told(
+def _told(row: Mapping[str, Any]) -> AnswerRecord:
+    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
+    answer = from_displayed(row["displayed"], envelope | {"flags": tuple(row["flags"])})
+    return AnswerRecord(
         row["item"], row["rater"], tuple(row["sides"]), answer, row["created"], row["version"], row["chosen_by"],
         row["repeat"], row["extra"],
     )  # fmt: skip

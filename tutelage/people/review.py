@@ -1,4 +1,4 @@
-"""Looking back: what a rater answered and may change, and what a training question teaches."""
+"""The past answers of a rater, and the feedback after training questions."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from tutelage.people.store.questions import Assignment, load_assignment
 
 
 @dataclass(frozen=True)
-class Given:
+class PastAnswer:
     """A question that the rater has answered, with the answer in force as it was displayed. To change it, submit
     another answer, with a key of its own, to the same assignment."""
 
@@ -21,7 +21,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a training question was about: the place of the better response (`left`, `right`, `tie`), whether the
+    """The feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the
     rater said so, and why it is so."""
 
     expected: str
@@ -29,17 +29,17 @@ class Feedback:
     explanation: str
 
 
-def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[Given, ...]:
+def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
     """The rater's last answers, newest first: the first is the one to undo."""
     with store.read() as connection:
         return tuple(
-            Given(load_assignment(connection, assignment_id), answer, revision, created)
+            PastAnswer(load_assignment(connection, assignment_id), answer, revision, created)
             for assignment_id, answer, revision, created in given_answers(connection, rater_id, limit)
         )
 
 
 def feedback(store: Store, assignment_id: int) -> Feedback | None:
-    """What to tell after a training question was answered; None for any other question, and before the answer."""
+    """The feedback on an answered training question; None for any other question, and before the answer."""
     with store.read() as connection:
         known = known_answer(connection, assignment_id)
         if known is None:

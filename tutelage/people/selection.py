@@ -1,4 +1,5 @@
-"""Which votes count, and what becomes of each: every judgement has exactly one fate, so that the sums come out."""
+"""The selection of votes that count, and the fate of each: every judgement has exactly one, so that the sums come
+out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from tutelage.people.store.votes import Vote
 
 @dataclass(frozen=True)
 class Selection:
-    """What makes preferences of votes.
+    """The rules by which votes become preferences.
 
     kinds: the kinds of rater whose votes count; model judges (`llm`) only if they are named.
     versions: the versions of the question whose votes count; None takes all, if there is only one.
@@ -51,7 +52,7 @@ vote alone."""
 
 
 def fate(vote: Vote, selection: Selection) -> str:
-    """What becomes of a vote before its pair is looked at; `counts` if that depends on the pair."""
+    """The fate of a vote as far as the vote alone decides it; `counts` if it depends on the pair."""
     told = (
         ("superseded", not vote.latest),
         ("excluded", vote.excluded is not None),
@@ -67,7 +68,7 @@ def fate(vote: Vote, selection: Selection) -> str:
 
 
 def refuse_mixed_versions(votes: Sequence[Vote], selection: Selection) -> None:
-    """Votes on different questions are never mixed silently.
+    """Refuse to mix votes on several versions of the question unless the selection names the versions.
 
     Raises:
         TutelageError: the votes that count were made under several versions and the selection names none.

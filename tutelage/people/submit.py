@@ -1,4 +1,4 @@
-"""Receiving answers.
+"""Receiving the answers of raters.
 
 An answer is acknowledged only when it is on the disk. The same idempotency key twice is one judgement and gets the same
 receipt, so that a browser may send again whenever it is in doubt. Changing one's mind is a new revision; what was said
@@ -10,22 +10,21 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tutelage.errors import TutelageError
-from tutelage.people import answers
-from tutelage.people.answers import Answer
+from tutelage.people.answers import Answer, check_envelope
 from tutelage.people.store import judgements, leases, search
 from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store, record_event
-from tutelage.people.store.judgements import Stored
+from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
 from tutelage.people.store.raters import Rater, add_tallies, finish_training, lock_rater
 from tutelage.people.store.studies import load_study
-from tutelage.people.tallying import About, tally
+from tutelage.people.tallying import ItemFacts, tally
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of an answer: its number, which revision it is, whether it came after the item was complete, and
-    whether the same key had been received before."""
+    """The receipt for an answer: the number of the judgement, which revision it is, whether it came after the item was
+    complete, and whether the same key had been received before."""
 
     judgement: int
     assignment: int
@@ -35,7 +34,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class _Locked:
+class _Locks:
     """Everything an answer touches, locked in this order."""
 
     rater: Rater
@@ -44,7 +43,7 @@ class _Locked:
 
 
 def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | None = None) -> Receipt:
-    """Write an answer down. Given `rater_id`, the assignment must be that rater's.
+    """Store an answer as a judgement. With `rater_id`, the assignment must be that rater's.
 
     Raises:
         TutelageError: no such assignment, another rater's, an answer that the question does not allow, or an
@@ -57,23 +56,22 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         if same is not None:
             return _receipt_again(same, assignment_id)
         lease = locked.lease
-        answers.check(
-            answer, places=len(lease.order), ranks=lease.ranks, scale=lease.scale, criteria=lease.criteria
-        )
+        lease.kind.check(answer, lease.screen)
+        check_envelope(answer)
         return _write(connection, locked, before, answer, store.now())
 
 
-def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locked:
+def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locks:
     owner = rater_id if rater_id is not None else leases.owner_of(connection, assignment_id)
     if owner is not None:
         rater = lock_rater(connection, owner)
         lease = leases.lock_lease(connection, assignment_id)
         if lease is not None and lease.rater_id == rater.id:
-            return _Locked(rater, lease, lock_item(connection, lease.item_id))
+            return _Locks(rater, lease, lock_item(connection, lease.item_id))
     raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
 
 
-def _receipt_again(known: Stored, assignment_id: int) -> Receipt:
+def _receipt_again(known: JudgementRow, assignment_id: int) -> Receipt:
     if known.assignment_id != assignment_id:
         raise TutelageError(
             f"The idempotency key {known.key} was used for another question; every answer needs its own."
@@ -82,17 +80,17 @@ def _receipt_again(known: Stored, assignment_id: int) -> Receipt:
 
 
 def _write(
-    connection: Connection, locked: _Locked, before: Stored | None, answer: Answer, now: int
+    connection: Connection, locked: _Locks, before: JudgementRow | None, answer: Answer, now: int
 ) -> Receipt:
     rater, lease, item = locked.rater, locked.lease, locked.item
     extra = _is_extra(lease, item)
-    said = answers.canonical(answer, lease.order)
+    said = lease.kind.canonical(answer, lease.order, lease.screen)
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.kind != "llm" and rater.excluded is None
     leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
-    about = About(item.pool, item.gold, item.lengths, first)
+    about = ItemFacts(item.pool, item.gold, item.lengths, first)
     change = Counter(tally(new, about))
     if before is not None:
         change.subtract(tally(before, about))
@@ -105,7 +103,7 @@ def _write(
     return Receipt(new.id, lease.id, new.revision, extra, False)
 
 
-def _graduate(connection: Connection, locked: _Locked, now: int) -> None:
+def _graduate(connection: Connection, locked: _Locks, now: int) -> None:
     """After the last training question: on to the real ones with enough right answers."""
     rater, study = locked.rater, load_study(connection, locked.lease.study_id)
     if search.known_item(connection, study.id, rater.id, "training", 0) is not None:

@@ -1,10 +1,10 @@
-"""What one judgement adds to the counters of its rater."""
+"""The counters of a rater (`Tallies`), from one judgement."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
-class Said(Protocol):
+class CountedJudgement(Protocol):
     """The parts of a judgement that are counted; `order` is that of display."""
 
     @property
@@ -18,8 +18,8 @@ class Said(Protocol):
 
 
 @dataclass(frozen=True)
-class About:
-    """What the judgement is about: the item's pool and known answer, the lengths of its responses in canonical order,
+class ItemFacts:
+    """The item that a judgement is about: its pool and known answer, the lengths of its responses in canonical order,
     and, for a repeat, the rater's verdict at the first showing."""
 
     pool: str
@@ -28,8 +28,9 @@ class About:
     first: str | None = None
 
 
-def tally(said: Said, about: About) -> dict[str, int]:
-    """Counts by the names of `Tallies`, those that are zero left out or not. Training is no part of the gold counts."""
+def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
+    """What one judgement adds to the counters, by the names of `Tallies`; counters without an entry stay as they are.
+    Training is no part of the gold counts."""
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
     if said.verdict in ("a", "b"):
         chosen = "ab".index(said.verdict)

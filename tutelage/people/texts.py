@@ -1,4 +1,4 @@
-"""Which texts can be kept: on every database, and as they are."""
+"""Texts that every database can store unchanged."""
 
 from tutelage.errors import TutelageError
 

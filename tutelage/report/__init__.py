@@ -1,7 +1,7 @@
-"""One self-contained HTML page about a run or a whole round.
+"""Reports: one self-contained HTML page about a run or a round, made from its folder.
 
-`folders` reads, `sections` and `headline` decide what is told, `page` writes; `charts` and `drawing` know nothing of
-all that and serve any page.
+`folders` and `files` read. `sections`, `facts`, `stage_figures`, `diagnoses` and `headline` decide what the page shows,
+and `page` writes it.
 """
 
 from tutelage.report.page import write_report

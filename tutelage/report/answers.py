@@ -1,12 +1,13 @@
-"""Which answers the page shows: chosen by a rule that is told to the reader, never by hand."""
+"""The answers that the page shows. A rule that stands on the page chooses them, never a hand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tutelage.figures.number_text import percent
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, number, string, truth
-from tutelage.report.words import counted, fixed, percent, shortened
+from tutelage.report.wording import counted, fixed, shortened
 
 EACH = 3  # answers per group
 CHANGES, MOMENTS = 2, 3  # prompts whose answers are followed through training, and how often each is shown
@@ -15,7 +16,7 @@ SAMPLED, PER_PROMPT = 3, 3
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer with what is known of it, written out."""
+    """An answer with its scores as text; a `cut` one ran into the length limit."""
 
     text: str
     marks: tuple[str, ...] = ()
@@ -24,8 +25,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Pair:
-    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is written with its
-    sign, and told apart by `sign`."""
+    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is the change as
+    text, and `sign` is 1, 0 or -1."""
 
     prompt: str
     before: Answer | None
@@ -51,7 +52,7 @@ class Strand:
 
 
 def measure(rows: Sequence[Object]) -> str:
-    """What the answers are compared by: gold where it is known, else the score, else nothing."""
+    """The name of the measure that compares answers: gold where it is known, else the score, else empty."""
     for name in ("gold", "score"):
         if any(gain(row, name) is not None for row in rows):
             return name
@@ -59,7 +60,7 @@ def measure(rows: Sequence[Object]) -> str:
 
 
 def gain(row: Object, name: str) -> float | None:
-    """How much better the second answer is."""
+    """The change of a measure from the answer before to the answer after; None when one of them is not known."""
     before, after = number(row, f"{name}_before"), number(row, f"{name}_after")
     return None if before is None or after is None else after - before
 
@@ -91,7 +92,7 @@ def groups(rows: Sequence[Object]) -> tuple[Group, ...]:
 
 
 def pair(row: Object, name: str) -> Pair:
-    """A row of `answers.jsonl` as it is shown."""
+    """The pair in a row of `answers.jsonl`."""
     change = gain(row, name) if name else None
     return Pair(
         prompt=shortened(string(row, "prompt")),
@@ -113,7 +114,7 @@ def answer(row: Object, when: str) -> Answer:
 
 
 def balance(rows: Sequence[Object]) -> str:
-    """How many answers became better, worse, and neither, in a sentence."""
+    """A sentence on how many answers became better, worse, and neither."""
     name = measure(rows)
     changes = [change for row in rows if (change := gain(row, name)) is not None] if name else []
     if not changes:
@@ -128,7 +129,7 @@ def balance(rows: Sequence[Object]) -> str:
 
 
 def changes(run: Run) -> tuple[Strand, ...]:
-    """Prompts that were answered at several steps, with the first, a middle and the last answer. Where no prompt came
+    """The first, a middle and the last answer to each prompt that was answered at several steps. Where no prompt came
     back, one answer each of the first, a middle and the last step."""
     prompts: dict[str, dict[float, Object]] = {}
     steps: dict[float, Object] = {}
@@ -146,7 +147,7 @@ def changes(run: Run) -> tuple[Strand, ...]:
 
 
 def moments(steps: Mapping[float, Object]) -> list[float]:
-    """First, middle and last of the steps."""
+    """The first, a middle and the last of the steps."""
     ordered = sorted(steps)
     return sorted(
         {ordered[round(k * (len(ordered) - 1) / (MOMENTS - 1))] for k in range(MOMENTS)} if ordered else ()
@@ -154,7 +155,7 @@ def moments(steps: Mapping[float, Object]) -> list[float]:
 
 
 def at_step(step: float) -> str:
-    """A heading."""
+    """The heading of an answer that was sampled at a step of training."""
     return f"step {step:,.0f}"
 
 
@@ -170,13 +171,13 @@ def side_by_side(run: Run) -> tuple[Strand, ...]:
 
 
 def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
-    """Rows of one prompt, each with its heading."""
+    """The strand of rows of one prompt, each with its heading."""
     prompt = string(headed[0][1], "prompt")
     return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
 
 
 def sampled(row: Object) -> Answer:
-    """A row of `samples.jsonl` as it is shown."""
+    """The answer in a row of `samples.jsonl`."""
     score = number(row, "score")
     marks = () if score is None else (f"score {fixed(score)}",)
     return Answer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)

@@ -1,20 +1,20 @@
-"""The few numbers that stand at the head of a stage."""
+"""The facts of a stage: the few numbers at the head of its section."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tutelage.evaluate.text import text_metrics
+from tutelage.evaluation.text import text_metrics
+from tutelage.figures.number_text import number as written
+from tutelage.figures.number_text import percent
+from tutelage.report.diagnoses import accuracy_of, closing, finite
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, interval, number, string
-from tutelage.report.scales import number as written
-from tutelage.report.watch import accuracy_of, closing, finite
-from tutelage.report.words import percent
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A number with its name; `note` puts it into perspective, `drawing` is SVG."""
+    """A number as text, with its name; `note` puts it into perspective, and `drawing` shows its interval."""
 
     name: str
     value: str
@@ -28,22 +28,22 @@ def between(low: float, high: float) -> str:
 
 
 def share(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
-    """A share with its interval, if it is known."""
+    """The fact of a share with its interval (`<key>_interval`); empty when the share is not known."""
     value, ends = number(values, key), interval(values, f"{key}_interval")
     if value is None:
         return []
-    told = f"95% interval {between(*ends)}" if ends else ""
-    return [Fact(name, percent(value, 1), "; ".join(filter(None, (told, note))))]
+    spread = f"95% interval {between(*ends)}" if ends else ""
+    return [Fact(name, percent(value, 1), "; ".join(filter(None, (spread, note))))]
 
 
 def plain(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
-    """A number as it is."""
+    """The fact of a plain number; empty when it is not known."""
     value = number(values, key)
     return [] if value is None else [Fact(name, written(value), note)]
 
 
 def latest(run: Run, metric: str, name: str, note: str = "", *, as_share: bool = False) -> list[Fact]:
-    """Where a curve closed: the mean of its last window."""
+    """The fact of a metric's latest value: the mean of the last window of its curve."""
     _, values = finite(run, metric)
     if not values:
         return []
@@ -52,12 +52,12 @@ def latest(run: Run, metric: str, name: str, note: str = "", *, as_share: bool =
 
 
 def steps(run: Run) -> list[Fact]:
-    """How many steps were taken."""
+    """The fact of how many steps a run took."""
     return [] if run.last_step is None else [Fact("steps", f"{run.last_step:,}")]
 
 
 def language_facts(run: Run) -> list[Fact]:
-    """Of pretraining and supervised fine-tuning."""
+    """The facts of pretraining and of supervised fine-tuning."""
     _, loss = finite(run, "held_out/loss")
     _, perplexity = finite(run, "held_out/perplexity")
     found = steps(run)
@@ -72,7 +72,7 @@ def language_facts(run: Run) -> list[Fact]:
 
 
 def sample_facts(run: Run) -> list[Fact]:
-    """Of the answers that raters will compare."""
+    """The facts of the answers that raters will compare."""
     completions = [string(row, "completion") for row in run.samples]
     if not completions:
         return []
@@ -87,21 +87,21 @@ def sample_facts(run: Run) -> list[Fact]:
 
 
 def judge_facts(run: Run) -> list[Fact]:
-    """Of the judgements as a whole."""
-    told = run.judgements
-    ties, votes = number(told, "ties"), number(told, "votes")
+    """The facts of the judgements as a whole."""
+    judgements = run.judgements
+    ties, votes = number(judgements, "ties"), number(judgements, "votes")
     of_votes = f"{percent(ties / votes)} of the votes" if ties is not None and votes else ""
     return [
-        *plain(told, "items", "comparisons"),
-        *plain(told, "votes", "votes"),
-        *share(told, "agreement", "agreement", "two raters on one pair; 50% is chance"),
-        *plain(told, "alpha", "Krippendorff's α", "0 is chance, 1 is unanimity"),
-        *plain(told, "ties", "ties", of_votes),
+        *plain(judgements, "items", "comparisons"),
+        *plain(judgements, "votes", "votes"),
+        *share(judgements, "agreement", "agreement", "two raters on one pair; 50% is chance"),
+        *plain(judgements, "alpha", "Krippendorff's α", "0 is chance, 1 is unanimity"),
+        *plain(judgements, "ties", "ties", of_votes),
     ]
 
 
 def reward_facts(run: Run) -> list[Fact]:
-    """Of the reward model on comparisons it has not seen."""
+    """The facts of a reward model on comparisons it has not seen."""
     return [
         *(share(run.summary, "accuracy", "held-out accuracy") if accuracy_of(run) else []),
         *share(run.summary, "ceiling", "ceiling", "what the noise of single votes allows"),
@@ -111,7 +111,7 @@ def reward_facts(run: Run) -> list[Fact]:
 
 
 def improve_facts(run: Run) -> list[Fact]:
-    """Of the policy in the last steps of its training."""
+    """The facts of a policy in the last steps of its training."""
     return [
         *latest(run, "score/mean", "score"),
         *latest(run, "gold/mean", "gold"),

@@ -1,5 +1,5 @@
-"""Reading single files of a run as far as they can be read: each function returns what is there, and a sentence about
-what is not ("" when all is well, or when there is no such file)."""
+"""The files of a run, as far as they can be read. Each function returns the content, and a sentence about what could
+not be read ("" when all is well, or when there is no such file)."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from tutelage.report.json_values import Object, number, objects, string
 
 
 def read_object(path: Path) -> tuple[Object, str]:
-    """The JSON object in a file, and what is wrong with the file. No file is nothing wrong."""
+    """The JSON object in a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
@@ -19,7 +19,7 @@ def read_object(path: Path) -> tuple[Object, str]:
 
 
 def read_table(path: Path) -> tuple[list[Object], str]:
-    """The JSON objects in the lines of a file, and how many lines were none (a crash may cut the last one short)."""
+    """The JSON objects in the lines of a file. A line without one is counted; a crash may cut the last one short."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def read_table(path: Path) -> tuple[list[Object], str]:
 
 
 def parsed(line: str) -> Object | None:
-    """The object in a line of JSON."""
+    """The object in a line of JSON, or None."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -42,8 +42,8 @@ def parsed(line: str) -> Object | None:
 
 
 def read_metrics(path: Path) -> tuple[list[Object], str]:
-    """One object per step, in order of steps. A step that was written twice (before and after a resumption) counts as
-    it was written last."""
+    """The metrics in a file: one object per step, in order of steps. Of a step that was written twice (before and after
+    a resumption) the last values count."""
     rows, trouble = read_table(path)
     steps: dict[float, dict[str, object]] = {}
     for row in rows:
@@ -56,11 +56,11 @@ def read_metrics(path: Path) -> tuple[list[Object], str]:
 
 
 def read_completions(folder: Path) -> tuple[list[Object], str]:
-    """`completions.jsonl` with the text of their prompts from `prompts.jsonl`, in the form of samples."""
+    """The rows of `completions.jsonl` with the texts of their prompts from `prompts.jsonl`, in the form of samples."""
     completions, trouble = read_table(folder / "completions.jsonl")
     prompts, other = read_table(folder / "prompts.jsonl")
     texts = {string(row, "id"): string(row, "prompt") or last_message(row) for row in prompts}
-    told = [
+    samples = [
         {
             "prompt": texts.get(string(row, "prompt_id"), ""),
             "completion": string(row, "text"),
@@ -68,9 +68,9 @@ def read_completions(folder: Path) -> tuple[list[Object], str]:
         }
         for row in completions
     ]
-    return list(told), trouble or other
+    return list(samples), trouble or other
 
 
 def last_message(row: Object) -> str:
-    """What the last message of a conversation says."""
+    """The text of the last message of a conversation."""
     return "".join(string(message, "content") for message in objects(row, "messages")[-1:])

@@ -1,4 +1,4 @@
-"""Reading the two kinds of folder a report is made of: a run, and a round of several runs.
+"""Runs and rounds as a report reads them from their folders.
 
 A run directory may hold, each only if it is there: `config.json`, `metrics.jsonl`, `samples.jsonl`, `summary.json`,
 and for its kind `completions.jsonl` with `prompts.jsonl` (sample), `judgements.json` (judge) or `answers.jsonl`
@@ -19,7 +19,7 @@ A round is a folder with `round.json`, its stages in the order in which they hap
                  "seconds": 41.5,                          optional
                  "status": "done"}]}                       waiting | running | done | failed; default: by its summary
 
-and, once there is something to tell, `summary.json` with the decisive figures, either flat ("policy.win_rate") or
+and, once there are results, `summary.json` with the decisive figures, either flat ("policy.win_rate") or
 nested ({"policy": {"win_rate": …}}); `headline` says which of them are shown.
 
 Only a folder that is neither, and a `round.json` that is not of this form, is an error. Everything else that is
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def empty(self) -> bool:
-        """Nothing has been written yet."""
+        """Whether nothing has been written yet."""
         return not any((self.config, self.summary, self.judgements, self.metrics, self.samples, self.answers))
 
     @property
@@ -82,7 +82,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Round:
-    """All that the report tells of. A single run is a round of one stage and `alone`."""
+    """The content of a report. A single run is a round of one stage and `alone`."""
 
     title: str
     stages: tuple[Stage, ...]
@@ -112,7 +112,7 @@ def read(folder: Path) -> Round:
 
 
 def read_round(folder: Path) -> Round:
-    """A round by its `round.json`, whose form the module describes."""
+    """The round in a folder with a `round.json`, in the form that this module describes."""
     index = folder / "round.json"
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
@@ -138,7 +138,7 @@ def read_round(folder: Path) -> Round:
 
 
 def with_ceiling(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The ceiling of accuracy belongs to the judgements; tell it to the stages that are measured against it."""
+    """The stages with the ceiling of accuracy, which the judgements know, in the summary of the reward model too."""
     ceilings = [stage.run.summary["ceiling"] for stage in stages if "ceiling" in stage.run.summary]
     if not ceilings:
         return stages
@@ -150,17 +150,17 @@ def with_ceiling(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     )
 
 
-def read_stage(folder: Path, told: Object) -> Stage:
-    """One stage of `round.json`, with its run directory."""
-    name = string(told, "name")
-    run = read_run(folder / string(told, "folder", name))
-    status = string(told, "status")
+def read_stage(folder: Path, entry: Object) -> Stage:
+    """A stage from its object in `round.json` and its run directory."""
+    name = string(entry, "name")
+    run = read_run(folder / string(entry, "folder", name))
+    status = string(entry, "status")
     return Stage(
         name=name,
-        kind=string(told, "kind") or kind_of(run, name),
-        title=string(told, "title"),
+        kind=string(entry, "kind") or kind_of(run, name),
+        title=string(entry, "title"),
         status=status if status in STATUSES else status_of(run),
-        seconds=number(told, "seconds") or seconds_of(run),
+        seconds=number(entry, "seconds") or seconds_of(run),
         run=run,
     )
 
@@ -173,11 +173,11 @@ def read_alone(folder: Path) -> Round:
 
 
 def read_run(folder: Path) -> Run:
-    """What there is of a run directory."""
+    """The run in a directory; what is missing is empty."""
     config, summary, judgements = (read_object(folder / f"{name}.json") for name in OBJECTS)
     metrics, completions = read_metrics(folder / "metrics.jsonl"), read_completions(folder)
     samples, answers = read_table(folder / "samples.jsonl"), read_table(folder / "answers.jsonl")
-    told = (config, summary, judgements, metrics, completions, samples, answers)
+    parts = (config, summary, judgements, metrics, completions, samples, answers)
     return Run(
         config=config[0],
         summary=summary[0],
@@ -185,18 +185,18 @@ def read_run(folder: Path) -> Run:
         metrics=tuple(metrics[0]),
         samples=(*samples[0], *completions[0]),
         answers=tuple(answers[0]),
-        troubles=tuple(trouble for _, trouble in told if trouble),
+        troubles=tuple(trouble for _, trouble in parts if trouble),
         finished=any((folder / name).exists() for name in WRITTEN_LAST),
     )
 
 
 def kind_of(run: Run, name: str) -> str:
-    """What a run did: its folder's name or the verb in its command where one of them says so, or else what its files
-    and metrics give away."""
+    """The kind of a run: its folder's name or the verb in its command where one of them is a kind, or else what its
+    files and metrics suggest."""
     command = [word for word in items(run.config, "command") if isinstance(word, str)]
-    told = next((word for word in (name, *command[1:2]) if word in KINDS), "")
-    if told:
-        return told
+    named = next((word for word in (name, *command[1:2]) if word in KINDS), "")
+    if named:
+        return named
     if run.judgements or run.answers:
         return "judge" if run.judgements else "evaluate"
     names = {name for row in run.metrics for name in row}
@@ -206,25 +206,25 @@ def kind_of(run: Run, name: str) -> str:
 
 
 def status_of(run: Run) -> str:
-    """By what is there; a run that has written nothing has not begun."""
+    """The status of a run by its files; a run that has written nothing has not begun."""
     if run.finished:
         return "done"
     return "waiting" if run.empty else "running"
 
 
 def seconds_of(run: Run) -> float | None:
-    """How long a run took, by its summary or its last step."""
+    """The seconds that a run took, by its summary or its last step."""
     last = run.metrics[-1] if run.metrics else {}
     return number(run.summary, "seconds") or number(last, "seconds")
 
 
 def settings_of(run: Run) -> Mapping[str, object]:
-    """The resolved settings in a run's configuration, flat; what `config.json` says beside them is `origin_of`."""
+    """The resolved settings in a run's configuration, flat; the rest of `config.json` is in `origin_of`."""
     return flat(section(run.config, "settings") or run.config)
 
 
 def origin_of(run: Run) -> Mapping[str, object]:
-    """Versions, revision and the like, flat."""
+    """The versions, the revision and the like in a run's configuration, flat."""
     if not section(run.config, "settings"):
         return {}
     return flat({key: value for key, value in run.config.items() if key != "settings"})

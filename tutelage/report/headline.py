@@ -1,6 +1,6 @@
-"""The top of a round's page: the few decisive numbers, and what they say, in a sentence.
+"""The top of a round's page: the few decisive numbers and a sentence that says what they mean.
 
-Read from the round's `summary.json` (flat or nested keys; each is used if it is there):
+The numbers come from the round's `summary.json` (flat or nested keys; each is used if it is there):
 
     sft.gold_mean  sft.gold_std  policy.gold_mean      or, where gold is unknown, sft.score_mean  policy.score_mean
     policy.win_rate  policy.win_rate_ci                share of held-out prompts, and its interval as [low, high]
@@ -9,89 +9,91 @@ Read from the round's `summary.json` (flat or nested keys; each is used if it is
     peak_rss_mb
 """
 
-from tutelage.report.bars import Bar, Bars, draw_bars, strip
-from tutelage.report.charts import Axis
+from tutelage.figures import Axis, Bar, BarChart, draw, interval_strip
+from tutelage.figures.number_text import number as written
+from tutelage.figures.number_text import percent
 from tutelage.report.facts import Fact, between
 from tutelage.report.folders import Round
 from tutelage.report.json_values import interval, number
-from tutelage.report.scales import number as written
-from tutelage.report.words import counted, duration, percent, signed
-
-SHARES = Axis(percent=True, low=0.0, high=1.0)
+from tutelage.report.wording import counted, duration, signed
 
 
-def headline(told: Round) -> tuple[Fact, ...]:
-    """The decisive numbers that are known; those of a single run stand at the head of its section."""
-    if told.alone:
+def headline(round_: Round) -> tuple[Fact, ...]:
+    """The decisive numbers of a round that are known; those of a single run stand at the head of its section."""
+    if round_.alone:
         return ()
-    return (*win_rate(told), *worth(told), *distance(told), *judge_model(told), *effort(told))
+    return (*win_rate(round_), *worth(round_), *distance(round_), *judge_model(round_), *effort(round_))
 
 
-def win_rate(told: Round) -> list[Fact]:
-    """How often the policy's answer beats the reference's."""
-    value, ends = number(told.summary, "policy.win_rate"), interval(told.summary, "policy.win_rate_ci")
+def win_rate(round_: Round) -> list[Fact]:
+    """The share of held-out prompts on which the policy's answer beats the reference's."""
+    value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None:
         return []
     low, high = ends or (value, value)
     colour = 2 if low > 0.5 else 1 if high < 0.5 else 0
-    drawing = strip(Bar("win rate", value, percent(value), low, high, colour), SHARES, rule=0.5)
-    note = f"against {told.reference}" + (f"; 95% interval {between(*ends)}" if ends else "")
+    drawing = interval_strip(Bar("win rate", value, percent(value), low, high, colour), 0.0, 1.0, rule=0.5)
+    note = f"against {round_.reference}" + (f"; 95% interval {between(*ends)}" if ends else "")
     return [Fact("win rate", percent(value), note, drawing)]
 
 
-def worth(told: Round) -> list[Fact]:
-    """How gold, or else the score, has changed."""
+def worth(round_: Round) -> list[Fact]:
+    """The change of gold, or else of the score, from the reference to the policy."""
     for name in ("gold", "score"):
-        before, after = (number(told.summary, f"{model}.{name}_mean") for model in ("sft", "policy"))
+        before, after = (number(round_.summary, f"{model}.{name}_mean") for model in ("sft", "policy"))
         if before is None or after is None:
             continue
-        spread = number(told.summary, f"sft.{name}_std")
+        spread = number(round_.summary, f"sft.{name}_std")
         gain = after - before
         change = f"{signed(gain / spread, 2)} standard deviations" if spread else signed(gain)
         return [Fact(name, f"{written(before)} → {written(after)}", f"{change}, on held-out prompts")]
     return []
 
 
-def distance(told: Round) -> list[Fact]:
-    """How far the policy has moved."""
-    value = number(told.summary, "policy.kl_per_sequence")
+def distance(round_: Round) -> list[Fact]:
+    """The KL of the policy to the reference, in nats per answer."""
+    value = number(round_.summary, "policy.kl_per_sequence")
     return (
-        [] if value is None else [Fact("KL", f"{written(value)} nats", f"per answer, from {told.reference}")]
+        []
+        if value is None
+        else [Fact("KL", f"{written(value)} nats", f"per answer, from {round_.reference}")]
     )
 
 
-def judge_model(told: Round) -> list[Fact]:
-    """How well the reward model foresees votes, and how well it could."""
-    value, ceiling = (number(told.summary, f"reward_model.{key}") for key in ("accuracy", "ceiling"))
+def judge_model(round_: Round) -> list[Fact]:
+    """The held-out accuracy of the reward model, and the accuracy that is possible."""
+    value, ceiling = (number(round_.summary, f"reward_model.{key}") for key in ("accuracy", "ceiling"))
     if value is None:
         return []
-    low, high = interval(told.summary, "reward_model.accuracy_interval") or (None, None)
+    low, high = interval(round_.summary, "reward_model.accuracy_interval") or (None, None)
     estimate = Bar("accuracy", value, percent(value), low, high)
-    drawing = strip(estimate, Axis(percent=True, low=0.5, high=1.0), rule=ceiling)
-    note = "of held-out votes foreseen" + (f"; {percent(ceiling)} is possible" if ceiling is not None else "")
+    drawing = interval_strip(estimate, 0.5, 1.0, rule=ceiling)
+    note = "of held-out votes predicted" + (
+        f"; {percent(ceiling)} is possible" if ceiling is not None else ""
+    )
     return [Fact("reward model", percent(value), note, drawing)]
 
 
-def effort(told: Round) -> list[Fact]:
-    """How long it took."""
-    seconds = [stage.seconds for stage in told.stages if stage.seconds is not None]
-    memory = number(told.summary, "peak_rss_mb")
+def effort(round_: Round) -> list[Fact]:
+    """The time of all stages, and the most memory that one of them took."""
+    seconds = [stage.seconds for stage in round_.stages if stage.seconds is not None]
+    memory = number(round_.summary, "peak_rss_mb")
     if not seconds:
         return []
     note = counted(len(seconds), "stage") + (f", at most {memory / 1000:.1f} GB of memory" if memory else "")
     return [Fact("time", duration(sum(seconds)), note)]
 
 
-def verdict(told: Round) -> str:
-    """What the round has come to; a single run has nothing to compare."""
-    if told.alone:
+def verdict(round_: Round) -> str:
+    """The result of a round in a sentence; a single run has nothing to compare."""
+    if round_.alone:
         return ""
-    done = sum(stage.status == "done" for stage in told.stages)
-    if done < len(told.stages):
+    done = sum(stage.status == "done" for stage in round_.stages)
+    if done < len(round_.stages):
         places = {"running": "now at", "failed": "stopped by an error in"}
-        now = next((f"; {places[s.status]} {s.name}" for s in told.stages if s.status in places), "")
-        return f"{done} of {counted(len(told.stages), 'stage')} finished{now}."
-    value, ends = number(told.summary, "policy.win_rate"), interval(told.summary, "policy.win_rate_ci")
+        now = next((f"; {places[s.status]} {s.name}" for s in round_.stages if s.status in places), "")
+        return f"{done} of {counted(len(round_.stages), 'stage')} finished{now}."
+    value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None or ends is None:
         return ""
     if ends[0] <= 0.5 <= ends[1]:
@@ -99,16 +101,16 @@ def verdict(told: Round) -> str:
     else:
         how = "better" if ends[0] > 0.5 else "worse"
     return (
-        f"On prompts it has never seen, the {told.policy} answers {how} than {told.reference}: it wins"
+        f"On prompts it has never seen, the {round_.policy} answers {how} than {round_.reference}: it wins"
         f" {percent(value)} of the comparisons (95% interval {between(*ends)})."
     )
 
 
-def timings(told: Round) -> str:
-    """A bar per stage, as SVG; nothing when fewer than two stages have a time."""
+def timings(round_: Round) -> str:
+    """The times of the stages as a drawing; empty when fewer than two stages have a time."""
     bars = tuple(
         Bar(stage.name, stage.seconds, duration(stage.seconds), colour=0)
-        for stage in told.stages
+        for stage in round_.stages
         if stage.seconds is not None
     )
-    return draw_bars(Bars("Time per stage", bars, Axis(low=0.0))) if len(bars) > 1 else ""
+    return draw(BarChart("Time per stage", bars, Axis(low=0.0))) if len(bars) > 1 else ""

@@ -1,4 +1,4 @@
-"""Looking into JSON that others wrote: a value of the expected kind, or nothing. None of this ever raises."""
+"""Values in JSON that others wrote: a value of the expected kind, or nothing. No function here raises."""
 
 import math
 from collections.abc import Mapping

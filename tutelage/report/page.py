@@ -1,4 +1,4 @@
-"""A folder becomes one HTML file that needs nothing but itself: no network, no script."""
+"""The page about a run or a round: one HTML file that needs no network and no script."""
 
 from functools import cache
 from pathlib import Path
@@ -9,11 +9,12 @@ from markupsafe import Markup
 from tutelage import __version__
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
+from tutelage.figures import stylesheet
+from tutelage.figures.svg import clean
 from tutelage.report.folders import Round, read
 from tutelage.report.headline import headline, timings, verdict
 from tutelage.report.sections import section_of
-from tutelage.report.story import DICTIONARY
-from tutelage.report.words import clean
+from tutelage.report.texts import DICTIONARY
 
 
 def write_report(folder: Path) -> Path:
@@ -30,20 +31,21 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def render(told: Round) -> str:
-    """The page as text."""
-    sections = [section_of(stage, index) for index, stage in enumerate(told.stages, 1)]
+def render(round_: Round) -> str:
+    """The HTML text of the page about a round."""
+    sections = [section_of(stage, index) for index, stage in enumerate(round_.stages, 1)]
     return (
         environment()
         .get_template("report.html")
         .render(
-            told=told,
+            round=round_,
+            style=Markup(stylesheet()),
             sections=sections,
             findings=[(section, finding) for section in sections for finding in section.findings],
             judged=any(section.figures for section in sections),
-            headline=headline(told),
-            verdict=verdict(told),
-            timings=timings(told),
+            headline=headline(round_),
+            verdict=verdict(round_),
+            timings=timings(round_),
             dictionary=DICTIONARY,
             version=__version__,
         )
@@ -52,14 +54,12 @@ def render(told: Round) -> str:
 
 @cache
 def environment() -> Environment:
-    """Templates that escape all they are given, except drawings, which were escaped where they were made."""
-    made = Environment(
+    """The environment of the templates. They escape every text but drawings (`Svg`), which are escaped already."""
+    return Environment(
         loader=PackageLoader("tutelage.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: clean(value) if type(value) is str else value,  # a drawing is Markup, not str
+        finalize=lambda value: clean(value) if type(value) is str else value,  # neither Svg nor Markup
     )
-    made.filters["drawing"] = Markup
-    return made

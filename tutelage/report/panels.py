@@ -1,12 +1,12 @@
-"""Which curves each kind of stage shows, and how to read them: a table of words, one `Panel` per chart."""
+"""The panels of each kind of stage: which curves a chart shows, and how to read it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from tutelage.report import watch
-from tutelage.report.charts import LINEAR, Axis, Rule
+from tutelage.figures import LINEAR, Axis, Rule
+from tutelage.report import diagnoses
 from tutelage.report.folders import Run
 
 
@@ -25,21 +25,21 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart and one sentence each on what a healthy one looks like and what would be alarming. `watch` looks at
-    the run itself."""
+    """The description of a chart of metrics, with a sentence each on what is healthy and what would be alarming.
+    `diagnose` returns a sentence about a run whose curves went wrong, or an empty text."""
 
     title: str
     unit: str
     curves: tuple[Curve, ...]
-    see: str
-    alarm: str
+    healthy: str
+    alarming: str
     y: Axis = LINEAR
     rules: tuple[Rule, ...] = ()
-    watch: Callable[[Run], str] = lambda run: ""
+    diagnose: Callable[[Run], str] = lambda run: ""
 
 
 def held_out(metric: str) -> Curve:
-    """The same quantity on examples that are never trained on; measured seldom, so not smoothed."""
+    """The curve of a metric on held-out examples. It is measured seldom, so it is not smoothed."""
     return Curve(f"held_out/{metric}", "held out", colour=1, noisy=False)
 
 
@@ -47,8 +47,8 @@ PERPLEXITY = Panel(
     "Perplexity, held out",
     "equally likely tokens to choose from",
     (Curve("held_out/perplexity", "held out", colour=1, noisy=False),),
-    see="It falls quickly and then ever more slowly.",
-    alarm="It stays near the size of the vocabulary (nothing is learnt), or turns upwards (over-fitting).",
+    healthy="It falls quickly and then ever more slowly.",
+    alarming="It stays near the size of the vocabulary (nothing is learnt), or turns upwards (over-fitting).",
     y=Axis(log=True),
 )
 
@@ -57,9 +57,9 @@ LANGUAGE = (
         "Loss",
         "nats per token",
         (Curve("loss", "training"), held_out("loss")),
-        see="Both lines fall steeply, then level off close together.",
-        alarm="The held-out line turns up while training goes on falling: examples are learnt by heart (over-fitting).",
-        watch=watch.overfitting,
+        healthy="Both lines fall steeply, then level off close together.",
+        alarming="The held-out line turns up while training goes on falling: examples are memorised (over-fitting).",
+        diagnose=diagnoses.overfitting,
     ),
     PERPLEXITY,
 )
@@ -69,27 +69,27 @@ REWARD = (
         "Loss",
         "nats per comparison",
         (Curve("loss", "training"), held_out("loss")),
-        see="It falls below 0.69, the loss of pure guessing, and flattens.",
-        alarm="The held-out line turns up while training goes on falling: over-fitting, early with few judgements.",
+        healthy="It falls below 0.69, the loss of pure guessing, and flattens.",
+        alarming="The held-out line turns up while training goes on falling: over-fitting, early with few judgements.",
         rules=(Rule(0.6931, "guessing"),),
-        watch=watch.overfitting,
+        diagnose=diagnoses.overfitting,
     ),
     Panel(
         "Accuracy",
         "share of comparisons ordered as the raters did",
         (Curve("accuracy", "training"), held_out("accuracy")),
-        see="The held-out line climbs from a half towards the ceiling that the raters' own disagreement sets.",
-        alarm="Training far above held out (over-fitting); held out above the ceiling (a leak).",
+        healthy="The held-out line climbs from a half towards the ceiling that the raters' own disagreement sets.",
+        alarming="Training far above held out (over-fitting); held out above the ceiling (a leak).",
         y=Axis(percent=True),
         rules=(Rule(0.5, "guessing"),),
-        watch=watch.doubtful_accuracy,
+        diagnose=diagnoses.doubtful_accuracy,
     ),
     Panel(
         "Margin",
         "score of the preferred answer minus the other's",
         (Curve("margin", "margin"),),
-        see="It grows and settles: the model becomes as sure as the judgements allow.",
-        alarm="It grows without end while held-out accuracy stands still: more certainty without more knowledge.",
+        healthy="It grows and settles: the model becomes as sure as the judgements allow.",
+        alarming="It grows without end while held-out accuracy stands still: more certainty without more knowledge.",
     ),
 )
 
@@ -101,68 +101,68 @@ IMPROVE = (
             Curve("score/mean", "score", spread="score/std"),
             Curve("score/shaped", "as paid", 4, style="dashed"),
         ),
-        see="A quick rise that flattens; the band is the spread over answers.",
-        alarm="A sudden leap: the policy has found a trick. “As paid” far below: answers are cut off and pay for it.",
+        healthy="A quick rise that flattens; the band is the spread over answers.",
+        alarming="A sudden leap: the policy has found a trick. “As paid” far below: cut answers pay for it.",
     ),
     Panel(
         "Gold",
         "what the answers are really worth, hidden from training",
         (Curve("gold/mean", "gold", colour=2),),
-        see="It rises together with the score.",
-        alarm="It falls while the score goes on rising: reward hacking, pleasing the judge instead of doing well.",
-        watch=watch.hacking,
+        healthy="It rises together with the score.",
+        alarming="It falls while the score goes on rising: reward hacking, pleasing the judge instead of doing well.",
+        diagnose=diagnoses.hacking,
     ),
     Panel(
         "Distance from the reference (KL)",
         "nats per answer",
         (Curve("kl/reference", "KL", colour=3),),
-        see="It begins at 0, grows, and levels off where penalty and score are in balance.",
-        alarm="A leap, or growth without end: the policy is leaving the language it started from.",
-        watch=watch.leaping,
+        healthy="It begins at 0, grows, and levels off where penalty and score are in balance.",
+        alarming="A leap, or growth without end: the policy is leaving the language it started from.",
+        diagnose=diagnoses.leaping,
     ),
     Panel(
         "Entropy",
         "nats per token",
         (Curve("entropy", "entropy", colour=3),),
-        see="A gentle fall: the policy becomes surer of its words.",
-        alarm="A fall towards 0: one and the same answer to everything (collapse).",
+        healthy="A gentle fall: the policy becomes surer of its words.",
+        alarming="A fall towards 0: one and the same answer to everything (collapse).",
         y=Axis(low=0.0),
-        watch=watch.collapse,
+        diagnose=diagnoses.collapse,
     ),
     Panel(
         "Length",
         "tokens per answer",
         (Curve("length/mean", "length"),),
-        see="It moves somewhat and settles.",
-        alarm="It keeps growing: perhaps the reward model simply likes long answers.",
-        watch=watch.drifting_length,
+        healthy="It moves somewhat and settles.",
+        alarming="It keeps growing: perhaps the reward model simply likes long answers.",
+        diagnose=diagnoses.drifting_length,
     ),
     Panel(
         "Answers that end by themselves",
         "share of answers",
         (Curve("ended", "ended", colour=2),),
-        see="It stays near 100%.",
-        alarm="It falls: answers run into the length limit and are cut off.",
+        healthy="It stays near 100%.",
+        alarming="It falls: answers run into the length limit and are cut off.",
         y=Axis(percent=True, high=1.0),
-        watch=watch.unfinished,
+        diagnose=diagnoses.unfinished,
     ),
     Panel(
         "Clip fraction",
         "share of tokens held back by the clipped objective",
         (Curve("clip_fraction", "clipped"),),
-        see="Some per cent, up to a quarter or so: the steps are of a sensible size.",
-        alarm="Above 40% the updates are too large; exactly 0 throughout, and clipping plays no part.",
+        healthy="Some per cent, up to a quarter or so: the steps are of a sensible size.",
+        alarming="Above 40% the updates are too large; exactly 0 throughout, and clipping plays no part.",
         y=Axis(percent=True, low=0.0),
-        watch=watch.clipping,
+        diagnose=diagnoses.clipping,
     ),
     Panel(
         "Explained variance of the critic",
-        "1 = foresees every return, 0 = no better than their mean",
+        "1 = predicts every return, 0 = no better than their mean",
         (Curve("value/explained_variance", "explained"),),
-        see="It climbs from about 0 towards 1.",
-        alarm="Below 0 for long: the critic misleads, and learning is noisier than without one.",
+        healthy="It climbs from about 0 towards 1.",
+        alarming="Below 0 for long: the critic misleads, and learning is noisier than without one.",
         rules=(Rule(0.0),),
-        watch=watch.blind_critic,
+        diagnose=diagnoses.blind_critic,
     ),
 )
 
@@ -191,11 +191,11 @@ MORE: Mapping[str, str] = MappingProxyType(
 
 
 def further(run: Run, panels: Sequence[Panel]) -> tuple[Panel, ...]:
-    """A plain panel for every metric of a run that no panel shows yet: what was logged can be seen."""
+    """A plain panel for every metric of a run that none of the panels shows."""
     shown = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
     return tuple(
-        Panel(name, "", (Curve(name, name, colour=5),), see=MORE.get(name, ""), alarm="")
+        Panel(name, "", (Curve(name, name, colour=5),), healthy=MORE.get(name, ""), alarming="")
         for name in names
         if name not in shown
     )

@@ -1,24 +1,24 @@
-"""One section of the page per stage: what happened, its numbers, its curves, its answers."""
+"""The sections of the page, one per stage: its story, its numbers, its figures, its answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tutelage.figures import Bar, interval_strip
+from tutelage.figures.number_text import number as written
+from tutelage.figures.number_text import percent
 from tutelage.report import answers
-from tutelage.report.bars import Bar, strip
-from tutelage.report.charts import Axis
-from tutelage.report.curves import Figure
 from tutelage.report.facts import FACTS, Fact, between, steps
 from tutelage.report.folders import Stage, origin_of, settings_of
 from tutelage.report.json_values import Object, flat, interval, items, number, objects, string
-from tutelage.report.pictures import figures, further_figures
-from tutelage.report.scales import number as written
-from tutelage.report.story import STORIES, TITLES
-from tutelage.report.words import duration, percent
+from tutelage.report.metric_figures import Figure
+from tutelage.report.stage_figures import figures, further_figures
+from tutelage.report.texts import STORIES, TITLES
+from tutelage.report.wording import duration
 
 
 @dataclass(frozen=True)
 class Rater:
-    """A row of the table of raters, written out; `drawing` is the reliability as SVG."""
+    """A row of the table of raters as text; `drawing` shows the reliability."""
 
     name: str
     votes: str
@@ -30,7 +30,7 @@ class Rater:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a name, values under the columns, and a note."""
+    """A table: each row has a name, values under the columns, and a note."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...], str], ...]
@@ -38,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A stage as the page tells it. Everything but the first line may be absent."""
+    """A stage in the form in which the template writes it. Everything but the title line may be empty."""
 
     number: int
     kind: str
@@ -63,17 +63,17 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Where links to this section lead."""
+        """The identifier of this section that links lead to."""
         return f"stage-{self.number}"
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What was noticed in the curves."""
+        """The sentences about what was noticed in this section's figures."""
         return tuple(figure.finding for figure in (*self.figures, *self.more) if figure.finding)
 
 
 def section_of(stage: Stage, index: int) -> Section:
-    """The section of the stage that is the index-th of its round."""
+    """The section of a stage, which is the index-th of its round, counted from 1."""
     run = stage.run
     shown, more = figures(stage.kind, run), further_figures(stage.kind, run)
     groups = answers.groups(run.answers)
@@ -104,7 +104,7 @@ def section_of(stage: Stage, index: int) -> Section:
 
 
 def status(stage: Stage) -> str:
-    """How far a stage has come, in words."""
+    """The status of a stage in words."""
     at = f" at step {stage.run.last_step}" if stage.run.last_step is not None else ""
     return {
         "done": "finished",
@@ -115,12 +115,12 @@ def status(stage: Stage) -> str:
 
 
 def listed(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Settings and figures, each as a line of text."""
+    """Settings or results as pairs of a name and a text."""
     return tuple((key, spelled(value)) for key, value in values.items())
 
 
 def spelled(value: object) -> str:
-    """One value for reading: numbers rounded, lists as words, nothing as a dash."""
+    """A JSON value as text: a number rounded, a list as words, null as a dash."""
     if value is None:
         return "–"
     if isinstance(value, list):
@@ -131,13 +131,13 @@ def spelled(value: object) -> str:
 
 
 def raters(judgements: Object) -> tuple[Rater, ...]:
-    """The table of raters, the most reliable first; those whose reliability is unknown come last."""
-    told = objects(judgements, "raters")
-    return tuple(rater(row) for row in sorted(told, key=lambda row: -(number(row, "reliability") or 0.0)))
+    """The rows of the table of raters, the most reliable first; a rater of unknown reliability comes last."""
+    rows = objects(judgements, "raters")
+    return tuple(rater(row) for row in sorted(rows, key=lambda row: -(number(row, "reliability") or 0.0)))
 
 
 def rater(row: Object) -> Rater:
-    """One rater."""
+    """A row of the table of raters."""
     value, votes, left = (number(row, key) for key in ("reliability", "votes", "left_rate"))
     ends = interval(row, "interval")
     name = string(row, "name", "unnamed")
@@ -147,22 +147,22 @@ def rater(row: Object) -> Rater:
         name=name,
         votes="" if votes is None else f"{votes:,.0f}",
         reliability="" if value is None else percent(value) + (f" ({between(*ends)})" if ends else ""),
-        drawing="" if value is None else strip(estimate, Axis(percent=True, low=0.0, high=1.0), rule=0.5),
+        drawing="" if value is None else interval_strip(estimate, 0.0, 1.0, rule=0.5),
         left="" if left is None else percent(left),
-        flags=tuple(flag(told) for told in items(row, "flags")),
+        flags=tuple(flag(value) for value in items(row, "flags")),
     )
 
 
-def flag(told: object) -> str:
-    """A flag as words: it may come as a word, or as a kind with its evidence."""
-    if not isinstance(told, dict):
-        return str(told).replace("_", " ")
-    kind, evidence = string(told, "kind").replace("_", " "), string(told, "evidence")
+def flag(value: object) -> str:
+    """A rater's flag as text; a flag is a word, or an object with a kind and its evidence."""
+    if not isinstance(value, dict):
+        return str(value).replace("_", " ")
+    kind, evidence = string(value, "kind").replace("_", " "), string(value, "evidence")
     return ": ".join(filter(None, (kind, evidence)))
 
 
 def table(summary: Object) -> Table | None:
-    """The table that a summary brings along as columns and rows."""
+    """The table in a summary, which holds it as `columns` and `rows`; None without rows."""
     rows = tuple(
         (string(row, "name"), tuple(spelled(value) for value in items(row, "values")), string(row, "note"))
         for row in objects(summary, "rows")

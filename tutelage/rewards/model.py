@@ -34,7 +34,7 @@ class ModelReward:
         rows = rows_of(completions) if self.same_tokens else None
         if rows is None:
             rows = self._encoded(completions)
-        return self.budget.spend(partial(self._scores, rows.to(self.model.device)))
+        return self.budget.spend(self._scores, rows.to(self.model.device))
 
     def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)

@@ -3,6 +3,7 @@
 import importlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tutelage import config
 from tutelage.data.tokenizer import same_vocabulary
@@ -44,7 +45,7 @@ def _weight(given: str, text: str) -> float:
 def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward:
     if ":" in name and "/" not in name.partition(":")[0]:
         return FunctionReward(function_named(name), name)
-    scalar = load_reward_model(config.Model(path=name, dtype=model.dtype, device=model.device))
+    scalar = load_reward_model(replace(model, path=name))
     readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)
     return ModelReward(scalar, same_tokens=readable)
 

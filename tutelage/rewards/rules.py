@@ -45,7 +45,7 @@ class LengthLimit:
 
 
 @dataclass(frozen=True)
-class Matches:
+class PatternMatch:
     """1 where the whole answer matches a regular expression, else 0. A dot matches line breaks too, and white space
     around the answer does not count."""
 

@@ -1,1 +1,7 @@
-"""Where answers come from when only their text is wanted: a model folder, an endpoint, or a script."""
+"""Where answers come from.
+
+A `Generator` continues token ids and returns a `Rollout`: the tokens, their log-probabilities, the texts, and the
+version of the weights that wrote them. Training, evaluation and chat use one: `local` computes in this process,
+`scripted` follows a script. A `Sampler` answers conversations and returns texts alone. A generator with its tokenizer
+is one (`GeneratorSampler`), and so is an OpenAI-compatible endpoint (`http`), which gives no token ids.
+"""

@@ -1,33 +1,44 @@
-"""Answers of a model in this process."""
+"""A policy in this process as a generator."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
 
 from tutelage import config
-from tutelage.data.chat import encode
-from tutelage.data.identity import prompt_id
-from tutelage.data.records import Messages
+from tutelage.core.batch import Rollout
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.models.policy import Policy
-from tutelage.rollout.sampler import Reply
 
 
-@dataclass(frozen=True)
-class LocalSampler:
-    """A policy as a sampler."""
+class LocalGenerator:
+    """A generator that samples from `policy` itself, so that it always has the newest weights."""
 
-    policy: Policy
-    name: str
+    def __init__(self, policy: Policy, version: int = 0) -> None:
+        self.policy, self.version = policy, version
 
-    def __call__(
-        self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
-    ) -> list[list[Reply]]:
-        """Raises TutelageError when a conversation leaves no room for an answer."""
-        if not conversations:
-            return []
-        tokens = tuple(tuple(encode(messages, None, self.policy.tokenizer)[0]) for messages in conversations)
-        ids = tuple(prompt_id(messages) for messages in conversations)
-        rollout = self.policy.generate(PromptTokens(tokens, ids), n, sampling, seed=seed)
-        ended = rollout.terminated.tolist()
-        said = [Reply(text, end) for text, end in zip(answers(self.policy, rollout), ended, strict=True)]
-        return [said[start : start + n] for start in range(0, len(said), n)]
+    def sync(self, version: int) -> None:
+        """Call the weights of the policy `version` from here on."""
+        self.version = version
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        on_policy: bool = False,
+        on_token: Callable[[Tensor], None] | None = None,
+    ) -> Rollout:
+        """`n` responses to each prompt, see `Generator`; `on_token` gets the tokens Int[B] of every position as they
+        are drawn."""
+        rollout = self.policy.generate(
+            prompts, n, sampling, seed=seed, on_policy=on_policy, on_token=on_token
+        )
+        return replace(
+            rollout,
+            texts=tuple(answers(self.policy, rollout, sampling.stop)),
+            version=torch.full_like(rollout.response, self.version),
+        )

@@ -1,13 +1,17 @@
-"""What answers conversations, whatever stands behind it."""
+"""Who answers conversations, when only the text of the answers is wanted."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tutelage import config
 from tutelage.data.endpoint import Reply
-from tutelage.data.records import Messages
+from tutelage.data.identity import prompt_id
+from tutelage.data.records import Messages, Prompt
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
-__all__ = ["Reply", "Sampler"]
+__all__ = ["GeneratorSampler", "Reply", "Sampler"]
 
 
 class Sampler(Protocol):
@@ -22,3 +26,25 @@ class Sampler(Protocol):
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
     ) -> list[list[Reply]]: ...
+
+
+@dataclass(frozen=True)
+class GeneratorSampler:
+    """A generator as a sampler: conversations are encoded by `tokenizer`, the generator's own."""
+
+    generator: Generator
+    tokenizer: Any
+    name: str
+
+    def __call__(
+        self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
+    ) -> list[list[Reply]]:
+        """Raises TutelageError when a conversation leaves no room for an answer."""
+        if not conversations:
+            return []
+        prompts = [Prompt(prompt_id(messages), messages) for messages in conversations]
+        encoded = prompt_tokens(encode_prompts(prompts, self.tokenizer))
+        rollout = self.generator.generate(encoded, n, sampling, seed=seed)
+        rows = zip(rollout.texts, rollout.terminated.tolist(), strict=True)
+        replies = [Reply(text, ended) for text, ended in rows]
+        return [replies[start : start + n] for start in range(0, len(replies), n)]

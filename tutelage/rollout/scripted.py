@@ -1,11 +1,52 @@
-"""Answers of a function: for tests, for trying out a loop, and for models that are none."""
+"""Answers of a function: for tests, for trying out a loop, and where there is no model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tutelage import config
+from tutelage.core.batch import Rollout
 from tutelage.data.records import Messages
+from tutelage.engines.sampling import PromptTokens
+from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.sampler import Reply
+
+
+@dataclass(frozen=True)
+class ScriptedGenerator:
+    """`script(prompt, number)` is the response with this number (counted from 0) to a prompt, both as token ids.
+
+    A response ends with its first token among `end_ids`, and is cut at the limit. A script leaves nothing to chance, so
+    that every token has the log-probability 0. `decode` turns the tokens before the end into text.
+    """
+
+    script: Callable[[tuple[int, ...], int], Sequence[int]]
+    end_ids: frozenset[int]
+    decode: Callable[[Sequence[int]], str] = lambda tokens: " ".join(map(str, tokens))
+    pad: int = 0
+
+    def sync(self, version: int) -> None:
+        """A script has no weights."""
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        on_policy: bool = False,
+    ) -> Rollout:
+        """`n` responses to each prompt; of the settings only the limit on tokens counts."""
+        limit = sampling.max_new_tokens
+        numbered = ((prompt, number) for prompt in prompts.tokens for number in range(n))
+        return assemble(prompts, [self._response(p, number, limit) for p, number in numbered], pad=self.pad)
+
+    def _response(self, prompt: tuple[int, ...], number: int, limit: int) -> Response:
+        tokens = tuple(self.script(prompt, number))[:limit]
+        end = next((place for place, token in enumerate(tokens) if token in self.end_ids), None)
+        tokens = tokens if end is None else tokens[: end + 1]
+        text = self.decode(tokens if end is None else tokens[:end])
+        return Response(tokens, (0.0,) * len(tokens), end is not None, text)
 
 
 @dataclass(frozen=True)
@@ -18,5 +59,5 @@ class ScriptedSampler:
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
     ) -> list[list[Reply]]:
-        """The sampling settings and the seed have no say."""
+        """The replies; neither the sampling settings nor the seed change them."""
         return [[Reply(self.script(messages, number)) for number in range(n)] for messages in conversations]

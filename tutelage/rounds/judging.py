@@ -1,4 +1,4 @@
-"""Simulated raters at work: they are asked and they answer through the same assignment and submit path as people."""
+"""Simulated raters at work: they get questions and answer them through the same store as people."""
 
 import json
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Any
 
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Comparison, Completion, Preference, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Preference, Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.people import (
     Answer,
@@ -58,7 +58,7 @@ def judge(
     """Let the raters come in random order until nothing is left to ask. Returns how many judgements this call added.
 
     Order matters: raters who always came one after the other would share their items with each other alone, and
-    nobody could tell whose votes are the odd ones.
+    no statistic could tell whose votes are the odd ones.
     """
     ids = {rater.name: _known_rater(store, study_id, rater) for rater in raters}
     given = Counter(vote.rater for vote in list_votes(store, study_id))
@@ -142,7 +142,7 @@ def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[P
 
 
 def _remembering(utility: Utility) -> Utility:
-    """The same utility, asked only once about every answer."""
+    """The same utility, computed only once for every answer."""
     one = cache(lambda prompt, answer: utility([prompt], [answer])[0])
     return lambda prompts, answers: [one(p, a) for p, a in zip(prompts, answers, strict=True)]
 
@@ -152,7 +152,7 @@ class Questions:
     """What is to be judged: prompts, the answers to them, and the pairs of answers."""
 
     prompts: Sequence[Prompt]
-    completions: Sequence[Completion]
+    completions: Sequence[CompletionRecord]
     comparisons: Sequence[Comparison]
 
     def differences(self, utility: Utility) -> dict[str, float]:
@@ -185,13 +185,13 @@ def hold_study(
     *,
     quiet: bool,
 ) -> None:
-    """Let simulated raters judge all questions, and write what became of it.
+    """Let simulated raters judge all questions, and write the study, its figures and its preferences.
 
     study.sqlite        the study itself
     judgements.json     raters and agreement, for the report
     preferences.jsonl   labels to train on
     test_votes.jsonl    single votes, on other prompts, of raters without a flag
-    summary.json        `ceiling`: the share of these that somebody who knows the utility would foretell
+    summary.json        `ceiling`: the share of these that a predictor with the utility itself would get right
     """
     out.mkdir(parents=True, exist_ok=True)
     store = open_store(out / "study.sqlite", lasting=False)
@@ -245,8 +245,8 @@ def vote_ceiling(
 ) -> float:
     """The mean probability that a vote for a side goes to the answer of higher utility, in closed form.
 
-    Nobody who does not see the side and the rater can foretell more of the votes `counted` (by id) than that. All
-    votes are needed, in their order, because raters tire.
+    A predictor that sees neither the side nor the rater gets no more of the votes `counted` (by id) right. All votes
+    are needed, in their order, because raters tire.
     """
     total, given = 0.0, Counter[str]()
     for vote in votes:

@@ -1,7 +1,8 @@
-"""Stages of a round: run in order, skipped when they are done, redone when what they depend on has changed."""
+"""Stages of a round: run in order, skipped when they are done, refused when their settings have changed."""
 
 import hashlib
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from typing import Any
 from tutelage.config import identity, to_mapping
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
+
+log = logging.getLogger(__name__)
 
 ROUND = "round.json"
 
@@ -39,10 +42,8 @@ class Story:
     policy: str = "policy"
 
 
-def run_stages(
-    folder: Path, story: Story, stages: Sequence[Stage], tell: Callable[[str], None]
-) -> dict[str, float]:
-    """Run what is not done yet; returns the seconds that each stage took, in whatever session.
+def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str, float]:
+    """Run the stages that are not done yet, each announced by a remark; returns the seconds that each stage took.
 
     A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError when the folder
     holds a round of other settings: a stage is never silently thrown away.
@@ -53,11 +54,11 @@ def run_stages(
     entries = [_entry(stage, known.get(stage.name), fingerprints[stage.name], folder) for stage in stages]
     for stage, entry in zip(stages, entries, strict=True):
         if entry["status"] == "done":
-            tell(f"{stage.title}: done already")
+            log.info(f"{stage.title}: done already")
             continue
         entry["status"] = "running"
         _write(folder, story, entries)
-        tell(stage.title)
+        log.info(stage.title)
         began = time.monotonic()
         try:
             stage.run()
@@ -91,7 +92,7 @@ def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder:
             "Choose another --out, or delete the folder."
         )
     if known is None and (folder / stage.name).exists():
-        shutil.rmtree(folder / stage.name)  # left by a session that was ended before it could write the round
+        shutil.rmtree(folder / stage.name)  # left by a process that ended before it wrote the round
     return {
         "name": stage.name,
         "title": stage.title,

@@ -1,21 +1,34 @@
-"""The demonstration: one whole round on the embedded tutoring world, with the verbs that everybody uses.
+"""The demonstration: one whole round on the embedded tutoring world, as a list of workflows with their settings.
 
 pretrain → SFT → sample → judge → reward model → PPO → evaluate. Nothing in here trains or samples by itself.
 """
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tutelage import config
-from tutelage.commands import evaluate, improve, pretrain, reward, sample, sft
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.rounds.judging import Judging, Questions, hold_study
 from tutelage.rounds.stages import Stage
 from tutelage.simulate import World, calibrated_tau, gold, panel
+from tutelage.train.run.drive import Training
+from tutelage.train.run.terminal import complete
+from tutelage.workflows.evaluate import evaluate
+from tutelage.workflows.improve import prepare_improve
+from tutelage.workflows.pretrain import prepare_pretrain
+from tutelage.workflows.reward import prepare_reward
+from tutelage.workflows.sample import sample
+from tutelage.workflows.settings.evaluate import EvaluateSettings
+from tutelage.workflows.settings.improve import ImproveSettings
+from tutelage.workflows.settings.pretrain import PretrainSettings
+from tutelage.workflows.settings.reward import RewardSettings
+from tutelage.workflows.settings.sample import SampleSettings
+from tutelage.workflows.settings.sft import SftSettings
+from tutelage.workflows.sft import prepare_sft
 
 GOLD = "tutelage.simulate:gold"
 AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
@@ -72,7 +85,7 @@ QUICK = Scale(
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """How much the world is asked to yield."""
+    """How much text the world writes."""
 
     corpus_tokens: int
     demonstrations: int
@@ -84,31 +97,33 @@ class Tutoring:
     """The stages of the demonstration in one folder."""
 
     def __init__(
-        self, folder: Path, seed: int, scale: Scale, quiet: bool, say: Callable[[str], None]
+        self, folder: Path, seed: int, scale: Scale, quiet: bool, engine: config.EngineName = "auto"
     ) -> None:
-        self.folder, self.seed, self.scale, self.quiet, self.say = folder, seed, scale, quiet, say
+        self.folder, self.seed, self.scale, self.quiet = folder, seed, scale, quiet
+        self.engine = engine
         self.world = World(seed)
 
     def stages(self) -> list[Stage]:
         """All of them, in order."""
-        pretraining, tuning, asking = self._pretrain(), self._sft(), self._sample()
-        fitting, improving, judging = self._reward(), self._improve(), self._judging()
+        pretraining, tuning, sampling = self._pretrain(), self._sft(), self._sample()
+        judging, fitting, improving = self._judging(), self._reward(), self._improve()
+        evaluation = self._evaluate()
         return [
             Stage(
                 "pretrain",
                 "Pretraining",
                 (self._texts(), pretraining),
-                lambda: self._with_data(pretrain, pretraining),
+                lambda: self._pretrain_on_data(pretraining),
             ),
-            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: sft.main(tuning)),
-            Stage("sample", "Sampling answers", (asking,), lambda: sample.main(asking)),
+            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: self._complete(prepare_sft(tuning))),
+            Stage("sample", "Sampling answers", (sampling,), lambda: sample(sampling)),
             Stage("judge", "Raters judge pairs", (judging,), lambda: self._judge(judging)),
-            Stage("reward", "Reward model", (fitting,), lambda: reward.main(fitting)),
-            Stage("improve", "PPO", (improving,), lambda: improve.main(improving)),
-            Stage("evaluate", "Evaluation", (self._evaluate(),), lambda: evaluate.main(self._evaluate())),
+            Stage("reward", "Reward model", (fitting,), lambda: self._complete(prepare_reward(fitting))),
+            Stage("improve", "PPO", (improving,), lambda: self._complete(prepare_improve(improving))),
+            Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
         ]
 
-    # What each stage is asked to do ----------------------------------------------------------------------------------
+    # Settings of the stages ----------------------------------------------------------------------------------
 
     def _run(self, name: str) -> dict[str, Any]:
         return {"out": self.folder / name, "seed": self.seed, "resume": True, "quiet": self.quiet}
@@ -117,7 +132,7 @@ class Tutoring:
         return str(self.folder / "data" / name)
 
     def _model(self, stage: str) -> config.Model:
-        return config.Model(path=str(self.folder / stage / "model"))
+        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
 
     @property
     def _sampling(self) -> config.Sampling:
@@ -132,10 +147,11 @@ class Tutoring:
             seed=self.seed,
         )
 
-    def _pretrain(self) -> pretrain.Settings:
-        return pretrain.Settings(
+    def _pretrain(self) -> PretrainSettings:
+        return PretrainSettings(
             **self._run("pretrain"),
             data=self._data("corpus.jsonl.gz"),
+            engine=self.engine,
             shape=self.scale.shape,
             epochs=self.scale.pretrain_epochs,
             batch_size=6,
@@ -144,8 +160,8 @@ class Tutoring:
             evaluate_every=200,
         )
 
-    def _sft(self) -> sft.Settings:
-        return sft.Settings(
+    def _sft(self) -> SftSettings:
+        return SftSettings(
             **self._run("sft"),
             model=self._model("pretrain"),
             data=self._data("demonstrations.jsonl"),
@@ -156,8 +172,8 @@ class Tutoring:
             max_new_tokens=self.scale.answer_tokens,
         )
 
-    def _sample(self) -> sample.Settings:
-        return sample.Settings(
+    def _sample(self) -> SampleSettings:
+        return SampleSettings(
             model=self._model("sft"),
             prompts=self._data("prompts_to_judge.jsonl"),
             out=self.folder / "sample",
@@ -174,8 +190,8 @@ class Tutoring:
             raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=self.seed
         )
 
-    def _reward(self) -> reward.Settings:
-        return reward.Settings(
+    def _reward(self) -> RewardSettings:
+        return RewardSettings(
             **self._run("reward"),
             model=self._model("sft"),
             data=str(self.folder / "judge" / "preferences.jsonl"),
@@ -188,8 +204,8 @@ class Tutoring:
             evaluate_every=100,
         )
 
-    def _improve(self) -> improve.Settings:
-        return improve.Settings(
+    def _improve(self) -> ImproveSettings:
+        return ImproveSettings(
             **self._run("improve"),
             model=self._model("sft"),
             prompts=self._data("prompts_train.jsonl"),
@@ -209,8 +225,8 @@ class Tutoring:
             watch=(f"gold/mean={GOLD}",),
         )
 
-    def _evaluate(self) -> evaluate.Settings:
-        return evaluate.Settings(
+    def _evaluate(self) -> EvaluateSettings:
+        return EvaluateSettings(
             model=self._model("improve"),
             against=str(self.folder / "sft" / "model"),
             base=str(self.folder / "pretrain" / "model"),
@@ -224,10 +240,13 @@ class Tutoring:
             quiet=True,
         )
 
-    # What they need beside -------------------------------------------------------------------------------------
+    # Data and judging -------------------------------------------------------------------------------------
 
-    def _with_data(self, verb: Any, settings: pretrain.Settings) -> None:
-        """Write what the world yields, then run the first stage."""
+    def _complete(self, prepared: AbstractContextManager[Training[object]]) -> object:
+        return complete(prepared, quiet=self.quiet)
+
+    def _pretrain_on_data(self, settings: PretrainSettings) -> None:
+        """Write the texts of the world, then pretrain on them."""
         scale, world = self.scale, self.world
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         train, held_out = world.prompts("train"), world.prompts("held_out")
@@ -240,10 +259,10 @@ class Tutoring:
         write_jsonl(self._data("prompts_train.jsonl"), map(to_row, train))
         write_jsonl(self._data("prompts_held_out.jsonl"), map(to_row, _spread(held_out, len(held_out))))
         write_jsonl(self._data("prompts_to_judge.jsonl"), map(to_row, _spread(train, scale.train_prompts)))
-        verb.main(settings)
+        self._complete(prepare_pretrain(settings))
 
     def _judge(self, settings: Judging) -> None:
-        """Ask the simulated raters about every pair, and write what they said as training reads it."""
+        """Let the simulated raters judge every pair, and write their preferences for training."""
         asked = self.folder / "sample"
         questions = Questions(
             load_prompts(asked / "prompts.jsonl").records,

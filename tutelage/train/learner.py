@@ -1,30 +1,28 @@
 """What moves the weights: AdamW with a schedule, clipping, and the refusal to step on a number that is not finite."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tutelage import config
+from tutelage.algorithms.recipe import RecipeState
 from tutelage.core.batch import Scored
-from tutelage.engines.cpu.gradients import total_norm
 from tutelage.errors import TutelageError
-from tutelage.models.budget import Budget
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One item from a loop: `index` counts from 1, `sample` is the rollout of an on-policy step."""
+    """One item from a loop. An on-policy step has its rollout, and the state of its recipe to go on with."""
 
-    index: int
+    index: int  # counts from 1
     metrics: dict[str, float]
     sample: Scored | None = None
-    texts: tuple[tuple[str, str], ...] = ()  # (prompt, completion), row by row of `sample`
+    texts: tuple[tuple[str, str], ...] = ()  # (last message of the prompt, response), row by row of `sample`
+    recipe: RecipeState | None = None
 
 
 class NotFinite(TutelageError):
@@ -42,10 +40,13 @@ class Learner:
         groups: Mapping[str, Sequence[nn.Parameter]],
         settings: config.Optimiser,
         total: int,
+        norm: Callable[[Iterable[Tensor]], Tensor] = nn.utils.get_total_norm,
         **rates: float,
     ) -> None:
-        """`rates` gives a group a learning rate of its own."""
+        """`norm` gives √ Σ g² of all gradients: a model's `total_norm`, which knows where its gradients are. `rates`
+        gives a group a learning rate of its own."""
         self.settings, self.total, self.step = settings, total, 0
+        self._norm = norm
         self.parameters = [p for group in groups.values() for p in group]
         if not self.parameters:
             raise ValueError("there is nothing to train: no parameter requires a gradient")
@@ -80,9 +81,10 @@ class Learner:
             case "constant":
                 return 1.0
 
-    def accumulate(self, budget: Budget, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, which leaves gradients behind and loops over parts of the budget (`Budget.spend`)."""
-        return budget.spend(attempt, self.forget)
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return self.settings.lr * self.factor(self.step)
 
     def add_zeros(self) -> None:
         """Give every parameter that has no gradient one of 0: the optimiser passes over it otherwise, where with 0 its
@@ -91,24 +93,23 @@ class Learner:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the gradients that were accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
 
     def update(self) -> dict[str, float]:
         """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
-        norm = total_norm(p.grad for p in self.parameters if p.grad is not None)
+        norm = self._norm(p.grad for p in self.parameters if p.grad is not None)
         if not torch.isfinite(norm):
-            self.forget()
+            self.clear()
             raise NotFinite(f"The gradient of step {self.step + 1} is not finite. {_ADVICE}")
         if norm > self.settings.max_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.max_norm, norm)
-        factor = self.factor(self.step)
         for group in self.optimiser.param_groups:
-            group["lr"] = group["peak"] * factor
+            group["lr"] = group["peak"] * self.factor(self.step)
         self.optimiser.step()
-        self.forget()
-        return {"grad_norm": float(norm), "lr": self.settings.lr * factor}
+        self.clear()
+        return {"grad_norm": float(norm), "lr": self.rate}
 
     def state(self) -> dict[str, Any]:
         """Parameters, optimiser and step, as tensors and plain values."""
@@ -141,4 +142,7 @@ def refuse_not_finite(terms: Mapping[str, Tensor], step: int, rows: str) -> None
 
 def seed_step(seed: int, step: int) -> None:
     """Make every random number of a step a function of (seed, step), so that nothing random needs to be saved."""
-    torch.manual_seed((seed * 1_000_003 + step) % 2**63)
+    number = (seed * 1_000_003 + step) % 2**63
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # torch.manual_seed would queue the call, with its stack, step after step
+        torch.cuda.manual_seed_all(number)

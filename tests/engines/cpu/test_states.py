@@ -13,7 +13,6 @@ from tutelage.core.rows import Encoded, by_shared_tokens, collate, shares
 from tutelage.engines import packing
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.attention_interface import differentiable_twice
-from tutelage.engines.cpu.states import micro_batches
 from tutelage.engines.network import inner
 from tutelage.engines.plain import PlainEngine
 from tutelage.models.backbone import load_backbone
@@ -292,7 +291,7 @@ def test_pairs_stay_whole_and_their_prompt_counts_once(tiny_model, reading):
     pairs = pairs_of(rows, others)
     model = policy_of(tiny_model("llama"))
     sizes = [tokens_of([row, other]) for row, other in zip(rows, others, strict=True)]
-    parts = [index.tolist() for index in micro_batches(model.model, pairs, max(sizes) + min(sizes))]
+    parts = [index.tolist() for index in model.split(pairs, max(sizes) + min(sizes))]
     assert sorted(chain(*parts)) == [0, 1, 2]
     assert len(parts) == 2
     model.scores(pairs.both())
@@ -312,7 +311,7 @@ def test_no_budget_changes_the_gradient(tiny_model, family):
 
     def slopes(budget):
         total = [torch.zeros_like(p) for p in policy.parameters()]
-        for index in micro_batches(policy.model, batch, budget):
+        for index in policy.split(batch, budget):
             part = batch.rows(index).trimmed()
             logp = policy.scores(part).logp
             found = gradients((weight[index][:, : logp.shape[1]] * logp).sum(), policy.parameters())

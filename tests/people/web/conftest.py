@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from tutelage.data.records import Completion
+from tutelage.data.records import CompletionRecord
 from tutelage.people import (
     Item,
     Plan,
@@ -135,9 +135,9 @@ def add_known(store: Store, study: Study, pool: str, count: int = 2) -> None:
     add_items(store, study.id, prompts, completions, items)
 
 
-def hostile(texts: Sequence[str]) -> list[Completion]:
+def hostile(texts: Sequence[str]) -> list[CompletionRecord]:
     """Responses to the prompt p0."""
-    return [Completion(f"p0h{n}", "p0", text, "old-model") for n, text in enumerate(texts)]
+    return [CompletionRecord(f"p0h{n}", "p0", text, "old-model") for n, text in enumerate(texts)]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tutelage.people import (
     recent_answers,
     submit,
 )
+from tutelage.people.kinds.ranking import ranked
 from tutelage.people.selection import Selection
 from tutelage.people.web.figures.ballots import BallotBox, Ballots
 from tutelage.people.web.figures.computing import compute
@@ -90,7 +91,7 @@ def test_the_ballots_are_the_votes_in_force(lite: Store) -> None:
     assert ballots.repeat.tolist() == [vote.repeat for vote in votes]
     assert ballots.strength.tolist() == [vote.strength for vote in votes]
     assert ballots.left.tolist() == [vote.sides[0] for vote in votes]
-    words = ("a", "b", "tie", "both_bad", "skip", "ranked")
+    words = ("a", "b", "tie", "both_bad", "skip", "said in the content alone")
     assert [words[code] for code in ballots.verdict.tolist()] == [vote.verdict for vote in votes]
     assert ballots.active_ms.tolist() == [-1 if vote.active_ms is None else vote.active_ms for vote in votes]
 
@@ -197,20 +198,28 @@ def test_a_model_judge_is_counted_apart(lite: Store) -> None:
 
 
 def test_rankings_are_counted_by_their_pairs(lite: Store) -> None:
-    from tutelage.data.records import Completion, Prompt, user
+    from tutelage.data.records import CompletionRecord, Prompt, user
     from tutelage.people import Item, add_items, create_study
 
     study = create_study(lite, "ranking", kind="ranking", plan=QUIET)
-    texts = [Completion(f"x{n}", "p", f"text {n}", "m") for n in range(3)]
+    texts = [CompletionRecord(f"x{n}", "p", f"text {n}", "m") for n in range(3)]
     add_items(lite, study.id, [Prompt("p", user("Q"))], texts, [Item("i", "p", ("x0", "x1", "x2"))])
     for name, ranking in (("anna", (1, 2, 3)), ("berta", (2, 1, 3))):
         rater = add_rater(lite, study.id, name)
         question = asked(lite, rater.id)
         displayed = tuple(ranking[index] for index in question.order)
-        submit(lite, question.id, Answer("ranked", ranking=displayed))
+        submit(lite, question.id, ranked(displayed))
     figures = compute(Keeper(lite).ballots(study), list_raters(lite, study.id), lite.now())
     assert figures.agreement.value == pytest.approx(2 / 3)  # they differ on one pair of three
     assert figures.agreement.pairs == 3
+    assert figures.by_day[-1] == 2  # answers, not pairs
+    votes = list_votes(lite, study.id)
+    ahead = [
+        (pair.verdict == "a") == (vote.sides.index(pair.first) < vote.sides.index(pair.second))
+        for vote in votes
+        for pair in vote.pairs
+    ]
+    assert figures.left.value == pytest.approx(sum(ahead) / 6)  # of two, the one that was displayed first
 
 
 def test_a_keeper_never_shows_what_is_over_where_it_is_quick(

@@ -1,19 +1,18 @@
 """What every answer carries, and what pages are made of: nothing inline, nothing from elsewhere, nothing missing."""
 
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from tutelage.people.web import charts, words
+from tutelage.people.kinds import KINDS
+from tutelage.people.web import words
 from tutelage.people.web.app import HEADERS, STATIC
 from tutelage.people.web.site import TEMPLATES
-from tutelage.stats.intervals import Interval
 
 from .conftest import World
 
-SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.glob("*.js"), *STATIC.glob("*.css")])
+SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.rglob("*.js"), *STATIC.glob("*.css")])
 
 
 @pytest.mark.parametrize(
@@ -105,12 +104,15 @@ def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
 def test_every_file_that_is_named_is_there() -> None:
     named = set()
     for source in SOURCES:
-        text = source.read_text(encoding="utf-8")
-        named |= set(re.findall(r'"/static/([^"?]+)"', text))
+        written = source.read_text(encoding="utf-8")
+        for kind in KINDS:
+            text = written.replace("{{ study.kind.name }}", kind)
+            named |= set(re.findall(r'"/static/([^"?]+)"', text))
         if source.suffix == ".css":
-            named |= set(re.findall(r'url\("([^"]+)"\)', text))
+            named |= set(re.findall(r'url\("([^"]+)"\)', written))
         if source.suffix == ".js":
-            named |= set(re.findall(r'from "\./([^"]+)"', text))
+            places = [source.parent / place for place in re.findall(r'from "([^"]+)"', written)]
+            named |= {str(place.resolve().relative_to(STATIC)) for place in places}
     assert named
     assert [name for name in sorted(named) if not (STATIC / name).is_file()] == []
     used = {name.split("/")[-1] for name in named}
@@ -133,38 +135,6 @@ def test_every_page_has_one_title_and_names_its_language(world: World) -> None:
         titles += re.findall(r"<title>([^<]+)</title>", page.split("<body")[0])
         assert page.count("<h1") >= 1
     assert len(set(titles)) == 6
-
-
-def shapes(markup: str, tag: str, name: str) -> list[dict[str, str]]:
-    return [e.attrib for e in ET.fromstring(markup).iter(tag) if name in e.attrib.get("class", "").split()]
-
-
-def test_the_scale_of_agreement_is_drawn_to_scale() -> None:
-    drawn = charts.agreement_scale(0.75, 0.7, 0.8)
-    (dot,) = shapes(drawn, "circle", "dot")
-    (line,) = shapes(drawn, "line", "whisker")
-    references = [float(each["x1"]) for each in shapes(drawn, "line", "reference")]
-    assert float(dot["cx"]) == 320  # half way from one half to one
-    assert (float(line["x1"]), float(line["x2"])) == (256, 384)
-    assert references == pytest.approx([640 * 2 * (share - 0.5) for share in (0.63, 0.726, 0.81)], abs=0.06)
-    assert "hh-rlhf" in drawn
-    assert shapes(charts.agreement_scale(None, None, None), "circle", "dot") == []
-    assert (
-        float(shapes(charts.agreement_scale(0.2, 0.1, 0.3), "circle", "dot")[0]["cx"]) == 0
-    )  # kept on the paper
-
-
-def test_the_small_drawings_are_to_scale() -> None:
-    drawn = charts.whisker(Interval(0.25, 0.2, 0.4), "a <b> & c")
-    assert float(shapes(drawn, "circle", "dot")[0]["cx"]) == 25
-    assert "a &lt;b&gt; &amp; c" in drawn
-    parts = charts.split([("a", 1), ("tie", 0), ("b", 3)], "votes")
-    assert [float(e["width"]) for e in (*shapes(parts, "rect", "a"), *shapes(parts, "rect", "b"))] == [25, 75]
-    days = shapes(charts.bars([0, 5, 10], "days"), "rect", "day")
-    assert float(days[2]["height"]) == 2 * float(days[1]["height"]) == 36
-    middle = shapes(charts.strengths(0.0, -1.0, 1.0, 2.0), "circle", "dot")
-    assert float(middle[0]["cx"]) == 80
-    assert charts.bars([], "none")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from tutelage.people import (
     open_study,
     start_session,
 )
+from tutelage.people.kinds import KINDS
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
 
@@ -279,15 +280,46 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
     assert "3 new questions" in out
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_goes_from_questions_to_preferences_and_back(
+    folder: Path, pairs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Simulated raters who value "good" answer over HTTP, three of five beyond doubt; that comes out of the export."""
+    (folder / "likes_good.py").write_text(
+        "def value(prompts, completions):\n    return [9.0 if c.startswith('good') else -9.0 for c in completions]\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    made = folder / "study"
+    words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "5")
+    assert run(capsys, "init", made, *words, "--limit", "8")[0] == 0
+    status, out, _ = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "5")
+    assert status == 0
+    assert "40 answers" in out
+    status, out, _ = run(capsys, "status", made)
+    assert status == 0
+    assert "8 of 8 have all their answers (40 of 40)" in out
+    status, out, _ = run(capsys, "export", made, "--out", folder / "out")
+    assert status == 0
+    rows = [json.loads(line) for line in (folder / "out" / "preferences.jsonl").read_text().splitlines()]
+    assert [row["chosen"].partition(" ")[0] for row in rows] == ["good"] * 8
+    assert run(capsys, "import", folder / "copy", folder / "out")[0] == 0
+    copies = [open_store(folder / name / "study.sqlite") for name in ("study", "copy")]
+    first, second = (list_votes(store, open_study(store).id) for store in copies)
+    assert [(vote.said, vote.displayed) for vote in first] == [(vote.said, vote.displayed) for vote in second]
+    assert [open_study(store).kind for store in copies] == [KINDS[kind]] * 2
+    for store in copies:
+        store.close()
+
+
 def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
-    from tutelage.data.records import Comparison, Completion
+    from tutelage.data.records import Comparison, CompletionRecord
     from tutelage.data.rows import to_row, write_jsonl
 
     from ..worlds import records
 
     prompts, _, _ = records(3)
     completions = [
-        Completion(f"{prompt.id}-{n}", prompt.id, f"answer {n % (3 + place)}", "m", "s")
+        CompletionRecord(f"{prompt.id}-{n}", prompt.id, f"answer {n % (3 + place)}", "m", "s")
         for place, prompt in enumerate(prompts)  # 3, 4 and 5 different answers
         for n in range(6)
     ]
@@ -300,7 +332,7 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
     assert "2 sets of 4 answers to be put in order" in out
     store = open_store(folder / "study" / "study.sqlite")
     study = open_study(store)
-    assert study.kind == "ranking"
+    assert study.kind.name == "ranking"
     assert [len(set(question.texts)) for question in list_questions(store, study.id)] == [4, 4]
     store.close()
     status, _, err = run(capsys, "init", folder / "other", "--from-sample", asked, "--rank", "6")
@@ -310,7 +342,7 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
     write_jsonl(asked / "comparisons.jsonl", [to_row(pair)])
     status, _, err = run(capsys, "init", folder / "study", "--from-sample", asked)
     assert status == 2
-    assert "ranks answers: add questions with --rank" in err
+    assert "ranks answers: add questions with --kind ranking" in err
 
 
 def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
@@ -351,7 +383,13 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
         ("init x --model m", "both --prompts and --model"),
         ("init x --against m", "--against needs --model"),
         ("init x --from-pairs a.jsonl --rank 4", "ready pairs, --golds and --training have two answers each"),
-        ("init x --prompts b.jsonl --model m --rank 7", "a screen shows 3 to 6"),
+        ("init x --prompts b.jsonl --model m --rank 7", "shows 2 to 6 answers at a time"),
+        (
+            "init x --from-pairs a.jsonl --kind guess",
+            "no kind of question 'guess'; a study is of kind pair, ranking",
+        ),
+        ("init x --prompts b.jsonl --model m --answers 3", "a study that compares pairs shows 2 answers"),
+        ("init x --prompts b.jsonl --model m --rank 3 --answers 4", "--rank N is the old name"),
         ("init x --from-pairs nowhere.jsonl", "nowhere.jsonl"),
         ("simulate nowhere --gold x", "There is no database"),
         ("srve x", "did you mean 'serve'?"),

@@ -1,1 +1,1 @@
-"""What the commands of `tutelage collect` do."""
+"""The commands of `tutelage collect`."""

@@ -1,4 +1,4 @@
-"""Which questions are asked next, and how much each is worth asking."""
+"""`tutelage collect next`: the order in which new questions are asked."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -7,8 +7,9 @@ from math import exp
 from statistics import pstdev
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Next
 from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.settings import Next
+from tutelage.config import EngineName
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def choose(settings: Next) -> int:
-    """Set the study's policy, and the priorities it goes by."""
+    """Set the policy of the study and, if the policy uses them, the priorities of its new questions."""
     from tutelage.people import replan, set_priorities
 
     store, study = open_existing(settings)
@@ -29,7 +30,7 @@ def choose(settings: Next) -> int:
             return 0
         fresh = fresh_questions(store, study)
         priorities, why = (
-            _by_uncertainty(fresh, settings.reward)
+            _by_uncertainty(fresh, settings.reward, settings.engine)
             if settings.by == "uncertainty"
             else _by_models(store, study, fresh, settings)
         )
@@ -40,11 +41,11 @@ def choose(settings: Next) -> int:
 
 
 def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
-    """The pairs that nobody was asked yet. Raises TutelageError where there is none."""
+    """The production pairs of the study that no rater was asked yet. Raises TutelageError where there is none."""
     from tutelage.people import list_questions
 
-    if study.kind != "pair":
-        raise TutelageError(f"'{study.name}' ranks responses; priorities are for pairs.")
+    if not study.kind.traits.sides:
+        raise TutelageError(f"'{study.name}' {study.kind.traits.does}; priorities are for studies of pairs.")
     found = [
         q
         for q in list_questions(store, study.id)
@@ -57,7 +58,9 @@ def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
     return found
 
 
-def _by_uncertainty(fresh: "Sequence[Question]", rewards: Sequence[str]) -> tuple[dict[str, float], str]:
+def _by_uncertainty(
+    fresh: "Sequence[Question]", rewards: Sequence[str], engine: EngineName
+) -> tuple[dict[str, float], str]:
     """Of one model: 4 p (1 − p) with p = σ(score a − score b). Of several: the standard deviation of their p
     (Christiano et al. 2017 choose by the variance of an ensemble)."""
     from tutelage.commands.collecting.judging import scoring
@@ -65,7 +68,7 @@ def _by_uncertainty(fresh: "Sequence[Question]", rewards: Sequence[str]) -> tupl
     asked = [q.messages for q in fresh]
     chances = []
     for name in rewards:
-        score = scoring(name)
+        score = scoring(name, engine)
         first, second = (score(asked, [q.texts[side] for q in fresh]) for side in (0, 1))
         chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
     worth = [

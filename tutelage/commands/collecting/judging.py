@@ -1,4 +1,4 @@
-"""Models beside the people: a judge behind an endpoint, or a reward model, as a rater of its own."""
+"""`tutelage collect judge`: a model behind an endpoint, or a reward model, as a rater of its own."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Judge
 from tutelage.commands.collecting.lineage import fingerprint
 from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.settings import Judge
+from tutelage.config import EngineName
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 
@@ -22,7 +23,7 @@ Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
 
 
 def judge(settings: Judge) -> int:
-    """Let it answer, and print how many questions that were."""
+    """Let the judge answer, and print how many questions it answered."""
     from tutelage.people import list_votes
     from tutelage.people.judging import judge_study
     from tutelage.people.store.raters import LONGEST_NAME
@@ -72,10 +73,10 @@ def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
     detail: dict[str, object] = {"reward": settings.reward, "tie": settings.tie, "step": settings.step}
     if Path(settings.reward).is_dir():
         detail["fingerprint"] = fingerprint(Path(settings.reward))
-    return ScoreJudge(scoring(settings.reward), settings.tie, settings.step), detail
+    return ScoreJudge(scoring(settings.reward, settings.engine), settings.tie, settings.step), detail
 
 
-def scoring(name: str) -> Score:
+def scoring(name: str, engine: EngineName) -> Score:
     """The scores that a reward model or function gives to responses in their conversations."""
     from tutelage import config
     from tutelage.data.identity import prompt_id
@@ -84,7 +85,7 @@ def scoring(name: str) -> Score:
     from tutelage.rewards.named import make_reward
     from tutelage.rewards.scores import scores_of
 
-    reward = make_reward([name], None, config.Model(path=name))
+    reward = make_reward([name], None, config.Model(path=name, engine=engine))
 
     def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
         asked = [Prompt(prompt_id(messages), messages) for messages in conversations]

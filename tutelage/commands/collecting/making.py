@@ -1,14 +1,14 @@
-"""Making a study: the questions, and how they are asked."""
+"""`tutelage collect init`: make a study, or add questions to one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Init
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.place import database, new_name
-from tutelage.data.records import Comparison, Completion, Prompt
+from tutelage.commands.collecting.settings import Init
+from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Questions:
-    """What is to be asked, and a sentence about each source."""
+    """Questions for a study, and a sentence about each of their sources."""
 
     prompts: tuple[Prompt, ...] = ()
-    completions: tuple[Completion, ...] = ()
+    completions: tuple[CompletionRecord, ...] = ()
     items: "tuple[Item, ...]" = ()
     told: tuple[str, ...] = ()
 
@@ -62,22 +62,22 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
     from tutelage.people import Plan, create_study, list_studies, open_study
 
     name = new_name(settings)
-    kind: Literal["pair", "ranking"] = "pair" if settings.rank is None else "ranking"
     if name not in list_studies(store):
         return create_study(
-            store, name, kind=kind, presentation=presentation, plan=Plan(overlap=settings.overlap)
+            store, name, kind=settings.kind, presentation=presentation, plan=Plan(overlap=settings.overlap)
         )
     study = open_study(store, name)
-    if study.kind != kind:
-        does, other = (
-            ("compares pairs", "without --rank") if study.kind == "pair" else ("ranks answers", "with --rank")
+    if study.kind.name != settings.kind:
+        raise TutelageError(
+            f"The study {name} {study.kind.traits.does}: add questions with --kind {study.kind.name}, or make another "
+            "study."
         )
-        raise TutelageError(f"The study {name} {does}: add questions {other}, or make another study.")
     return study
 
 
 def _presentation(settings: Init) -> "Presentation":
     from tutelage.people import Presentation
+    from tutelage.people.kinds import find_kind
 
     guidelines = ""
     if settings.guidelines is not None:
@@ -86,7 +86,8 @@ def _presentation(settings: Init) -> "Presentation":
         except (OSError, UnicodeDecodeError) as error:
             raise TutelageError(f"The guidelines {settings.guidelines} cannot be read: {error}.") from error
     asked = settings.question or Presentation().question
-    return Presentation(asked, settings.scale, settings.criteria, guidelines)
+    scale = settings.scale if settings.scale is not None else find_kind(settings.kind).traits.scale
+    return Presentation(asked, scale, settings.criteria, guidelines)
 
 
 def _main_questions(settings: Init) -> Questions:
@@ -117,7 +118,7 @@ def _sampled_before(settings: Init) -> Questions:
 
     folder = settings.from_sample
     assert folder is not None, "the caller has looked"
-    needed = ("prompts", "completions") if settings.rank else ("prompts", "completions", "comparisons")
+    needed = ("prompts", "completions") if settings.answers else ("prompts", "completions", "comparisons")
     missing = [name for name in needed if not (folder / f"{name}.jsonl").is_file()]
     if missing:
         raise TutelageError(
@@ -127,8 +128,8 @@ def _sampled_before(settings: Init) -> Questions:
     prompts = load_prompts(folder / "prompts.jsonl").records[: settings.limit]
     kept = {prompt.id for prompt in prompts}
     completions = [c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in kept]
-    if settings.rank is not None:
-        items = _to_rank(settings, completions, str(folder))
+    if settings.answers is not None:
+        items = _sets(settings, completions, str(folder))
     else:
         comparisons = load_comparisons(folder / "comparisons.jsonl").records
         items = _items([c for c in comparisons if c.prompt_id in kept], settings.round)
@@ -142,13 +143,13 @@ def _sampled_now(settings: Init) -> Questions:
     loaded = load_prompts(settings.prompts)
     prompts = loaded.records[: settings.limit]
     paths = [path for path in (settings.model, settings.against) if path]
-    each = -(-(settings.rank or 2) * settings.pairs // len(paths))
+    each = -(-(settings.answers or 2) * settings.pairs // len(paths))
     sampled = [_answers(settings, path, prompts, each) for path in paths]
     answers = [[one for one in some if one.text.strip() and "\0" not in one.text] for some in sampled]
     silent = sum(map(len, sampled)) - sum(map(len, answers))
     every = [completion for some in answers for completion in some]
-    if settings.rank is not None:
-        items = _to_rank(settings, every, " and ".join(paths))
+    if settings.answers is not None:
+        items = _sets(settings, every, " and ".join(paths))
     else:
         items = _items(_pairs(settings, answers), settings.round)
     told = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
@@ -157,7 +158,7 @@ def _sampled_now(settings: Init) -> Questions:
     return Questions(prompts, _asked(every, items), items, tuple(told))
 
 
-def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[Comparison]:
+def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Sequence[Comparison]:
     """Pairs of one model's answers, or of an answer of each of two."""
     from tutelage.data.pairing import pair_completions
 
@@ -174,53 +175,59 @@ def _pairs(settings: Init, answers: Sequence[Sequence[Completion]]) -> Sequence[
     return pairs
 
 
-def _to_rank(settings: Init, completions: Sequence[Completion], source: str) -> "tuple[Item, ...]":
-    """Sets of different answers to one prompt, as questions for a ranking."""
+def _sets(settings: Init, completions: Sequence[CompletionRecord], source: str) -> "tuple[Item, ...]":
+    """Sets of different answers to one prompt, as questions."""
     from tutelage.data.identity import stable_id
     from tutelage.data.pairing import group_completions
     from tutelage.people import Item
 
-    assert settings.rank is not None, "the caller has looked"
+    assert settings.answers is not None, "the caller has looked"
     groups = group_completions(
-        completions, size=settings.rank, groups_per_prompt=settings.pairs, rng_seed=settings.seed
+        completions, size=settings.answers, groups_per_prompt=settings.pairs, rng_seed=settings.seed
     )
     if not groups:
         raise TutelageError(
-            f"{source} gave no prompt {settings.rank} different answers to be put in order. Sample more of them, or "
-            "give a lower --rank."
+            f"{source} gave no prompt {settings.answers} different answers {_task(settings)}. Sample more of them, or "
+            "give a lower --answers."
         )
     return tuple(Item(stable_id(key, *ids), key, ids, round=settings.round) for key, ids in groups)
 
 
 def _named(items: "Sequence[Item]", settings: Init) -> str:
     """How many questions of which kind."""
-    if settings.rank is None:
+    if settings.answers is None:
         return f"{len(items):,} pairs of different answers"
-    return f"{len(items):,} sets of {settings.rank} answers to be put in order"
+    return f"{len(items):,} sets of {settings.answers} answers {_task(settings)}"
 
 
-def _asked(completions: Iterable[Completion], items: "Iterable[Item]") -> tuple[Completion, ...]:
+def _task(settings: Init) -> str:
+    from tutelage.people.kinds import find_kind
+
+    return find_kind(settings.kind).traits.task
+
+
+def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
     """The answers that somebody is asked about."""
     asked = {key for item in items for key in item.responses}
     return tuple(completion for completion in completions if completion.id in asked)
 
 
-def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[Completion]:
+def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
     from tutelage import config
     from tutelage.infer.answering import answer, completions
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
 
-    policy = Policy(load_backbone(config.Model(path=path)))
+    policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
     answered = answer(policy, prompts, n, settings.sampling, seed=settings.seed)
     return completions(answered, path, settings.sampling)
 
 
-def across(first: Sequence[Completion], second: Sequence[Completion]) -> list[Comparison]:
+def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:
     """Each answer of one model beside one of the other to the same prompt, those with equal texts left out."""
     from tutelage.data.identity import stable_id
 
-    of_second: dict[str, list[Completion]] = {}
+    of_second: dict[str, list[CompletionRecord]] = {}
     for completion in second:
         of_second.setdefault(completion.prompt_id, []).append(completion)
     pairs = []

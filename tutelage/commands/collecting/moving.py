@@ -1,12 +1,12 @@
-"""Taking a study out into files, and votes in from them."""
+"""`tutelage collect export` and `import`: a study as files, and files as a study."""
 
 import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tutelage.commands.collect import Export, Import
 from tutelage.commands.collecting.place import database, new_name, open_existing, study_name
+from tutelage.commands.collecting.settings import Export, Import
 
 
 def write(settings: Export) -> int:
@@ -36,7 +36,8 @@ def write(settings: Export) -> int:
 
 
 def read(settings: Import) -> int:
-    """A folder becomes a study of its own; the votes of a table go into the study, which is made if need be."""
+    """Import a folder as a study of its own, or the votes of a table into the named study, which is made where there is
+    none."""
     from tutelage.people import open_store
 
     source = Path(settings.source).expanduser()

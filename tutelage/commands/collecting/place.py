@@ -1,19 +1,17 @@
-"""Where a study is: the database that is meant, and the study in it."""
+"""The database and the study that the settings of a command name."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Settings
+from tutelage.commands.collecting.settings import Settings
+from tutelage.workflows.settings.study import ENDINGS, FILE
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
 
-FILE = "study.sqlite"
-ENDINGS = (".sqlite", ".sqlite3", ".db")
-
 
 def database(settings: Settings) -> str:
-    """The path or URL of the database."""
+    """The path or URL of the database that the settings name."""
     if settings.db:
         return settings.db
     path = Path(settings.study).expanduser()
@@ -21,12 +19,12 @@ def database(settings: Settings) -> str:
 
 
 def study_name(settings: Settings) -> str:
-    """The name that is asked for; empty where the only study of the file is meant."""
+    """The name of the study that the settings name; empty for the only study of a file."""
     return settings.study if settings.db else settings.name
 
 
 def new_name(settings: Settings) -> str:
-    """The name for a new study: the one that is asked for, else that of its file or folder."""
+    """The name of a new study: the one in the settings, else that of its file or folder."""
     path = Path(settings.study).expanduser().absolute()
     return study_name(settings) or (path.parent.name if path.name == FILE else path.stem)
 

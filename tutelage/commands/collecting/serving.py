@@ -1,11 +1,11 @@
-"""Serving a study to browsers, and letting people in."""
+"""`tutelage collect serve` and `invite`: serve a study to browsers, and make links for people."""
 
 import socket
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Invite, Serve
 from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.settings import Invite, Serve
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ OWNER = "owner"
 
 
 def serve(settings: Serve) -> int:
-    """Print where to go, and serve until ctrl-C."""
+    """Print the address and the owner's link, and serve the study until ctrl-C."""
     from tutelage.people.web import create_app
 
     store, study = open_existing(settings)
@@ -40,7 +40,7 @@ def serve(settings: Serve) -> int:
 
 
 def invite(settings: Invite) -> int:
-    """Print a link."""
+    """Print a link for a new rater or owner, or for a rater who comes back."""
     from tutelage.people import create_invite, find_rater, start_session
 
     store, study = open_existing(settings)
@@ -65,7 +65,7 @@ def invite(settings: Invite) -> int:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections. Raises TutelageError where the port is taken or not ours to take."""
+    """A socket that takes connections. Raises TutelageError where the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,7 +81,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def server(app: object) -> "uvicorn.Server":
-    """A server for the application; it believes no header about where a request comes from."""
+    """A uvicorn server for the application; it trusts no proxy header."""
     import uvicorn
 
     return uvicorn.Server(
@@ -107,7 +107,7 @@ def owner_link(store: "Store", study: "Study") -> str:
 
 
 def describe(store: "Store", study: "Study") -> str:
-    """What the database holds of the study, in a line."""
+    """One line with the numbers of questions, judgements and raters of the study."""
     from tutelage.people import count_study, list_raters
 
     counts = count_study(store, study.id)

@@ -1,33 +1,36 @@
-"""Simulated raters over HTTP: the demonstration, the load test, and votes whose truth is known."""
+"""`tutelage collect simulate`: simulated raters over HTTP, for demonstrations, load tests, and votes whose truth is
+known."""
 
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Simulate
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.serving import listen, server
+from tutelage.commands.collecting.settings import Simulate
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
+from tutelage.people.kinds.simulation import ResponseValues
+from tutelage.people.kinds.values import Screen
 from tutelage.simulate.raters import NAMES, SimulatedRater, panel
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-    from tutelage.people.web.client import Asked, RaterClient
+    from tutelage.people.web.client import RaterClient, RemoteQuestion
 
 Utility = Callable[[list[str], list[str]], list[float]]
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Done:
-    """What one rater did: the answers given, and how many seconds each took to be acknowledged."""
+class RaterTimes:
+    """The seconds until the server acknowledged each answer of one simulated rater."""
 
     name: str
     seconds: tuple[float, ...]
@@ -52,8 +55,8 @@ def simulate(settings: Simulate) -> int:
 
 
 def crowd(seed: int, count: int) -> list[SimulatedRater]:
-    """So many raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The names of later
-    panels carry a number."""
+    """`count` simulated raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The
+    names of later panels carry a number."""
     panels = max(1, -(-count // len(NAMES)))
     sizes = [count // panels + (number < count % panels) for number in range(panels)]
     return [
@@ -84,7 +87,7 @@ def _work(
     rater: SimulatedRater,
     utility: Utility,
     settings: Simulate,
-) -> Done:
+) -> RaterTimes:
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
         while settings.answers is None or len(times) < settings.answers:
@@ -92,17 +95,17 @@ def _work(
             if question is None:
                 break
             chance = Random(f"{settings.seed}/{rater.name}/{question.id}")
-            vote = choose(question, rater, utility, chance, len(times))
+            said = choose(study, question, rater, utility, chance, len(times))
             if settings.think:
                 time.sleep(chance.expovariate(1 / settings.think))
             began = time.perf_counter()
-            client.answer(question.id, vote)
+            client.answer(question.id, said)
             times.append(time.perf_counter() - began)
-    return Done(rater.name, tuple(times))
+    return RaterTimes(rater.name, tuple(times))
 
 
 def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
-    """A simulated rater of that name, known or new, with a session of its own."""
+    """A client signed in as the simulated rater of that name, who is made where there is none."""
     from tutelage.people import add_rater, find_rater, start_session
     from tutelage.people.web.client import RaterClient
     from tutelage.people.web.site import cookie_name
@@ -116,22 +119,21 @@ def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient
     return RaterClient(url, start_session(store, rater.id, days=1), cookie)
 
 
-def choose(question: "Asked", rater: SimulatedRater, utility: Utility, rng: Random, answered: int) -> Answer:
-    """What this rater says to a question. Of a ranking, the order of noisy values."""
+def choose(
+    study: "Study",
+    question: "RemoteQuestion",
+    rater: SimulatedRater,
+    utility: Utility,
+    rng: Random,
+    answered: int,
+) -> Answer:
+    """The answer of a simulated rater to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))
-    if len(values) > 2:
-        return Answer("ranked", ranking=_ranks(values, rater.tau, rng), client="simulated")
-    words = [len(text.split()) for text in question.texts]
-    vote = rater.judge(values[0], values[1], words[0], words[1], rng, answered)
-    milliseconds = round(vote.seconds * 1000)
-    return Answer(
-        vote.verdict, vote.strength, active_ms=milliseconds, wall_ms=milliseconds, client="simulated"
-    )
-
-
-def _ranks(values: Sequence[float], tau: float, rng: Random) -> tuple[int, ...]:
-    noisy = [value + rng.gauss(0, tau) for value in values]
-    return tuple(1 + sum(other > own for other in noisy) for own in noisy)
+    words = tuple(len(text.split()) for text in question.texts)
+    shown = study.presentation
+    screen = Screen(len(question.texts), shown.scale, shown.criteria)
+    answer = study.kind.simulate(ResponseValues(tuple(values), words), screen, rater, rng, answered)
+    return replace(answer, client="simulated")
 
 
 @contextmanager

@@ -1,17 +1,17 @@
-"""The state of a study on the terminal."""
+"""`tutelage collect status`: the state of a study on the terminal."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collect import Status
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.serving import describe
+from tutelage.commands.collecting.settings import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tutelage.people import Rater, Round
-    from tutelage.people.web.figures.keeping import Whole
+    from tutelage.people.web.figures.keeping import StudyFigures
     from tutelage.stats.agreement import Agreement
 
 
@@ -35,6 +35,11 @@ def tell(settings: Status) -> int:
         )
         console.print(f"agreement     {_agreement(figures.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
+        for name, alpha in whole.agreements.items():
+            value = (
+                alpha.note if alpha.value is None else f"{alpha.value:.2f} (Krippendorff's alpha, ordinal)"
+            )
+            console.print(f"  {name:<12}{value}", markup=False)
         _print_rounds(console, whole.survey.rounds)
         _print_raters(console, [r for r in list_raters(store, study.id) if r.role == "rater"], whole)
     return 0
@@ -47,7 +52,7 @@ def _agreement(found: "Agreement") -> str:
 
 
 def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
-    """How the study moved, once there is something to compare."""
+    """Print a line for each round, where there is more than one or a lineage."""
     if len(rounds) < 2 and not any(each.lineage for each in rounds):
         return
     for each in rounds:
@@ -61,7 +66,7 @@ def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
         )
 
 
-def _print_raters(console: "Console", raters: "list[Rater]", whole: "Whole") -> None:
+def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyFigures") -> None:
     from rich.table import Table
     from rich.text import Text
 

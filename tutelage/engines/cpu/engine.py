@@ -137,8 +137,6 @@ class CpuEngine(PlainEngine):
         self._gradients.release()
         limit = sampling.max_new_tokens
         cache = self._cache_for(prompts, n, limit) if on_policy else None
-        if cache is None and self._cache is not None:
-            self._cache.forget()
         decoding = Decoding(self.backbone, self.head, limit, cache)
         decoding.try_model()
         with decoding_weights(self.model, self.head, self.dtype) as weights:

@@ -5,17 +5,16 @@ result. A warning is logged once for each model.
 """
 
 import logging
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from tutelage.core.batch import Pairs, Rows
-from tutelage.core.rows import by_shared_tokens, by_tokens, distinct, shares
+from tutelage.core.batch import Rows
+from tutelage.core.rows import distinct
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import attention_by, supports, without_dropout
 from tutelage.engines.cpu.fused.layer import FusedLayer, states_at
@@ -109,11 +108,3 @@ def _try_selecting(model: nn.Module) -> bool:
         except (RuntimeError, IndexError, ValueError):
             return False
     return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def micro_batches(model: nn.Module, batch: Rows | Pairs, budget: int) -> Iterator[Int[Tensor, " b"]]:
-    """Temporary: see `Engine.split`."""
-    rows = batch.both() if isinstance(batch, Pairs) else batch
-    if shares_prompts(model, rows):
-        return by_shared_tokens(shares(batch), budget)
-    return by_tokens(batch.lengths(), budget)

@@ -1,4 +1,4 @@
-"""Who may come in: invitations and sessions. Only hashes of tokens are stored; a token is shown once.
+"""Invitations and sessions. Only hashes of tokens are stored; a token is shown once.
 
 An invitation is looked at (`peek_invite`) before it is accepted (`accept_invite`), because mail scanners follow links.
 """
@@ -74,7 +74,7 @@ def list_invites(store: Store, study_id: int) -> tuple[Invite, ...]:
 
 
 def revoke_invite(store: Store, invite_id: int, *, actor: str = "owner") -> None:
-    """Make an invitation useless; who came in by it stays."""
+    """Withdraw an invitation; raters who accepted it stay."""
     with store.write() as connection:
         row = lock(connection, _invites, invite_id)
         connection.execute(_invites.update().where(_invites.c.id == invite_id).values(revoked=store.now()))
@@ -123,7 +123,7 @@ def start_session(store: Store, rater_id: int, *, days: float = 30) -> str:
 
 
 def rater_of_session(store: Store, token: str) -> Rater | None:
-    """Who comes with this token; None if the session is unknown, over or ended."""
+    """The rater whose session this token belongs to; None if the session is unknown, over or ended."""
     query = sa.select(_sessions).where(_sessions.c.token_sha256 == _hash(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
@@ -133,7 +133,7 @@ def rater_of_session(store: Store, token: str) -> Rater | None:
 
 
 def end_session(store: Store, token: str) -> None:
-    """The token opens nothing any more."""
+    """End a session: its token is not accepted any more."""
     change = _sessions.update().where(_sessions.c.token_sha256 == _hash(token), _sessions.c.revoked.is_(None))
     with store.write() as connection:
         connection.execute(change.values(revoked=store.now()))

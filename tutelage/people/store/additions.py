@@ -1,4 +1,4 @@
-"""Writing prompts, responses and items down, unless they are there already."""
+"""Storing prompts, responses and items that are not in the study yet."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Completion, Message, Messages, Prompt
+from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection
@@ -55,16 +55,16 @@ def messages_from_text(text: str) -> Messages:
 
 
 def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]) -> int:
-    """Write the new ones; how many that were. Raises TutelageError where a key is taken by another prompt."""
+    """Store the new prompts; returns their number. Raises TutelageError where a key is taken by another prompt."""
     rows: dict[str, Mapping[str, object]] = {
         p.id: {"messages": messages_to_text(p.messages), "split": p.split} for p in prompts
     }
     return len(_insert_new(connection, schema.prompt, study_id, rows, ("messages", "split")))
 
 
-def add_responses(connection: Connection, study_id: int, completions: Sequence[Completion]) -> int:
-    """Write the new ones; how many that were. Raises TutelageError where a key is taken by another response, or the
-    prompt is not in the study."""
+def add_responses(connection: Connection, study_id: int, completions: Sequence[CompletionRecord]) -> int:
+    """Store the new responses; returns their number. Raises TutelageError where a key is taken by another response, or
+    the prompt is not in the study."""
     prompts = prompts_by_key(connection, study_id, [c.prompt_id for c in completions])
     rows: dict[str, Mapping[str, object]] = {}
     for c in completions:
@@ -83,12 +83,12 @@ def add_responses(connection: Connection, study_id: int, completions: Sequence[C
 
 
 def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, int]:
-    """The numbers of those of these prompts that are in the study."""
+    """The numbers of the prompts with these keys, as far as they are in the study."""
     return {row.key: row.id for row in _rows_by_key(connection, schema.prompt, study_id, keys, ("id",))}
 
 
 def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, Response]:
-    """Those of these responses that are in the study."""
+    """The responses with these keys, as far as they are in the study."""
     rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler", "text"))
     return {row.key: Response(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
 
@@ -96,7 +96,7 @@ def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str])
 def add_item_rows(
     connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int
 ) -> int:
-    """Write the new ones; how many that were. Raises TutelageError where a key is taken by another item."""
+    """Store the new items; returns their number. Raises TutelageError where a key is taken by another item."""
     rows = {key: _item_row(study_id, key, item, overlap, now) for key, item in items.items()}
     new = _insert_new(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
     ids = {row.key: row.id for row in _rows_by_key(connection, schema.item, study_id, list(items), ("id",))}

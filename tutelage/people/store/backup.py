@@ -1,4 +1,4 @@
-"""Copies of a database beside it, taken before anything is changed in it."""
+"""Backups of a database, beside it."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, Unavailable
+from tutelage.people.store.engine import Connection, Store, Unavailable
 
 
 def backup(store: Store, label: str = "manual") -> str:
@@ -20,21 +20,25 @@ def backup(store: Store, label: str = "manual") -> str:
     Raises:
         Unavailable: there is no room for the copy.
     """
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(store.clock()))
-    if store.path is None:
-        return _copy_tables(store, f"tutelage_backup_{label}_{stamp}".lower())
-    target = store.path.with_name(f"{store.path.name}.backup-{label}-{stamp}")
-    partial = target.with_name(f"{target.name}.partial")
-    try:
-        _copy_file(store.path, partial)
-        os.replace(partial, target)
-    except (OSError, sqlite3.Error) as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise Unavailable(
-            f"No backup of {store.path} could be written to {target.parent} ({error})."
-        ) from error
-    return str(target)
+    if store.path is not None:
+        return _copy_file(store, store.path, label)
+    with store.write(alone=True) as connection:
+        return copy_database(store, connection, label)
+
+
+def copy_database(store: Store, connection: Connection, label: str) -> str:
+    """`backup` within a transaction that writes alone. Raises Unavailable where there is no room for the copy."""
+    if store.path is not None:
+        return _copy_file(store, store.path, label)
+    name = f"tutelage_backup_{label}_{_moment(store)}".lower()
+    tables = sa.inspect(connection)
+    if name not in tables.get_schema_names():  # of the same moment, and complete: whoever made it wrote alone
+        ours = [*schema.metadata.tables, *schema.FORMER]
+        known = [table for table in tables.get_table_names() if table in ours]
+        connection.execute(sa.schema.CreateSchema(name))
+        for table in known:
+            connection.exec_driver_sql(f'CREATE TABLE "{name}"."{table}" AS TABLE "{table}"')
+    return f"{store.address}, schema {name}"
 
 
 def backups(path: Path) -> list[Path]:
@@ -44,27 +48,31 @@ def backups(path: Path) -> list[Path]:
 
 
 def newest_backup_sentence(path: Path) -> str:
-    """What to do about a database that cannot be used."""
+    """The advice for a database that cannot be used: where its newest backup is."""
     found = backups(path)
     if not found:
         return "There is no backup of it beside it; restore one of your own."
     return f"Its newest backup is {found[0]}: to use that, copy it to {path} (and delete {path.name}-wal and -shm)."
 
 
-def _copy_file(source: Path, target: Path) -> None:
-    with (
-        contextlib.closing(sqlite3.connect(source)) as from_file,
-        contextlib.closing(sqlite3.connect(target)) as to_file,
-    ):
-        from_file.backup(to_file)
-    with target.open("rb+") as file:
-        os.fsync(file.fileno())
+def _moment(store: Store) -> str:
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(store.clock()))
 
 
-def _copy_tables(store: Store, name: str) -> str:
-    with store.write() as connection:
-        connection.execute(sa.schema.CreateSchema(name))
-        known = sa.inspect(connection).get_table_names()
-        for table in (table for table in schema.metadata.sorted_tables if table.name in known):
-            connection.exec_driver_sql(f'CREATE TABLE "{name}"."{table.name}" AS TABLE "{table.name}"')
-    return f"{store.address}, schema {name}"
+def _copy_file(store: Store, path: Path, label: str) -> str:
+    target = path.with_name(f"{path.name}.backup-{label}-{_moment(store)}")
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(path)) as from_file,
+            contextlib.closing(sqlite3.connect(partial)) as to_file,
+        ):
+            from_file.backup(to_file)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except (OSError, sqlite3.Error) as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise Unavailable(f"No backup of {path} could be written to {target.parent} ({error}).") from error
+    return str(target)

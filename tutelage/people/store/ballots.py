@@ -1,4 +1,4 @@
-"""Votes and items as plain numbers, for statistics over very many of them: no text, and only what is new."""
+"""Votes and items as rows of numbers, for statistics over millions of them; only new rows are read."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store
 
-VERDICTS = ("a", "b", "tie", "both_bad", "skip", "ranked")
+VERDICTS = ("a", "b", "tie", "both_bad", "skip")
 POOLS = ("production", "gold", "training")
 ANSWERS = ("a", "b", "tie")
 
@@ -15,10 +15,10 @@ _said, _given, _items = schema.judgement, schema.assignment, schema.item
 
 
 def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
-    """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`),
-    strength, the canonical index of the response on the left, repeat, whether an owner adjudicated, version, active
-    milliseconds (-1 unknown), time (milliseconds since the epoch), flagged. Several revisions of an answer may be
-    among them: the last one is in force."""
+    """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`, or
+    their number where the answer is all in its content), strength, the canonical index of the response on the left,
+    repeat, whether an owner adjudicated, version, active milliseconds (-1 unknown), time (milliseconds since the
+    epoch), flagged. Several revisions of an answer may be among them: the last one is in force."""
     left = sa.cast(sa.func.substr(_said.c.order, 2, 1), sa.Integer)
     query = (
         sa.select(
@@ -26,7 +26,7 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
             _said.c.assignment_id,
             _said.c.item_id,
             _said.c.rater_id,
-            _code(_said.c.verdict, VERDICTS),
+            _code(_said.c.verdict, VERDICTS, len(VERDICTS)),
         )
         .add_columns(
             _said.c.strength, left, _said.c.repeat, sa.case((_given.c.chosen_by == "owner", 1), else_=0)
@@ -71,5 +71,5 @@ def excluded_numbers(store: Store, study_id: int) -> tuple[frozenset[int], froze
     return found[0], found[1]
 
 
-def _code(column: sa.Column, words: Sequence[str]) -> sa.Case[int]:
-    return sa.case({word: place for place, word in enumerate(words)}, value=column, else_=-1)
+def _code(column: sa.Column, words: Sequence[str], other: int = -1) -> sa.Case[int]:
+    return sa.case({word: place for place, word in enumerate(words)}, value=column, else_=other)

@@ -1,28 +1,30 @@
-"""Writing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
+"""Storing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer, canonical
+from tutelage.people.answers import Answer, Canonical
+from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import row_of, stored
-from tutelage.people.tallying import About, tally
+from tutelage.people.store.studies import Study, load_study
+from tutelage.people.tallying import ItemFacts, tally
 
 _CHUNK = 5_000
 _said, _given, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An answer that was given elsewhere. `sides` is the order of display; answers with the same item, rater and
-    `repeat` are revisions in the order they are given here; `version` numbers the study's question."""
+class AnswerRecord:
+    """An answer from a file. `sides` is the order of display; answers with the same item, rater and `repeat` are
+    revisions in the order they are given here; `version` numbers the study's question."""
 
     item: str
     rater: str
@@ -36,17 +38,17 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Written:
-    """How many answers were new, and how many had been there before (by their keys)."""
+class WriteCounts:
+    """The numbers of new answers, and of answers that were in the study before (by their keys)."""
 
     new: int
     known: int
 
 
 def write_answers(
-    store: Store, study_id: int, told: Sequence[Told], *, source: str, actor: str = "owner"
-) -> Written:
-    """Write answers down, all or none. Items, raters and versions must be there; keys that are known are passed over.
+    store: Store, study_id: int, told: Sequence[AnswerRecord], *, source: str, actor: str = "owner"
+) -> WriteCounts:
+    """Store answers, all or none. Items, raters and versions must be there; keys that are known are passed over.
 
     Raises:
         TutelageError: an answer about an item, a rater or a version that is not in the study.
@@ -60,7 +62,7 @@ def write_answers(
         _judgements(connection, study_id, fresh, ids, assignments)
         count_again(connection, _given.c.study_id == study_id, now)
         _tallies(connection, study_id)
-        written = Written(len(fresh), len(told) - len(fresh))
+        written = WriteCounts(len(fresh), len(told) - len(fresh))
         detail = {"new": written.new, "known": written.known}
         record_event(connection, study_id, now, actor, "votes_imported", source, **detail)
         return written
@@ -93,7 +95,7 @@ class _Ids:
 _Place = tuple[int, int, int]
 
 
-def _place(each: Told, ids: _Ids) -> _Place:
+def _place(each: AnswerRecord, ids: _Ids) -> _Place:
     return ids.find("item", each.item), ids.find("rater", each.rater), int(each.repeat)
 
 
@@ -102,7 +104,7 @@ def _known_keys(connection: Connection, study_id: int) -> set[str]:
 
 
 def _assignments(
-    connection: Connection, study_id: int, told: Sequence[Told], ids: _Ids
+    connection: Connection, study_id: int, told: Sequence[AnswerRecord], ids: _Ids
 ) -> dict[_Place, tuple[int, int]]:
     """Place -> (assignment, its revisions so far). Missing ones are made; all get the state of the last answer."""
     known = _places(connection, study_id)
@@ -147,14 +149,14 @@ def _places(connection: Connection, study_id: int) -> dict[_Place, tuple[int, in
     return {(row[0], row[1], row[2]): (row[3], row[4]) for row in connection.execute(query)}
 
 
-def _state(each: Told) -> str:
+def _state(each: AnswerRecord) -> str:
     return "skipped" if each.answer.choice == "skip" else "done"
 
 
 def _judgements(
     connection: Connection,
     study_id: int,
-    told: Sequence[Told],
+    told: Sequence[AnswerRecord],
     ids: _Ids,
     assignments: Mapping[_Place, tuple[int, int]],
 ) -> None:
@@ -163,13 +165,15 @@ def _judgements(
     for some in _chunks(sorted(touched)):
         change = _said.update().where(_said.c.assignment_id.in_(some), _said.c.latest == 1)
         connection.execute(change.values(latest=0))
+    study, screens = load_study(connection, study_id), _screens(connection, study_id)
     left, seen = Counter(places), Counter[_Place]()
     rows = []
     for place, each in zip(places, told, strict=True):
         seen[place] += 1
         left[place] -= 1
         assignment_id, before = assignments[place]
-        said = canonical(each.answer, each.sides)
+        version_id = ids.find("version", each.version)
+        said = _canonical(each, study, screens[each.version])
         row = row_of(
             each.answer, said, each.sides, before + seen[place], each.repeat, each.extra, each.created
         )
@@ -179,9 +183,24 @@ def _judgements(
             "item_id": place[0],
             "rater_id": place[1],
         }
-        rows.append(row | {"version_id": ids.find("version", each.version), "latest": int(left[place] == 0)})
+        rows.append(row | {"version_id": version_id, "latest": int(left[place] == 0)})
     for some_rows in _chunks(rows):
         connection.execute(_said.insert(), some_rows)
+
+
+def _screens(connection: Connection, study_id: int) -> dict[int, Screen]:
+    """What each version of the question showed beside its responses, by its number."""
+    query = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
+    rows = connection.execute(query).mappings()
+    return {row["number"]: Screen(0, row["scale"], tuple(json.loads(row["criteria"]))) for row in rows}
+
+
+def _canonical(each: AnswerRecord, study: Study, shown: Screen) -> Canonical:
+    """The answer by response. Raises TutelageError where its content, which a file may hold in any form, is none."""
+    screen = replace(shown, places=len(each.sides))
+    if each.answer.content:
+        study.kind.check(each.answer, screen)
+    return study.kind.canonical(each.answer, each.sides, screen)
 
 
 def _tallies(connection: Connection, study_id: int) -> None:
@@ -197,7 +216,7 @@ def _tallies(connection: Connection, study_id: int) -> None:
     for row in connection.execute(query.execution_options(yield_per=1000)):
         place = (row.item_id, row.rater_id)
         lengths = tuple(json.loads(row.lengths))
-        about = About(row.pool, row.gold, lengths, first.get(place) if row.repeat else None)
+        about = ItemFacts(row.pool, row.gold, lengths, first.get(place) if row.repeat else None)
         totals.setdefault(row.rater_id, Counter()).update(tally(stored(row), about))
         first.setdefault(place, row.verdict)
     for rater_id, total in totals.items():

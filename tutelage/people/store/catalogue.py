@@ -1,11 +1,11 @@
-"""Items with everything known about them, for owners and exports: never for a rater's page."""
+"""Items with everything known about them, for owners and exports, never for raters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Completion, Messages, Prompt
+from tutelage.data.records import CompletionRecord, Messages, Prompt
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.engine import Connection, Store
@@ -21,7 +21,7 @@ class Question:
 
     item: Item
     prompt: Prompt
-    completions: tuple[Completion, ...]
+    completions: tuple[CompletionRecord, ...]
     target: int
     answered: int
     leased: int
@@ -90,7 +90,7 @@ def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None
 def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
     prompt = Prompt(row["prompt_key"], messages_from_text(row["messages"]), row["split"])
     completions = tuple(
-        Completion(part.key, prompt.id, part.text, part.sampler, part.sampling, bool(part.finished))
+        CompletionRecord(part.key, prompt.id, part.text, part.sampler, part.sampling, bool(part.finished))
         for part in parts
     )
     item = Item(

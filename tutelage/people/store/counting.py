@@ -1,4 +1,4 @@
-"""An item's counters, and holding the item while they change.
+"""The counters of items, and the lock on an item while they change.
 
 They follow from its assignments and the answers in force; every transaction that changes those changes them too,
 so that nobody ever counts over the whole study.

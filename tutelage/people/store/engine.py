@@ -102,6 +102,24 @@ class Store:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield connection
 
+    @contextlib.contextmanager
+    def rebuild(self) -> Iterator[sa.Connection]:
+        """`write(alone=True)` for changing the tables. To make a table anew, SQLite must not look at references
+        meanwhile; they are looked at before the commit.
+
+        Raises:
+            TutelageError: a row would refer to one that is not there.
+        """
+        rebuilder = self._writers[True].execution_options(tutelage_rebuild=True)
+        with self._turn(), self._translated(), rebuilder.connect() as connection:
+            connection.detach()  # the pool must not get a connection back that looks at no references
+            with connection.begin():
+                if not self.sqlite:
+                    connection.execute(_ALONE, {"key": _WRITERS})
+                yield connection
+                if self.sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                    raise TutelageError(f"Rows of {self.address} would refer to rows that are not there.")
+
     def close(self) -> None:
         """Give the connections back. The store cannot be used afterwards."""
         self.engine.dispose()
@@ -216,6 +234,8 @@ def _begin_sqlite(connection: sa.Connection) -> None:
         if connection.info.get("synchronous") != wanted:
             connection.exec_driver_sql(f"PRAGMA synchronous={wanted}")
             connection.info["synchronous"] = wanted
+        if options.get("tutelage_rebuild", False):
+            connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.exec_driver_sql("BEGIN")

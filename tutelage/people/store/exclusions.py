@@ -1,4 +1,4 @@
-"""Leaving raters, items and judgements out of account, and taking them back in.
+"""Exclusion of raters, items and judgements, and their return.
 
 An exclusion is a reason on top: what was said stays. An excluded rater is asked nothing more, and the places of
 excluded votes become free again, so that the items still reach their overlap. Every exclusion and every return is an
@@ -34,7 +34,7 @@ class Exclusions:
 def exclude(
     store: Store, study_id: int, scope: Scope, name: str, reason: str, *, actor: str = "owner"
 ) -> None:
-    """Leave a rater (by name), an item (by key) or a judgement (by number) out of account.
+    """Exclude a rater (by name), an item (by key) or a judgement (by number): its votes count no more.
 
     Raises:
         TutelageError: no such thing in the study, or no reason.
@@ -45,7 +45,7 @@ def exclude(
 
 
 def include(store: Store, study_id: int, scope: Scope, name: str, *, actor: str = "owner") -> None:
-    """Take an excluded rater, item or judgement back into account. Raises TutelageError for one that is not there."""
+    """Undo the exclusion of a rater, an item or a judgement. Raises TutelageError for one that is not there."""
     _set(store, study_id, scope, name, None, actor)
 
 

@@ -1,4 +1,4 @@
-"""Remembering what was exported, and what a study asked over time."""
+"""The records of exports, and the versions of a study's question."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tutelage.people.store.votes import Snapshot
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportRecord:
     """An export that was made: when, at which moment of the study, by which selection, and its manifest."""
 
     id: int
@@ -32,7 +32,7 @@ def record_export(
     *,
     actor: str,
 ) -> int:
-    """Remember an export; returns its number."""
+    """Store the record of an export; returns its number."""
     now = store.now()
     row = {
         "study_id": study_id, "last_judgement": snapshot.last_judgement, "last_event": snapshot.last_event,
@@ -44,13 +44,13 @@ def record_export(
         return export_id
 
 
-def list_exports(store: Store, study_id: int) -> tuple[Exported, ...]:
+def list_exports(store: Store, study_id: int) -> tuple[ExportRecord, ...]:
     """All exports of a study, newest first."""
     table = schema.export
     query = sa.select(table).where(table.c.study_id == study_id).order_by(table.c.id.desc())
     with store.read() as connection:
         return tuple(
-            Exported(
+            ExportRecord(
                 row["id"],
                 row["created"],
                 Snapshot(row["last_judgement"], row["last_event"]),
@@ -62,7 +62,7 @@ def list_exports(store: Store, study_id: int) -> tuple[Exported, ...]:
 
 
 def list_versions(store: Store, study_id: int) -> tuple[Presentation, ...]:
-    """Everything the study has asked, version 1 first."""
+    """All versions of the study's question, version 1 first."""
     table = schema.study_version
     query = sa.select(table).where(table.c.study_id == study_id).order_by(table.c.number)
     with store.read() as connection:

@@ -1,4 +1,4 @@
-"""Answers that were given, as their raters gave them."""
+"""The past answers of raters, as displayed."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.people.answers import Answer
+from tutelage.people.answers import Answer, from_displayed
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection
 
@@ -48,17 +48,6 @@ def known_answer(connection: Connection, assignment_id: int) -> KnownAnswer | No
 
 
 def _answer(row: sa.RowMapping) -> Answer:
-    said = json.loads(row["displayed"])
-    return Answer(
-        said["choice"],
-        said.get("strength", 0),
-        tuple(said.get("ranking", ())),
-        said.get("criteria", {}),
-        tuple(json.loads(row["flags"])),
-        row["reason"],
-        row["active_ms"],
-        row["wall_ms"],
-        row["changes"],
-        row["client"],
-        row["idempotency_key"],
-    )
+    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client")}
+    envelope |= {"flags": tuple(json.loads(row["flags"])), "key": row["idempotency_key"]}
+    return from_displayed(json.loads(row["displayed"]), envelope)

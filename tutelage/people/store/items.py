@@ -6,15 +6,15 @@ from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Comparison, Completion, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
+from tutelage.people.kinds.values import Traits
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, lock, record_event
 from tutelage.people.store.studies import load_study, room_for, touched_from
 from tutelage.people.texts import refuse_unstorable
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
-MOST_RESPONSES = 6
 MOST_RATERS = 100
 
 T = TypeVar("T")
@@ -48,8 +48,9 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Added:
-    """What came of adding: how many were new, and how many were already there (same key, same content)."""
+class Additions:
+    """The result of `add_items`: how many of each were new, and how many items were in the study before (same key, same
+    content)."""
 
     prompts: int
     responses: int
@@ -61,11 +62,11 @@ def add_items(
     store: Store,
     study_id: int,
     prompts: Iterable[Prompt],
-    completions: Iterable[Completion],
+    completions: Iterable[CompletionRecord],
     items: Iterable[Item | Comparison],
     *,
     actor: str = "owner",
-) -> Added:
+) -> Additions:
     """Add questions, all or none. What is already there with the same content is left alone, so that a repeated import
     adds nothing; prompts and responses that are there need not be given again.
 
@@ -81,11 +82,11 @@ def add_items(
         lock(connection, schema.study, study_id)
         study = load_study(connection, study_id)
         for item in wanted:
-            _check_shape(item, study.kind)
+            _check_shape(item, study.kind.traits)
         new_prompts = additions.add_prompts(connection, study_id, asked)
         new_responses = additions.add_responses(connection, study_id, answered)
         new = _add(connection, study_id, wanted, study.plan.overlap, now)
-        added = Added(new_prompts, new_responses, new, len(wanted) - new)
+        added = Additions(new_prompts, new_responses, new, len(wanted) - new)
         detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
         record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
         return added
@@ -140,7 +141,7 @@ def chunks(keys: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 
 def _refuse_unstorable(
-    prompts: Sequence[Prompt], completions: Sequence[Completion], items: Sequence[Item]
+    prompts: Sequence[Prompt], completions: Sequence[CompletionRecord], items: Sequence[Item]
 ) -> None:
     for prompt in prompts:
         for text in (prompt.id, *(message.content for message in prompt.messages)):
@@ -153,17 +154,17 @@ def _refuse_unstorable(
             refuse_unstorable(text, f"Item {item.key!r}")
 
 
-def _check_shape(item: Item, kind: str) -> None:
+def _check_shape(item: Item, traits: Traits) -> None:
     count = len(item.responses)
-    if kind == "pair" and count != 2:
-        raise TutelageError(f"Item '{item.key}' has {count} responses; an item of a pair study has two.")
-    if kind == "ranking" and not 2 <= count <= MOST_RESPONSES:
+    if count not in traits.sizes:
+        least, most = traits.sizes[0], traits.sizes[-1]
         raise TutelageError(
-            f"Item '{item.key}' has {count} responses; a ranking takes 2 to {MOST_RESPONSES}."
+            f"Item '{item.key}' has {count} responses; in a study that {traits.does} it has "
+            f"{least if least == most else f'{least} to {most}'}."
         )
     if len(set(item.responses)) < count:
         raise TutelageError(f"Item '{item.key}' compares a response with itself.")
-    if kind == "ranking" and (item.gold is not None or item.pool != "production"):
+    if count not in traits.golds and (item.gold is not None or item.pool != "production"):
         raise TutelageError(f"Item '{item.key}' has a known answer; only pairs can have one.")
     if item.pool != "production" and item.gold is None:
         raise TutelageError(

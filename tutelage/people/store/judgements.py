@@ -1,4 +1,4 @@
-"""Writing answers down, and reading them."""
+"""The rows of judgements: appending revisions, and reading what the next one needs."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _judgements = schema.judgement
 
 
 @dataclass(frozen=True)
-class Stored:
+class JudgementRow:
     """A judgement as far as writing the next one needs it; `order` is that of display."""
 
     id: int
@@ -66,7 +66,7 @@ _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
 
 def known(
     connection: Connection, study_id: int, key: str, assignment_id: int
-) -> tuple[Stored | None, Stored | None]:
+) -> tuple[JudgementRow | None, JudgementRow | None]:
     """The judgement that was sent under this idempotency key, and the one in force for this assignment."""
     wanted = {"study": study_id, "key": key, "assignment": assignment_id}
     same, latest = None, None
@@ -79,7 +79,7 @@ def known(
 
 
 def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | None:
-    """What the rater said when the item was shown the first time."""
+    """The rater's verdict when the item was shown the first time."""
     return connection.scalar(_FIRST_VERDICT, {"item": item_id, "rater": rater_id})
 
 
@@ -95,11 +95,11 @@ def append(
     answer: Answer,
     canonical: Canonical,
     *,
-    before: Stored | None,
+    before: JudgementRow | None,
     extra: bool,
     now: int,
-) -> Stored:
-    """Write a revision on top of `before`, which stays as it is but for not being the latest."""
+) -> JudgementRow:
+    """Store an answer as the next revision; `before` stays, and is not the latest any more."""
     if before is not None:
         connection.execute(_SUPERSEDE, {"judgement": before.id})
     revision = 1 if before is None else before.revision + 1
@@ -107,7 +107,7 @@ def append(
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
     judgement_id = inserted(connection, _judgements, row)
-    return Stored(
+    return JudgementRow(
         judgement_id, lease.id, revision, canonical.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def row_of(
         "order": _text(order),
         "verdict": canonical.verdict,
         "strength": canonical.strength,
-        "ranking": _text(canonical.ranking) if canonical.ranking else None,
+        "content": _text(dict(canonical.content)) if canonical.content else None,
         "criteria": _text(dict(canonical.criteria)),
         "flags": _text(answer.flags),
         "reason": answer.reason,
@@ -144,9 +144,9 @@ def row_of(
     }
 
 
-def stored(row: sa.Row) -> Stored:
-    """The value of a row with at least the columns of `Stored`."""
-    return Stored(
+def stored(row: sa.Row) -> JudgementRow:
+    """The value of a row with at least the columns of `JudgementRow`."""
+    return JudgementRow(
         row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",
         bool(row.extra), row.active_ms, row.idempotency_key,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reserving items for raters, giving them back, and counting what that leaves.
+"""Leases: items reserved for raters.
 
 An assignment is the reservation and, later, the place of its answers. Per item and rater there is one (and one more for
 a planned repeat), which the database itself enforces.
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from tutelage.people.kinds import find_kind
+from tutelage.people.kinds.kind import Kind
+from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
 from tutelage.people.store.counting import LockedItem, lock_item, recount, take_place
 from tutelage.people.store.engine import Connection, inserted
@@ -20,8 +23,8 @@ _given, _versions = schema.assignment, schema.study_version
 
 @dataclass(frozen=True)
 class Lease:
-    """An assignment as the server sees it; `order` is that of display. `ranks`, `scale` and `criteria` say what may be
-    answered: those of the version that was shown."""
+    """An assignment as the server sees it; `order` is that of display. `kind` and `screen` say what may be answered, by
+    the version that was shown."""
 
     id: int
     study_id: int
@@ -34,9 +37,8 @@ class Lease:
     extra: bool
     counted: bool
     state: str
-    ranks: bool
-    scale: int
-    criteria: tuple[str, ...]
+    kind: Kind
+    screen: Screen
 
 
 _LEASE = (
@@ -70,10 +72,11 @@ def lock_lease(connection: Connection, assignment_id: int) -> Lease | None:
     row = connection.execute(_LEASE, {"id": assignment_id}).mappings().one_or_none()
     if row is None:
         return None
+    order = tuple(json.loads(row["order"]))
+    screen = Screen(len(order), row["scale"], tuple(json.loads(row["criteria"])))
     return Lease(
-        row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"],
-        tuple(json.loads(row["order"])), bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"],
-        row["kind"] == "ranking", row["scale"], tuple(json.loads(row["criteria"])),
+        row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"], order,
+        bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"], find_kind(row["kind"]), screen,
     )  # fmt: skip
 
 
@@ -135,7 +138,7 @@ def held(connection: Connection, rater_id: int) -> list[int]:
 
 
 def renew(connection: Connection, assignment_ids: list[int], lease_ends: int) -> None:
-    """Reserve for longer."""
+    """Renew leases until `lease_ends`."""
     change = _given.update().where(_given.c.id.in_(assignment_ids), schema.LEASED)
     connection.execute(change.values(lease_ends=lease_ends))
 

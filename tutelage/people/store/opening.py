@@ -11,15 +11,17 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
-from tutelage.people.migrations import MIGRATIONS
-from tutelage.people.store import schema
-from tutelage.people.store.backup import backup, newest_backup_sentence
+from tutelage.people.store import migrations, schema
+from tutelage.people.store.backup import copy_database, newest_backup_sentence
 from tutelage.people.store.engine import Clock, Connection, Damaged, Store, connect, explained
 
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
 _OLDEST_SQLITE = (3, 35)
 CHECKED_BYTES = 50_000_000
+_FIRST = "v1"
+_OLD_STAMP = sa.table("schema_version", sa.column("version", sa.Integer))
+"""Where a database said its version before Alembic kept the revisions; there was only version 1."""
 
 
 def open_store(
@@ -116,45 +118,55 @@ def check(store: Store) -> None:
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:
-    version = _version(store)
-    if version is None and not create:
+    with store.read() as connection:
+        revision = _revision(store, connection)
+    if revision is None and not create:
         raise TutelageError(f"There is no study in {store.address}.")
-    if version is None:
+    if revision is None:
         _make_tables(store)
-    elif version < schema.VERSION:
-        _migrate(store, backup(store, f"v{version}"))
+    elif revision != migrations.newest():
+        _migrate(store)
 
 
 def _make_tables(store: Store) -> None:
     with store.write(alone=True) as connection:
-        if _version_within(store, connection) is None:  # another program may have been quicker
+        if _revision(store, connection) is None:  # another program may have been quicker
             schema.metadata.create_all(connection)
-            _stamp(connection, schema.VERSION, store.now())
+            migrations.stamp(connection, migrations.newest())
 
 
-def _migrate(store: Store, saved: str) -> None:
+def _migrate(store: Store) -> None:
+    """Bring an older database up to date, unless another program is quicker."""
+    with store.write(alone=True) as connection:
+        revision = _revision(store, connection)
+        if revision == migrations.newest():
+            return
+        saved = copy_database(store, connection, str(revision))
     try:
-        with store.write(alone=True) as connection:
-            version = _version_within(store, connection) or 0
-            for step in (step for step in MIGRATIONS if step.version > version):
-                for statement in step.statements:
-                    connection.exec_driver_sql(statement)
-                _stamp(connection, step.version, store.now())
-    except sa.exc.SQLAlchemyError as error:
+        with store.rebuild() as connection:
+            _take_over(connection)
+            migrations.upgrade(connection)
+    except (sa.exc.SQLAlchemyError, TutelageError) as error:
         raise TutelageError(
             f"{store.address} could not be brought up to date ({error}); nothing was changed. Its backup is {saved}."
         ) from error
 
 
-def _version(store: Store) -> int | None:
-    with store.read() as connection:
-        return _version_within(store, connection)
+def _take_over(connection: Connection) -> None:
+    """Stamp a database that was written before Alembic kept the revisions."""
+    if schema.revision.name not in sa.inspect(connection).get_table_names():
+        migrations.stamp(connection, _FIRST)
 
 
-def _version_within(store: Store, connection: Connection) -> int | None:
-    """The version of the schema; None where the database is empty."""
+def _revision(store: Store, connection: Connection) -> str | None:
+    """The revision of the tables; None where the database is empty."""
     tables = set(sa.inspect(connection).get_table_names())
-    if schema.schema_version.name not in tables:
+    if schema.revision.name in tables:
+        revision = connection.scalar(sa.select(schema.revision.c.version_num))
+    elif _OLD_STAMP.name in tables:
+        number = connection.scalar(sa.select(sa.func.max(_OLD_STAMP.c.version)))
+        revision = None if number is None else f"v{number}"
+    else:
         ours = tables & set(schema.metadata.tables)
         if tables and (store.sqlite or ours):
             raise TutelageError(
@@ -162,16 +174,12 @@ def _version_within(store: Store, connection: Connection) -> int | None:
                 "Tutelage's; name another database."
             )
         return None
-    version = connection.scalar(sa.select(sa.func.max(schema.schema_version.c.version)))
-    if version is None:
+    known = migrations.revisions(migrations.FOLDER)
+    if revision is None:
         raise TutelageError(f"{store.address} does not say which version its tables are. Restore a backup.")
-    if version > schema.VERSION:
+    if revision not in known:
         raise TutelageError(
-            f"{store.address} was written by a newer version of Tutelage (its tables are of version {version}, this "
-            f"program knows {schema.VERSION}); upgrade Tutelage. Nothing was changed."
+            f"{store.address} was written by a newer version of Tutelage (its tables are of version {revision}, this "
+            f"program knows {known[-1]}); upgrade Tutelage. Nothing was changed."
         )
-    return version
-
-
-def _stamp(connection: Connection, version: int, now: int) -> None:
-    connection.execute(schema.schema_version.insert(), {"version": version, "applied": now})
+    return str(revision)

@@ -98,7 +98,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Survey:
-    """A study at one look."""
+    """The numbers of a study: counts, rounds, and votes between models."""
 
     counts: Counts
     rounds: tuple[Round, ...]
@@ -106,7 +106,7 @@ class Survey:
 
 
 def survey(store: Store, study_id: int) -> Survey:
-    """How far the study is, round by round and model against model."""
+    """The survey of a study: its counts, its rounds, and the votes between its models."""
     with store.read() as connection:
         groups = _groups(connection, study_id)
         of_raters = sa.select(
@@ -126,7 +126,7 @@ def survey(store: Store, study_id: int) -> Survey:
 
 
 def count_study(store: Store, study_id: int) -> Counts:
-    """How far the study is: `survey(…).counts`."""
+    """The counts of a study: `survey(…).counts`."""
     return survey(store, study_id).counts
 
 

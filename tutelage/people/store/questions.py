@@ -1,4 +1,4 @@
-"""What a rater is shown, and what else may be known of it."""
+"""Assignments as raters see them."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who answers: people, model judges and simulated raters, all through the same rows."""
+"""Raters: people, model judges and simulated raters, all in the same table."""
 
 import json
 from collections.abc import Mapping
@@ -139,19 +139,19 @@ def lock_rater(connection: sa.Connection, rater_id: int) -> Rater:
 
 
 def touch_rater(connection: sa.Connection, rater_id: int, now: int) -> None:
-    """The rater is here."""
+    """Note the time at which the rater was last here."""
     connection.execute(_UPDATE, {"rater": rater_id, "seen": now})
 
 
 def count_asked(connection: sa.Connection, rater: Rater, now: int) -> None:
-    """The rater was given one more question."""
+    """Count one more question that the rater was asked."""
     connection.execute(_UPDATE, {"rater": rater.id, "seen": now, "asked": rater.asked + 1})
 
 
 def finish_training(
     connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object
 ) -> None:
-    """On to the real questions, or to a pause until an owner decides."""
+    """End the training of a rater: with the real questions, or with a pause until an owner decides."""
     state = "active" if passed else "paused"
     connection.execute(_UPDATE, {"rater": rater.id, "state": state})
     action = "training_passed" if passed else "training_failed"

@@ -19,6 +19,8 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -26,8 +28,6 @@ from sqlalchemy import (
     literal_column,
 )
 from sqlalchemy.types import TypeEngine
-
-VERSION = 1
 
 metadata = MetaData()
 
@@ -51,12 +51,15 @@ def _one_of(column: str, *values: str) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({listed})", name=f"known_{column}")
 
 
-schema_version = Table(
-    "schema_version",
+revision = Table(
+    "tutelage_revision",
     metadata,
-    Column("version", Integer, primary_key=True),
-    Column("applied", BigInteger, nullable=False),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="tutelage_revision_pkc"),
 )
+"""Written by Alembic, under a name that no other program's Alembic uses in the same database."""
+FORMER = ("schema_version",)
+"""Tables of older versions."""
 
 study = Table(
     "study",
@@ -73,7 +76,6 @@ study = Table(
     Column("training_pass", Float, nullable=False),
     Column("lease_seconds", Integer, nullable=False),
     Column("created", BigInteger, nullable=False),
-    _one_of("kind", "pair", "ranking"),
     _one_of("state", "open", "paused", "closed"),
     _one_of("policy", "finish_first", "random", "priority"),
     sqlite_autoincrement=True,
@@ -282,7 +284,7 @@ judgement = Table(
     Column("order", Text, nullable=False),
     Column("verdict", Text, nullable=False),
     Column("strength", Integer, nullable=False),
-    Column("ranking", Text),
+    Column("content", Text),
     Column("criteria", Text, nullable=False),
     Column("flags", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -297,7 +299,6 @@ judgement = Table(
     Column("created", BigInteger, nullable=False),
     UniqueConstraint("assignment_id", "revision"),
     UniqueConstraint("study_id", "idempotency_key"),
-    _one_of("verdict", "a", "b", "tie", "both_bad", "skip", "ranked"),
     CheckConstraint("strength BETWEEN 0 AND 3", name="known_strength"),
     sqlite_autoincrement=True,
 )

@@ -1,5 +1,5 @@
-"""Finding an item for a rater. Every look is bounded (`WINDOW` rows) but for `any_item`. What others hold just now is
-passed over (PostgreSQL; SQLite has one writer at a time), and what is found is held.
+"""The search for an item for a rater. Every look is bounded (`WINDOW` rows) but for `any_item`. What others hold just
+now is passed over (PostgreSQL; SQLite has one writer at a time), and what is found is held.
 
 A condition such as `started = 1` is written into the statement, not passed: only so does the database use the partial
 index that `schema` keeps for it.

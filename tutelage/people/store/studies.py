@@ -1,4 +1,4 @@
-"""Studies, what they ask, and how they are run.
+"""Studies, their questions, and their plans.
 
 What a rater sees (question, scale, criteria, guidelines) is versioned: changing it makes a new version, and every
 judgement names the version it was made under. How the work is shared out (overlap, rates, policy) may change at any
@@ -14,18 +14,19 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.kinds import DEFAULT, find_kind
+from tutelage.people.kinds.kind import Kind
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 
-Kind: TypeAlias = Literal["pair", "ranking"]
 State: TypeAlias = Literal["open", "paused", "closed"]
 Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """What raters are asked. `scale` is the greatest strength on the bar: 3 for seven points, 1 for plain better or
-    worse; `criteria` are the rows below the overall verdict; `guidelines` is Markdown."""
+    """The question as raters see it. What `scale` and `criteria` mean is said by the kind of question: for a pair, the
+    greatest strength on the bar and the rows below it. `guidelines` is Markdown."""
 
     question: str = "Which response is better?"
     scale: int = 3
@@ -39,10 +40,10 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the work is shared out. `overlap` raters per item; `policy` says which item is asked next (see `assign`);
-    `gold_rate` and `repeat_rate` are the shares of questions with a known answer and of questions asked again with
-    swapped sides; `training_pass` is the share of training items to get right; a question is reserved for
-    `lease_seconds`."""
+    """The plan by which a study shares out its questions. `overlap` raters per item; `policy` says which item is asked
+    next (see `assign`); `gold_rate` and `repeat_rate` are the shares of questions with a known answer and of questions
+    asked again with swapped sides; `training_pass` is the share of training items to get right; a question is reserved
+    for `lease_seconds`."""
 
     overlap: int = 2
     policy: Policy = "finish_first"
@@ -89,7 +90,7 @@ def create_study(
     store: Store,
     name: str,
     *,
-    kind: Kind = "pair",
+    kind: str = DEFAULT.name,
     presentation: Presentation | None = None,
     plan: Plan | None = None,
     secret: str | None = None,
@@ -103,9 +104,9 @@ def create_study(
     """
     if not name.strip():
         raise TutelageError("A study needs a name.")
-    if kind not in ("pair", "ranking"):
-        raise TutelageError(f"A study is of kind pair or ranking, not '{kind}'.")
+    asked = find_kind(kind)
     plan, now = plan or Plan(), store.now()
+    presentation = presentation or Presentation(scale=asked.traits.scale)
     with store.write() as connection:
         if connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == name)) is not None:
             raise TutelageError(
@@ -119,7 +120,7 @@ def create_study(
             **asdict(plan),
         }
         study_id = inserted(connection, schema.study, row)
-        _add_version(connection, study_id, 1, presentation or Presentation(), now)
+        _add_version(connection, study_id, asked, 1, presentation, now)
         record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
         return load_study(connection, study_id)
 
@@ -177,8 +178,8 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
     plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
     presentation = presentation_from(row)
     return Study(
-        row["id"], row["name"], row["kind"], row["state"], row["secret"], plan, row["number"], row["version_id"],
-        presentation, row["created"],
+        row["id"], row["name"], find_kind(row["kind"]), row["state"], row["secret"], plan, row["number"],
+        row["version_id"], presentation, row["created"],
     )  # fmt: skip
 
 
@@ -188,22 +189,22 @@ def presentation_from(row: sa.RowMapping) -> Presentation:
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
-    """Ask differently from now on: a new version, unless nothing changed. Questions that are already on a rater's
-    screen are answered under the version that was shown."""
+    """Change what raters are asked: a new version of the question, unless nothing changed. Questions that are already
+    on a rater's screen are answered under the version that was shown."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
         if before.presentation == presentation:
             return before
-        _add_version(connection, study_id, before.version + 1, presentation, store.now())
+        _add_version(connection, study_id, before.kind, before.version + 1, presentation, store.now())
         detail = {"version": before.version + 1, "sha256": presentation.sha256}
         record_event(connection, study_id, store.now(), actor, "study_version", before.name, **detail)
         return load_study(connection, study_id)
 
 
 def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> Study:
-    """Share the work out differently from now on. A new overlap moves the target of every item without one of its
-    own; items that are already beyond it stay as they are."""
+    """Change the plan of a study from now on. A new overlap moves the target of every item without one of its own;
+    items that are already beyond it stay as they are."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
@@ -229,10 +230,14 @@ def set_state(store: Store, study_id: int, state: State, *, actor: str = "owner"
 
 
 def _add_version(
-    connection: sa.Connection, study_id: int, number: int, presentation: Presentation, now: int
+    connection: sa.Connection, study_id: int, kind: Kind, number: int, presentation: Presentation, now: int
 ) -> None:
-    if presentation.scale not in (1, 2, 3):
-        raise TutelageError(f"scale is {presentation.scale}; the greatest strength is 1, 2 or 3.")
+    scales = sorted(kind.traits.scales)
+    if presentation.scale not in scales:
+        raise TutelageError(
+            f"scale is {presentation.scale}; in a study that {kind.traits.does} it is one of "
+            f"{', '.join(map(str, scales))}."
+        )
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
     row |= asdict(presentation) | {"criteria": json.dumps(presentation.criteria, ensure_ascii=False)}
     inserted(connection, schema.study_version, row)

@@ -1,7 +1,7 @@
-"""Reading judgements back: all of them, as they stand now or stood at a frozen moment."""
+"""The judgements of a study, as they stand now or stood at a snapshot."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
@@ -10,9 +10,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from tutelage.data.records import Judgement
+from tutelage.people.answers import Canonical
+from tutelage.people.kinds import KINDS, find_kind
+from tutelage.people.kinds.values import PairVerdict
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.exclusions import Exclusions, exclusions_until
+
+VERDICTS = ("a", "b", "tie", "both_bad", "skip")
+"""The verdicts that records have."""
 
 _said, _items, _raters, _given = schema.judgement, schema.item, schema.rater, schema.assignment
 
@@ -43,7 +49,7 @@ class Vote:
     chosen_by: str
     verdict: str
     strength: int
-    ranking: tuple[int, ...]
+    content: Mapping[str, object]
     criteria: Mapping[str, str]
     displayed: Mapping[str, object]
     sides: tuple[int, ...]
@@ -61,9 +67,22 @@ class Vote:
     key: str
     excluded: str | None
     created: int
+    kind: str
+
+    @property
+    def said(self) -> Canonical:
+        """The canonical answer."""
+        return Canonical(self.verdict, self.strength, self.content, self.criteria)
+
+    @property
+    def pairs(self) -> Iterable[PairVerdict]:
+        """What the vote says about each two of the responses."""
+        return find_kind(self.kind).pairs(self.said, len(self.sides))
 
 
 _FIELDS = tuple(field.name for field in fields(Vote))
+_NOTHING = {name: empty for kind in KINDS.values() for name, empty in kind.traits.parts.items()}
+"""The parts of all kinds, so that every line of a file has the same fields."""
 
 
 def freeze(store: Store, study_id: int) -> Snapshot:
@@ -81,7 +100,7 @@ def last_moment(connection: Connection, study_id: int) -> Snapshot:
 
 
 def list_exclusions(store: Store, study_id: int, at: Snapshot | None = None) -> Exclusions:
-    """What is excluded now, or was at a frozen moment."""
+    """The exclusions in force now, or at a snapshot."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
         return exclusions_until(connection, study_id, moment.last_event)
@@ -105,7 +124,7 @@ def list_votes(
 def iterate_votes(
     connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None
 ) -> Iterator[Vote]:
-    """Every revision, row by row."""
+    """Every revision of every judgement at a snapshot, row by row."""
     later = _said.alias()
     superseded = sa.exists().where(
         later.c.assignment_id == _said.c.assignment_id,
@@ -113,8 +132,10 @@ def iterate_votes(
         later.c.id <= at.last_judgement,
     )
     query = (
-        sa.select(_said, _items.c.key, _items.c.pool, _raters.c.name, _raters.c.kind, _given.c.chosen_by)
+        sa.select(_said, _items.c.key, _items.c.pool, _raters.c.name, _given.c.chosen_by)
+        .add_columns(_raters.c.kind.label("rater_kind"), schema.study.c.kind)
         .add_columns(schema.study_version.c.number, superseded.label("superseded"))
+        .join(schema.study, schema.study.c.id == _said.c.study_id)
         .join(_items, _items.c.id == _said.c.item_id)
         .join(_raters, _raters.c.id == _said.c.rater_id)
         .join(_given, _given.c.id == _said.c.assignment_id)
@@ -131,12 +152,13 @@ def iterate_votes(
 
 def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
     """The latest answer of every rater to every production pair, as records; excluded ones, repeats, adjudications and
-    rankings are left out."""
+    answers that are more than one verdict are left out."""
     return tuple(
         as_record(vote)
         for vote in list_votes(store, study_id)
         if vote.pool == "production"
-        and not (vote.excluded or vote.repeat or vote.ranking or vote.chosen_by == "owner")
+        and vote.verdict in VERDICTS
+        and not (vote.excluded or vote.repeat or vote.chosen_by == "owner")
     )
 
 
@@ -147,7 +169,7 @@ def as_record(vote: Vote) -> Judgement:
         id=str(vote.id),
         comparison_id=vote.item,
         rater=vote.rater,
-        verdict=vote.verdict,  # type: ignore[arg-type]  # the table allows nothing else
+        verdict=vote.verdict,  # type: ignore[arg-type]  # one of VERDICTS
         strength=vote.strength,
         left="a" if vote.sides[0] == 0 else "b",
         seconds=milliseconds / 1000,
@@ -156,9 +178,10 @@ def as_record(vote: Vote) -> Judgement:
 
 
 def vote_row(vote: Vote) -> dict[str, object]:
-    """The vote as a line of a file."""
+    """A vote as a line of votes.jsonl."""
     values = {name: getattr(vote, name) for name in _FIELDS}
-    return values | {"criteria": dict(vote.criteria), "displayed": dict(vote.displayed)}
+    content = dict(values.pop("content"))
+    return values | _NOTHING | content | {name: dict(values[name]) for name in ("criteria", "displayed")}
 
 
 def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
@@ -172,12 +195,12 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         assignment=row["assignment_id"],
         item=row["key"],
         rater=row["name"],
-        rater_kind=row["kind"],
+        rater_kind=row["rater_kind"],
         pool=row["pool"],
         chosen_by=row["chosen_by"],
         verdict=row["verdict"],
         strength=row["strength"],
-        ranking=_list(row["ranking"] or "[]"),
+        content=_mapping(row["content"] or "{}"),
         criteria=_mapping(row["criteria"]),
         displayed=_mapping(row["displayed"]),
         sides=_list(row["order"]),
@@ -195,6 +218,7 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         key=row["idempotency_key"],
         excluded=next((reason for reason in reasons if reason is not None), None),
         created=row["created"],
+        kind=row["kind"],
     )
 
 

@@ -1,4 +1,4 @@
-"""One request: who asks, what was sent, and how a refusal is told."""
+"""Requests: who sends them, what they carry, and how they are refused."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -87,7 +87,7 @@ class Route(NamedTuple):
 
 
 def see(address: str) -> Response:
-    """Go on there."""
+    """A redirect to the address."""
     return RedirectResponse(address, 303)
 
 

@@ -1,4 +1,4 @@
-"""A rater over HTTP: what the page in the browser does, for simulations and load tests."""
+"""An HTTP client for one rater, for simulations and load tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from tutelage.people.web.auth import csrf_token
 
 
 @dataclass(frozen=True)
-class Asked:
+class RemoteQuestion:
     """A question as it is sent to a page: the conversation, and the texts in the order of display."""
 
     id: int
@@ -37,14 +37,14 @@ class RaterClient:
             timeout=timeout,
         )
 
-    def next(self, besides: Sequence[int] = ()) -> tuple[Asked | None, str]:
-        """The next question, and, where there is none, why."""
+    def next(self, besides: Sequence[int] = ()) -> tuple[RemoteQuestion | None, str]:
+        """The next question for the rater, or None and the reason."""
         reply = self._post("/rate/next", {"besides": list(besides)})
         question = reply["question"]
         if question is None:
             return None, str(reply["why"])
         return (
-            Asked(
+            RemoteQuestion(
                 question["id"],
                 question["training"],
                 tuple((message["role"], message["text"]) for message in question["messages"]),
@@ -54,9 +54,9 @@ class RaterClient:
         )
 
     def answer(self, assignment: int, answer: Answer) -> Mapping[str, Any]:
-        """Send an answer; sending the same one again changes nothing."""
-        said = asdict(answer) | {"ranking": list(answer.ranking), "flags": list(answer.flags)}
-        return self._post("/rate/answers", said | {"assignment": assignment})
+        """Send an answer. Sending the same answer again changes nothing."""
+        sent = {name: value for name, value in asdict(answer).items() if name != "content"}
+        return self._post("/rate/answers", {**sent, **answer.content, "assignment": assignment})
 
     def close(self) -> None:
         self._http.close()

@@ -1,4 +1,4 @@
-"""What all requests share: the database, the templates, where the site is reached, and what it remembers."""
+"""The state that all requests share: the database, the templates, the public address, and the figures."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The curvature of the policy's distributions as a product with a vector, and its parameters as one vector."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +11,10 @@ from tutelage.core.kl import exact_kl
 from tutelage.core.rows import by_tokens
 from tutelage.engines.logprobs import CHUNK_ELEMENTS
 from tutelage.models.budget import Budget
-from tutelage.models.policy import Policy
+from tutelage.train.rl.policy import Policy
 
 LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS
-"""Elements of the logits of one micro-batch: here they live in a graph, and cannot be cut into chunks."""
+"""Elements of the logits of one part: here they live in a graph, and cannot be cut into chunks."""
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
@@ -29,7 +29,7 @@ def put(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
         parameter.copy_(values.view_as(parameter))
 
 
-def micro_batches(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Rows]:
+def parts_by_logits(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Rows]:
     """Rows in parts of at most `budget` padded tokens whose logits also stay within `LOGITS_AT_ONCE`."""
     lengths, most = rows.lengths(), max(1, LOGITS_AT_ONCE // vocabulary)
     for index in budget.parts(lambda tokens: by_tokens(lengths, min(tokens, most))):
@@ -50,11 +50,11 @@ class Fisher:
 
     J is the Jacobian of a token's logits in the parameters and p its distribution. F is never formed: J v is the
     derivative of uᵀJv in u, whose value is 0 everywhere and costs one more backward pass (Pearlmutter 1994). So a
-    product costs about two gradients, and half of that where one micro-batch holds all rows: its graph is then kept.
+    product costs about two gradients, and half of that where one part holds all rows: its graph is then kept.
     """
 
-    def __init__(self, policy: Policy, rows: Rows, *, temperature: float, budget: int | Budget) -> None:
-        self.policy, self.rows, self.temperature, self.budget = policy, rows, temperature, Budget.of(budget)
+    def __init__(self, policy: Policy, rows: Rows, *, temperature: float, budget: Budget) -> None:
+        self.policy, self.rows, self.temperature, self.budget = policy, rows, temperature, budget
         self.parameters = policy.parameters()
         self.tokens = max(1, int(rows.mask.sum()))
         self._kept: _Linear | None = None
@@ -66,7 +66,7 @@ class Fisher:
             for piece, p in zip(v.split([p.numel() for p in self.parameters]), self.parameters, strict=True)
         ]
         total = torch.zeros_like(v)
-        for part in micro_batches(self.rows, self.policy.vocabulary, self.budget):
+        for part in parts_by_logits(self.rows, self.policy.vocabulary, self.budget):
             at = self._kept or self._linear(part)
             if len(part) == len(self.rows):
                 self._kept = at
@@ -74,12 +74,9 @@ class Fisher:
         return total / self.tokens
 
     def _linear(self, part: Rows) -> _Linear:
-        if True:
-            logits = self.policy.logits(part, temperature=self.temperature)
-            u = torch.zeros_like(logits, requires_grad=True)
-            pulled = torch.autograd.grad(
-                logits, self.parameters, u, create_graph=True, materialize_grads=True
-            )
+        logits = self.policy.logits(part, temperature=self.temperature)
+        u = torch.zeros_like(logits, requires_grad=True)
+        pulled = torch.autograd.grad(logits, self.parameters, u, create_graph=True, materialize_grads=True)
         return _Linear(logits, u, pulled)
 
     def _product(self, at: _Linear, direction: Sequence[Tensor]) -> Tensor:
@@ -95,23 +92,18 @@ class Fisher:
 
 @torch.no_grad()
 def mean_kl(
-    policy: Policy,
-    rows: Rows,
-    to_old: Callable[[], None],
-    to_new: Callable[[], None],
-    *,
-    temperature: float,
-    budget: Budget,
+    policy: Policy, rows: Rows, old: Tensor, new: Tensor, *, temperature: float, budget: Budget
 ) -> float:
     """KL(old‖new) of the next-token distributions, exactly, averaged over the response tokens. Nats per token.
 
-    The policy is old after `to_old()` and new after `to_new()`, and is left new.
+    `old` and `new` are the policy's parameters as vectors Float[N]; the policy is left new.
     """
+    parameters = policy.parameters()
     total = torch.zeros((), dtype=torch.float64)
-    for part in micro_batches(rows, policy.vocabulary, budget):
-        to_old()
-        old = policy.logits(part, temperature=temperature)
-        to_new()
-        new = policy.logits(part, temperature=temperature)
-        total += exact_kl(old, new).sum().double().cpu()
+    for part in parts_by_logits(rows, policy.vocabulary, budget):
+        put(parameters, old)
+        before = policy.logits(part, temperature=temperature)
+        put(parameters, new)
+        after = policy.logits(part, temperature=temperature)
+        total += exact_kl(before, after).sum().double().cpu()
     return float(total) / max(1, int(rows.mask.sum()))

@@ -1,101 +1,116 @@
-"""The on-policy loop: sample, score, prepare, update. One loop for every recipe."""
+"""The on-policy loop: generate, score, prepare, update. One loop for every recipe."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
 
 from tutelage.algorithms.recipe import (
     GradientSteps,
+    Observation,
     Recipe,
     RecipeState,
     after_update,
     critic_only,
+    initial_state,
+    kl_reference,
     prepare,
 )
-from tutelage.models.budget import Budget
+from tutelage.core.batch import Rollout
+from tutelage.errors import TutelageError
 from tutelage.rewards.reward import Reward
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step, seed_step
-from tutelage.train.rl.actor import Actor
-from tutelage.train.rl.natural_step import natural_step
-from tutelage.train.rl.rollouts import Question, Rules, collect, greedy_answers, judged
-from tutelage.train.rl.updates import Update, gradient_steps
-
-__all__ = ["Progress", "Question", "Rules", "improve"]
-
-
-@dataclass
-class Progress:
-    """What an on-policy run remembers beside weights and optimiser: the recipe's coefficients and running means."""
-
-    state: RecipeState
+from tutelage.train.rl.critic import Critic
+from tutelage.train.rl.natural import natural_update
+from tutelage.train.rl.policy import Policy
+from tutelage.train.rl.rollouts import ScoredAnswers, collect, greedy_answers, judge
+from tutelage.train.rl.settings import ImproveSettings, Setup
+from tutelage.train.rl.update import gradient_update
 
 
 def improve(
-    actor: Actor,
-    learner: Learner,
-    questions: Callable[[int], Sequence[Question]],
+    policy: Policy,
+    generator: Generator,
+    prompts: Callable[[int], Sequence[EncodedPrompt]],
     reward: Reward,
     recipe: Recipe,
-    rules: Rules,
-    progress: Progress,
-    mix: Callable[[int, Budget], Tensor] | None = None,
+    learner: Learner,
+    settings: ImproveSettings,
+    *,
+    critic: Critic | None = None,
+    state: RecipeState | None = None,
 ) -> Iterator[Step]:
-    """Raise the expected score of the policy's own answers, one rollout per step.
+    """Raise the expected score of the policy's own responses, one rollout per step.
 
-    `questions(step)` gives the prompts of a step (counted from 0), `recipe.samples` answers are drawn to each.
-    The reference is whatever `policy.freeze_reference()` froze. Each step's samples are in `Step.sample`.
+    `prompts(step)` gives the prompts of a step (counted from 0); `generator` writes `recipe.samples` responses to each
+    with the policy's weights. The reference is the policy inside `policy.reference()`. A recipe with a critic needs
+    one. `state` is that of the step a run was left at (`Step.recipe`); None begins anew.
 
-    Metrics, beside those of sampling, judging, preparing and updating: tokens_per_second (sampled tokens over
-    the time of the whole step), and tokens_at_once, the budget of one forward pass. Where an update is a single step,
-    tokens/kept: how many tokens of its forward pass were taken from sampling (see `models.activations`).
+    Metrics, beside those of sampling, judging, preparing, updating and of the policy: tokens_per_second (sampled tokens
+    over the time of the whole step), and tokens_at_once, the budget of one forward pass.
     """
-    budget = Budget.of(rules.budget)
-    policy, sampling, rules = actor.policy, rules.sampling, replace(rules, budget=budget)
-    how = Update(
-        temperature=sampling.temperature,
-        max_length=sampling.max_new_tokens,
-        budget=budget,
-        exact=policy.dtype
-        == torch.float32,  # other micro-batches round bfloat16 otherwise, recomputed or not
-        mix=mix,
-    )
-    update = gradient_steps if isinstance(recipe.update, GradientSteps) else natural_step
-    on_policy = how.exact and _reads_once(recipe)
+    if recipe.critic is not None and critic is None:
+        raise ValueError(f"the recipe {recipe.name} has a critic, but none was given")
+    setup = Setup(recipe, policy, critic, learner, settings)
+    state = initial_state(recipe) if state is None else state
+    limit = settings.sampling.max_new_tokens
+    update = gradient_update if isinstance(recipe.update, GradientSteps) else natural_update
     while learner.step < learner.total:
         started = time.perf_counter()
-        seed_step(rules.seed, learner.step)
-        answered, sampled = collect(
-            policy, questions, reward, recipe, progress.state, rules, learner.step, learner.total, on_policy
-        )
-        scored, metrics = judged(actor, answered, rules)
-        greedy = greedy_answers(policy, answered, recipe, rules, reward)
-        batch, progress.state, prepared = prepare(
-            recipe, scored, progress.state, greedy=greedy, max_length=sampling.max_new_tokens
-        )
-        metrics |= {name: float(value) for name, value in prepared.items()} | sampled
-        warming = critic_only(recipe, progress.state)
-        metrics |= update(recipe, actor, learner, batch, progress.state, how, warming=warming)
-        learner.step += 1
-        progress.state = after_update(
+        seed_step(settings.seed, learner.step)
+        generator.sync(learner.step)
+        collection = collect(
+            generator,
+            prompts,
+            reward,
             recipe,
-            progress.state,
-            kl_reference=metrics["kl/reference"],
-            kl_old=metrics.get("kl/update", metrics["kl/old"]),
-            rows=len(batch),
+            state,
+            settings,
+            step=learner.step,
+            total=learner.total,
+            on_policy=_reads_once(setup, state),
         )
-        metrics["tokens_at_once"] = float(budget.tokens)
-        metrics |= policy.metrics()
-        metrics["tokens_per_second"] = metrics.pop("tokens/sampled") / (time.perf_counter() - started)
-        questions_asked = (p.messages[-1].content if p.messages else "" for p in answered.prompts)
-        yield Step(learner.step, metrics, scored, tuple(zip(questions_asked, answered.texts, strict=True)))
+        answers = collection.answers
+        refuse_stale(answers.rollout, learner.step)
+        scored, judged = judge(setup, answers)
+        greedy = greedy_answers(generator, answers, recipe, settings, reward)
+        batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
+        result = update(setup, batch, state)
+        learner.step += 1
+        observation = Observation(
+            kl_reference=float(kl_reference(scored)), kl_old=result.kl_old, rows=len(batch)
+        )
+        state = after_update(recipe, state, observation)
+        metrics = judged | {name: float(value) for name, value in prepared.items()} | collection.metrics
+        metrics |= result.metrics | policy.metrics()
+        metrics["tokens_at_once"] = float(settings.budget.tokens)
+        metrics["tokens_per_second"] = collection.tokens / (time.perf_counter() - started)
+        yield Step(learner.step, metrics, scored, _questions_and_answers(answers), state)
 
 
-def _reads_once(recipe: Recipe) -> bool:
-    """Whether an update is one step on all that was sampled, so that each token is read once by the weights that wrote
+def refuse_stale(rollout: Rollout, version: int) -> None:
+    """Raise TutelageError where a token was written by other weights than those of this version."""
+    if rollout.version is None:
+        return
+    versions = rollout.version[rollout.mask]
+    if bool((versions != version).any()):
+        other = int(versions[versions != version][0])
+        raise TutelageError(
+            f"The generator wrote a response with version {other} of the weights in step {version + 1}, where version "
+            f"{version} was asked for. Its weights were not updated: check that it can load them."
+        )
+
+
+def _reads_once(setup: Setup, state: RecipeState) -> bool:
+    """Whether the update is one step on all that is sampled, so that each row is scored once by the weights that wrote
     it."""
+    recipe = setup.recipe
     update = recipe.update
     one = isinstance(update, GradientSteps) and update.epochs == update.minibatches == 1
-    return one and not recipe.dynamic_sampling
+    return one and setup.is_exact and not recipe.dynamic_sampling and not critic_only(recipe, state)
+
+
+def _questions_and_answers(answers: ScoredAnswers) -> tuple[tuple[str, str], ...]:
+    """The last message of the prompt, and the text of the response, row by row."""
+    questions = (p.messages[-1].content if p.messages else "" for p in answers.row_prompts)
+    return tuple(zip(questions, answers.texts, strict=True))

@@ -23,18 +23,18 @@ from tutelage.core.reduce import masked_mean
 Mismatch = Literal["recompute", "truncated", "none"]
 
 
-def apart(sampler: Tensor, trainer: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far two log-probabilities of the sampled tokens, Float[B, R], are from each other.
+def mismatch_metrics(sampler: Tensor, trainer: Tensor, mask: Tensor) -> dict[str, float]:
+    """The difference of two log-probabilities of the sampled tokens, Float[B, R].
 
     sampler/mismatch    mean |log π_trainer − log π_sampler| per token
     sampler/kl          KL(sampler‖trainer) per token in nats, by k3
     sampler/ratio_max   the largest π_trainer / π_sampler of a token
     """
-    further = (trainer - sampler).where(mask, 0.0)
+    difference = (trainer - sampler).where(mask, 0.0)
     return {
-        "sampler/mismatch": float(masked_mean(further.abs(), mask)),
+        "sampler/mismatch": float(masked_mean(difference.abs(), mask)),
         "sampler/kl": float(masked_mean(kl_estimate(sampler, trainer, "k3"), mask)),
-        "sampler/ratio_max": float(further.where(mask, -torch.inf).max().exp()),
+        "sampler/ratio_max": float(difference.where(mask, -torch.inf).max().exp()),
     }
 
 

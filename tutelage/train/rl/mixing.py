@@ -31,6 +31,6 @@ class PretrainingMix:
             loss, _ = imitate(self.policy, batch.rows(index))
             refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
             if torch.is_grad_enabled():
-                (self.coef * loss).backward()
+                self.policy.backward(self.coef * loss)
             total = total + loss.detach()
         return total

@@ -1,9 +1,10 @@
-"""The edge around a loop: logs, draws progress, saves, and stops when asked."""
+"""The edge around a training loop: a `Loop` logs steps and keeps checkpoints, a `Training` also ends in a result."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -11,14 +12,9 @@ from tutelage import config
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.checkpoints import metric_of
 from tutelage.train.run.folder import Run
-from tutelage.train.run.interrupt import interrupted
-from tutelage.train.run.progress import progress
 
 STATE = "state.pt"
-
-
-class Interrupted(KeyboardInterrupt):
-    """Somebody asked the run to stop, and it did, with everything saved. The message says how to go on."""
+R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -36,54 +32,104 @@ class Watch:
     enough: Callable[[], bool] = lambda: False
 
 
-def drive(
-    run: Run,
-    learner: Learner,
-    steps: Iterator[Step],
-    *,
-    label: str,
-    save: Callable[[Path], object],
-    extra_state: Callable[[], Mapping[str, Any]] = dict,
-    checkpoints: config.Checkpoints,
-    show: tuple[str, ...],
-    quiet: bool,
-    watch: Watch | None = None,
-) -> None:
-    """Run a loop to its end, or to the first ctrl-C.
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """The remaining steps of a run. Iterating over a loop takes them, logs each to the run and writes checkpoints.
 
-    Every checkpoint holds what `save` writes (loadable with plain `from_pretrained`) and the state of the learner.
+    A step is yielded with all its metrics, after it was logged and saved where a checkpoint was due. Every checkpoint
+    holds what `save` writes (loadable with plain `from_pretrained`) and the state of the learner.
     """
-    watch = watch or Watch()
 
-    def write(folder: Path) -> None:
-        save(folder)
-        torch.save({"learner": learner.state(), "extra": dict(extra_state())}, folder / STATE)
+    run: Run
+    learner: Learner
+    steps: Iterator[Step]
+    label: str
+    """Name of the loop in a progress bar."""
+    save: Callable[[Path], object]
+    """Writes the model into a folder."""
+    extra_state: Callable[[Step], Mapping[str, Any]] = lambda step: {}
+    """What a run must remember of a step beside the state of the learner, for checkpoints."""
+    checkpoints: config.Checkpoints = field(default_factory=config.Checkpoints)
+    show: tuple[str, ...] = ("loss",)
+    """Metrics that a progress bar shows."""
+    watch: Watch = field(default_factory=Watch)
 
-    with (
-        progress(label, learner.total, start=learner.step, show=show, quiet=quiet) as advance,
-        interrupted() as stop,
-    ):
-        for step in () if watch.enough() else steps:  # a run that ended early may only have to be finished
-            metrics = {**step.metrics, **watch.look(step)}
-            run.log(step.index, metrics)
-            advance(step.index, metrics)
-            done = step.index >= learner.total or watch.enough()
-            value = metrics.get(watch.metric) if watch.metric else None
-            best = watch.keep_best and value is not None and _is_best(run, value)
-            if done or stop or best or checkpoints.due(step.index):
-                run.checkpoint(step.index, write, value)
-            if stop and not done:
-                raise Interrupted(
-                    f"Stopped after step {step.index}; everything is saved. Go on with: {run.resume_command}"
-                )
+    @property
+    def total(self) -> int:
+        """Steps of the whole run."""
+        return self.learner.total
+
+    @property
+    def index(self) -> int:
+        """Steps that are done."""
+        return self.learner.step
+
+    def __iter__(self) -> Iterator[Step]:
+        """Take the remaining steps, one at a time. Iterating again goes on where an earlier iteration stopped."""
+        if self.watch.enough():  # a run that ended early may only have to be finished
+            return
+        for step in self.steps:
+            metrics = {**step.metrics, **self.watch.look(step)}
+            self.run.log(step.index, metrics)
+            done = step.index >= self.total or self.watch.enough()
+            step = replace(step, metrics=metrics)
+            if done or self.checkpoints.due(step.index) or self._is_best(step):
+                self.checkpoint(step)
+            yield step
             if done:
-                break
+                return
+
+    def checkpoint(self, step: Step) -> None:
+        """Write a checkpoint of the last step, which is `step`."""
+        self.run.checkpoint(step.index, partial(self._write, step), self._metric(step))
+
+    def _write(self, step: Step, folder: Path) -> None:
+        self.save(folder)
+        state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}
+        torch.save(state, folder / STATE)
+
+    def _metric(self, step: Step) -> float | None:
+        return step.metrics.get(self.watch.metric) if self.watch.metric else None
+
+    def _is_best(self, step: Step) -> bool:
+        value = self._metric(step)
+        if not self.watch.keep_best or value is None:
+            return False
+        best = self.run.best()
+        known = metric_of(best) if best else None
+        return known is None or value < known
 
 
-def _is_best(run: Run, value: float) -> bool:
-    best = run.best()
-    known = metric_of(best) if best else None
-    return known is None or value < known
+@dataclass(frozen=True)
+class Training(Generic[R_co]):
+    """An open training run: iterate over its steps, then take the result with `finish`.
+
+        with prepare_sft(settings) as training:
+            for step in training:
+                print(step.index, step.metrics["loss"])
+            result = training.finish()
+
+    A run that is finished already has no loop and no steps; its result is read from its folder.
+    """
+
+    loop: Loop | None
+    conclude: Callable[[], R_co]
+    """Writes the final model and summary.json; returns the result."""
+
+    def __iter__(self) -> Iterator[Step]:
+        """The remaining steps."""
+        return iter(self.loop or ())
+
+    def finish(self) -> R_co:
+        """Take the steps that remain, then write the final model and the summary."""
+        for _ in self:
+            pass
+        return self.conclude()
+
+
+def recipe_state(step: Step) -> dict[str, Any]:
+    """The extra state of an on-policy run: the state of its recipe."""
+    return {} if step.recipe is None else {"recipe": step.recipe.to_dict()}
 
 
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:

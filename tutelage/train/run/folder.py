@@ -32,7 +32,7 @@ from tutelage.train.run.checkpoints import CheckpointFolder, step_of
 from tutelage.train.run.lines import Lines, json_text, keep_until
 from tutelage.train.run.trackers import Tracker
 
-INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints", "profile")
+INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints", "profile", "engine", "model.engine")
 """Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
 
 
@@ -196,7 +196,9 @@ def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
         write_atomically(config, json_text(_description(settings)))
         return
     stored = with_defaults(type(settings), read_mapping(config))
-    differing = [one for one in difference(stored, settings) if one.key.split(".")[0] not in INCIDENTAL]
+    differing = [
+        one for one in difference(stored, settings) if not {one.key, one.key.split(".")[0]} & set(INCIDENTAL)
+    ]
     if differing:
         raise TutelageError(
             f"The folder {path} belongs to a run with other settings (stored against given): "

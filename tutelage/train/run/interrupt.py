@@ -10,8 +10,12 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A loop stopped at the first ctrl-C, with everything saved. The message says how the run goes on."""
+
+
 class Interruption:
-    """False until somebody asks the loop to stop."""
+    """Whether a signal has requested the loop to stop. It is false at first."""
 
     def __init__(self) -> None:
         self.requested = False

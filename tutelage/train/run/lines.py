@@ -2,18 +2,20 @@
 
 import errno
 import json
+import logging
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 
+log = logging.getLogger(__name__)
+
 
 class Lines:
-    """Appends to one file. What cannot be written is said once on standard error and does not raise.
+    """Appends to one file. What cannot be written is logged once as a warning and does not raise.
 
     Numbers that are not finite have no JSON: they are written as null, and named once.
     """
@@ -21,21 +23,23 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("ab", buffering=0)
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def append(self, row: Mapping[str, object]) -> None:
         """Write one object as one line, or nothing of it."""
         finite, odd = _finite(row)
         line = (json.dumps(finite, ensure_ascii=False, default=str) + "\n").encode("utf-8", errors="replace")
         for name, value in odd.items():
-            self._say(name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite.")
+            self._warn_once(
+                name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite."
+            )
         length = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._file.truncate(length)
-            self._say(
+            self._warn_once(
                 "", f"Cannot write to {self.path} ({error.strerror}); the run goes on without those lines."
             )
 
@@ -43,10 +47,10 @@ class Lines:
         """Close the file; nothing is buffered."""
         self._file.close()
 
-    def _say(self, subject: str, message: str) -> None:
-        if subject not in self._said:
-            self._said.add(subject)
-            print(message, file=sys.stderr)
+    def _warn_once(self, subject: str, message: str) -> None:
+        if subject not in self._logged:
+            self._logged.add(subject)
+            log.warning(message)
 
 
 def read_lines(path: Path) -> list[dict[str, object]]:
@@ -58,10 +62,10 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 def json_text(content: Mapping[str, object]) -> str:
-    """A JSON file's text, with null for numbers that are not finite, which are named on standard error."""
+    """A JSON file's text, with null for numbers that are not finite, which are named in a warning."""
     finite, odd = _finite(content)
     for name, value in odd.items():
-        print(f"{name} is {value}; null is written instead.", file=sys.stderr)
+        log.warning(f"{name} is {value}; null is written instead.")
     return json.dumps(finite, indent=2, ensure_ascii=False, default=str) + "\n"
 
 

@@ -1,6 +1,6 @@
 """Where the time of a run goes: a table and a trace of a few of its steps."""
 
-import sys
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +9,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tutelage.train.run.trackers import Tracker
+
+log = logging.getLogger(__name__)
 
 TABLE, TRACE = "profile.txt", "trace.json"
 STEPS = 3
@@ -20,7 +22,7 @@ def profiled(folder: Path) -> Iterator[Tracker]:
     """A tracker by which the steps after the first are recorded; profile.txt and trace.json are in `folder` at the end.
 
     profile.txt lists the operations by the time that each takes itself, first by name and then by the shapes of what
-    they work on; trace.json opens in Perfetto. A run that had no step after its first is told so on standard error.
+    they work on; trace.json opens in Perfetto. A run that had no step after its first gets a warning.
     """
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
@@ -44,7 +46,7 @@ def profiled(folder: Path) -> Iterator[Tracker]:
             _write(recorder, folder, len(ended) - 1)
         elif len(ended) == 1:
             recorder.stop()
-            print("--profile recorded nothing: the run had no step after its first.", file=sys.stderr)
+            log.warning("--profile recorded nothing: the run had no step after its first.")
 
 
 def _write(recorder: profile, folder: Path, steps: int) -> None:

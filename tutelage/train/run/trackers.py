@@ -1,12 +1,14 @@
 """Optional trackers: the metrics of a run, sent elsewhere too. Once they are set up they never stop a run."""
 
 import importlib
-import sys
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from tutelage.errors import TutelageError
+
+log = logging.getLogger(__name__)
 
 Tracker: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """Takes a step and its metrics."""
@@ -54,16 +56,16 @@ def _tensorboard(path: Path, settings: Mapping[str, object]) -> Tracker:
 
 
 def _never_raising(name: str, tracker: Tracker) -> Tracker:
-    said = False
+    warned = False
 
     def track(step: int, metrics: Mapping[str, float]) -> None:
-        nonlocal said
+        nonlocal warned
         try:
             tracker(step, metrics)
         except Exception as error:
-            if not said:
-                print(f"The tracker {name} fails ({error}); the run goes on without it.", file=sys.stderr)
-            said = True
+            if not warned:
+                log.warning(f"The tracker {name} fails ({error}); the run goes on without it.")
+            warned = True
 
     return track
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass
 class Cuts:
-    """What did not fit into the context, so that it can be said."""
+    """Counts of rows that did not fit into the context."""
 
     prompts: int = 0
     responses: int = 0
@@ -125,15 +125,17 @@ def of_each_row(
     rows: Sequence[Encoded], value: Callable[[Rows], Tensor], pad: int, device: torch.device, budget: Budget
 ) -> Tensor:
     """A number for every row, in order, where `value` gives those of a batch. Float[N]"""
-    lengths = torch.tensor([len(row) for row in rows])
+    return budget.spend(_of_each_row, rows, value, pad, device, budget)
 
-    def attempt() -> Tensor:
-        found = torch.zeros(len(rows))
-        for index in budget.parts(partial(by_tokens, lengths)):
-            found[index] = value(collate([rows[i] for i in index.tolist()], pad, device)).cpu()
-        return found
 
-    return budget.spend(attempt)
+def _of_each_row(
+    rows: Sequence[Encoded], value: Callable[[Rows], Tensor], pad: int, device: torch.device, budget: Budget
+) -> Tensor:
+    found = torch.zeros(len(rows))
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
+    for index in budget.parts(partial(by_tokens, lengths)):
+        found[index] = value(collate([rows[i] for i in index.tolist()], pad, device)).cpu()
+    return found
 
 
 def windows(stream: Sequence[int], context: int) -> list[Encoded]:

@@ -1,4 +1,4 @@
-"""KTO on single answers found good or bad, where nobody compared two (Ethayarajh et al. 2024, arXiv 2402.01306)."""
+"""KTO on single answers labelled good or bad, without comparisons (Ethayarajh et al. 2024, arXiv 2402.01306)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -27,8 +27,9 @@ from tutelage.train.supervised.preference_training import (
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """An answer as token ids with its label, what the reference says, and an unrelated answer to its prompt."""
+class SingleAnswer:
+    """An answer as token ids with its label, an unrelated answer to its prompt, and the reference's log-probability of
+    each."""
 
     row: Encoded
     good: bool
@@ -41,7 +42,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledRows(Rows):
+class SingleAnswerRows(Rows):
     """A batch of labelled answers. The shares add up to 1 over the batch, `good_share` over its good answers alone."""
 
     good: Tensor  # Bool[B]
@@ -55,7 +56,7 @@ class LabelledRows(Rows):
 def encode_unpaired(
     records: Sequence[Unpaired], tokenizer: Any, max_length: int
 ) -> tuple[list[tuple[Encoded, bool]], Cuts]:
-    """Labelled answers as token ids, and what had to be cut."""
+    """SingleAnswer answers as token ids, and what had to be cut."""
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
     kept = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
@@ -66,17 +67,18 @@ def encode_unpaired(
 
 def label(
     reference: Policy, answers: Sequence[tuple[Encoded, bool]], budget: int | Budget, *, max_length: int
-) -> list[Labelled]:
-    """Ask the reference about every answer, and about an unrelated one to the same prompt."""
+) -> list[SingleAnswer]:
+    """Answers with the reference's log-probabilities of each and of an unrelated answer to the same prompt."""
     rows = [row for row, _ in answers]
     others = unrelated(rows, max_length)
     own, foreign = (answer_logps(reference, some, budget).tolist() for some in (rows, others))
     return [
-        Labelled(row, good, *rest) for (row, good), *rest in zip(answers, own, others, foreign, strict=True)
+        SingleAnswer(row, good, *rest)
+        for (row, good), *rest in zip(answers, own, others, foreign, strict=True)
     ]
 
 
-def judge_alone(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
+def judge_alone(policy: Policy, loss: Kto, rows: SingleAnswerRows) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean over the answers of λ_d σ(β (z − h)) where good and λ_u σ(β (h − z)) where bad, h = log π − log π_ref.
 
     Metrics: `accuracy`, the share of answers whose h lies on their label's side of z; `margin`, β (mean h of the good −
@@ -84,25 +86,26 @@ def judge_alone(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, 
     """
     rows = rows.trimmed()
     h = policy.scores(rows).logp.sum(1) - rows.ref_logp
-    each = torch.where(rows.good, loss.one(h, True, rows.drift), loss.one(h, False, rows.drift))
+    drift = rows.drift[0]
+    each = torch.where(rows.good, loss.one(h, True, drift), loss.one(h, False, drift))
     with torch.no_grad():
-        right = torch.sign(h - rows.drift.clamp(min=0)) * torch.where(rows.good, 1.0, -1.0)
+        right = torch.sign(h - drift.clamp(min=0)) * torch.where(rows.good, 1.0, -1.0)
         good, bad = (rows.good_share * h).sum(), (rows.bad_share * h).sum()
-        told = {
+        metrics = {
             "accuracy": (rows.share * (right + 1) / 2).sum(),
             "margin": loss.beta * (good - bad),
             "kl/chosen": -good,
             "kl/rejected": -bad,
         }
-    return (rows.share * each).sum(), told
+    return (rows.share * each).sum(), metrics
 
 
-def labelled_batch(policy: Policy, items: Sequence[Labelled], drift: float) -> LabelledRows:
+def labelled_batch(policy: Policy, items: Sequence[SingleAnswer], drift: float) -> SingleAnswerRows:
     """One padded batch."""
     rows = collate([item.row for item in items], pad_token_id(policy.tokenizer), policy.device)
     good = torch.tensor([item.good for item in items], device=policy.device)
     every = torch.ones(len(items), device=policy.device)
-    return LabelledRows(
+    return SingleAnswerRows(
         **{field.name: getattr(rows, field.name) for field in fields(rows)},
         good=good,
         ref_logp=torch.tensor([item.ref_logp for item in items], device=policy.device),
@@ -116,21 +119,21 @@ def labelled_batch(policy: Policy, items: Sequence[Labelled], drift: float) -> L
 def unpaired_job(
     policy: Policy,
     loss: Kto,
-    items: Callable[[int], Sequence[Labelled]],
+    items: Callable[[int], Sequence[SingleAnswer]],
     steps: int,
     *,
     budget: int | Budget,
-    held_out: Sequence[Labelled] = (),
+    held_out: Sequence[SingleAnswer] = (),
 ) -> Job:
     """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""
 
-    def batch(items: Sequence[Labelled]) -> LabelledRows:
+    def batch(items: Sequence[SingleAnswer]) -> SingleAnswerRows:
         known = [item.ref_unrelated for item in items]
         return labelled_batch(
             policy, items, mean_drift(policy, [item.unrelated for item in items], known, budget)
         )
 
-    def objective(rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
+    def objective(rows: SingleAnswerRows) -> tuple[Tensor, dict[str, Tensor]]:
         return judge_alone(policy, loss, rows)
 
     return Job(

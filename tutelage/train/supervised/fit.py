@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
-from tutelage.engines.cpu.states import micro_batches
 from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
+from tutelage.models.heads import ScalarModel
+from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, Step, refuse_not_finite, seed_step
 
 Splittable = Rows | Pairs
@@ -23,7 +24,7 @@ Objective = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 def fit(
     learner: Learner,
-    model: nn.Module,
+    model: Policy | ScalarModel,
     batches: Callable[[int], Splittable],
     objective: Objective,
     *,
@@ -34,7 +35,7 @@ def fit(
 
     `batches(step)` gives the batch of a step (counted from 0) as a function of the step alone, and `budget` bounds
     the tokens of one forward pass; it changes the memory needed and nothing else, and is lowered where it turns out too
-    large. The step that is yielded is done: whoever iterates may save, evaluate or stop.
+    large. A yielded step is done: the caller may save, evaluate or stop.
 
     Metrics, beside those of `objective` and of the learner: tokens_per_second, and tokens_at_once, the budget.
     """
@@ -43,30 +44,28 @@ def fit(
         started = time.perf_counter()
         seed_step(seed, learner.step)
         batch = batches(learner.step)
-        adapter_dropout(model, True)
-        totals = learner.accumulate(
-            budget, partial(_gradients, model, batch, objective, budget, learner.step + 1)
-        )
-        adapter_dropout(model, False)
-        moved = learner.update()
+        metrics = budget.spend(_take_step, learner, model, batch, objective, budget)
+        metrics["tokens_per_second"] = int(batch.lengths().sum()) / (time.perf_counter() - started)
+        metrics["tokens_at_once"] = float(budget.tokens)
         learner.step += 1
-        rate = int(batch.lengths().sum()) / (time.perf_counter() - started)
-        told = {"tokens_per_second": rate, "tokens_at_once": float(budget.tokens)}
-        yield Step(learner.step, {k: float(v) for k, v in totals.items()} | moved | told)
+        yield Step(learner.step, metrics | model.metrics())
 
 
-def _gradients(
-    model: nn.Module, batch: Splittable, objective: Objective, budget: Budget, step: int
-) -> dict[str, Tensor]:
-    """Accumulate the gradient of a batch. Returns its loss and metrics."""
+def _take_step(
+    learner: Learner, model: Policy | ScalarModel, batch: Splittable, objective: Objective, budget: Budget
+) -> dict[str, float]:
+    """One optimiser step on a batch, and its metrics. Nothing has moved where memory runs out (see `Budget.spend`)."""
+    learner.clear()
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
-    for index in budget.parts(partial(micro_batches, model, batch)):
+    adapter_dropout(model.model, True)
+    for index in budget.parts(partial(model.split, batch)):
         loss, metrics = objective(batch.rows(index))
-        refuse_not_finite({"loss": loss}, step, _named(index))
-        loss.backward()
+        refuse_not_finite({"loss": loss}, learner.step + 1, _named(index))
+        model.backward(loss)
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals[name] + value.detach().cpu()
-    return totals
+    adapter_dropout(model.model, False)
+    return {name: float(total) for name, total in totals.items()} | learner.update()
 
 
 def _named(index: Tensor) -> str:

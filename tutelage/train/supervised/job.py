@@ -1,4 +1,4 @@
-"""A training job that is given by what each step minimises: what preferences and rejection sampling share."""
+"""Training jobs as values: batches by step and the loss on a part of one, for preferences and rejection sampling."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from tutelage.config.run import RunSettings
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, Step
-from tutelage.train.run.drive import Watch, drive, load_state
+from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.fit import Objective, Splittable, fit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is learnt and what it is judged by: batches by step, the loss on a part of one, a look at held-out data."""
+    """A training job: batches by step, the loss on a part of one, figures of held-out data."""
 
     label: str
     steps: int
@@ -29,7 +29,7 @@ class Job:
     show: tuple[str, ...] = ("loss",)
 
 
-def train(
+def job_loop(
     run: Run,
     policy: Policy,
     job: Job,
@@ -38,9 +38,14 @@ def train(
     *,
     budget: Budget,
     look_every: int,
-) -> None:
-    """Do the job, from wherever the run was left. The best checkpoint is that of the lowest held_out/loss, if any."""
-    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps)
+) -> Loop:
+    """The loop of a job, from the latest checkpoint of the run on. A new run gets a look at what is held out as step 0.
+
+    The best checkpoint is that of the lowest held_out/loss, if any.
+    """
+    if run.start == 0 and job.look is not None:
+        run.log(0, held_out(job))
+    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps, policy.total_norm)
     load_state(run, learner)
 
     def look(step: Step) -> Mapping[str, float]:
@@ -49,15 +54,14 @@ def train(
             told |= held_out(job)
         return told
 
-    drive(
-        run,
-        learner,
-        fit(learner, policy.model, job.batch, job.objective, budget=budget, seed=settings.seed),
+    return Loop(
+        run=run,
+        learner=learner,
+        steps=fit(learner, policy, job.batch, job.objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,
         show=job.show,
-        quiet=settings.quiet,
         watch=Watch(look, metric="held_out/loss"),
     )
 

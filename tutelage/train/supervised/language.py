@@ -1,4 +1,4 @@
-"""Training a language model on given responses: what pretraining, fine-tuning and distillation share."""
+"""Training a language model on given responses, which pretraining and fine-tuning share."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, Step
-from tutelage.train.run.drive import Watch, drive, load_state
+from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import fit
@@ -34,7 +34,7 @@ class LanguageJob:
     """Called after the last step, before its checkpoint: what it logs is there exactly once, whatever happens."""
 
 
-def train_language(
+def language_loop(
     run: Run,
     policy: Policy,
     job: LanguageJob,
@@ -42,12 +42,13 @@ def train_language(
     batches: BatchSettings,
     optimiser: config.Optimiser,
     budget: Budget,
-) -> None:
-    """Minimise the token-mean negative log-likelihood of the responses. Logs held_out/loss and held_out/perplexity."""
+) -> Loop:
+    """The loop that minimises the token-mean negative log-likelihood of the responses. It logs held_out/loss and
+    held_out/perplexity."""
     pad = pad_token_id(policy.tokenizer)
     order = Order(job.train, batches.batch_size, settings.seed)
     total = max(1, round(job.epochs * order.steps_per_epoch))
-    learner = Learner({"policy": policy.parameters()}, optimiser, total)
+    learner = Learner({"policy": policy.parameters()}, optimiser, total, policy.total_norm)
     load_state(run, learner)
 
     def batch(step: int) -> WeightedRows:
@@ -63,15 +64,14 @@ def train_language(
             return {}
         return held_out_metrics(policy, job.held_out, budget)
 
-    drive(
-        run,
-        learner,
-        fit(learner, policy.model, batch, objective, budget=budget, seed=settings.seed),
+    return Loop(
+        run=run,
+        learner=learner,
+        steps=fit(learner, policy, batch, objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
         checkpoints=settings.checkpoints,
         show=("loss", "held_out/loss", "tokens_per_second"),
-        quiet=settings.quiet,
         watch=Watch(look, metric="held_out/loss"),
     )
 
@@ -80,13 +80,13 @@ def train_language(
 def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
     budget = Budget.of(budget)
-    return budget.spend(partial(_mean_loss, policy, rows, budget))
+    return budget.spend(_mean_loss, policy, rows, budget)
 
 
 def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:
     total, tokens = 0.0, 0
     pad = pad_token_id(policy.tokenizer)
-    lengths = torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
     for index in budget.parts(partial(by_tokens, lengths)):
         batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
         total -= float(policy.scores(batch).logp.double().sum())

@@ -20,7 +20,9 @@ from tutelage.data.records import Preference, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
-from tutelage.train.rl.rollouts import Question, ask
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.rl.rollouts import answer
 from tutelage.train.run.lines import read_lines
 from tutelage.train.supervised.batches import EncodedPair, Order
 
@@ -51,7 +53,7 @@ class OwnAnswers:
 
     folder: Path
     policy: Policy
-    questions: Order[Question]
+    prompts: Order[EncodedPrompt]
     reward: Reward
     samples: int
     sampling: config.Sampling
@@ -69,21 +71,22 @@ class OwnAnswers:
     def _drawn(self, round: int) -> Iterator[dict[str, object]]:
         """Fresh answers as lines of their file."""
         seed = self.seed + STREAMS_APART * round
-        asked = ask(self.policy, self.questions(round), self.samples, self.sampling, self.reward, seed=seed)
-        rollout = asked.rollout
-        for row, text in enumerate(asked.texts):
-            question = asked.questions[row // self.samples]
+        generator = LocalGenerator(self.policy)
+        answers = answer(generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed)
+        rollout = answers.rollout
+        for row, text in enumerate(answers.texts):
+            encoded = answers.prompts[row // self.samples]
             yield {
-                "prompt_id": question.prompt.id,
+                "prompt_id": encoded.prompt.id,
                 "answer": text,
-                "score": float(asked.score[row]),
+                "score": float(answers.score[row]),
                 "finished": bool(rollout.terminated[row]),
-                "prompt_tokens": question.tokens,
+                "prompt_tokens": encoded.tokens,
                 "tokens": rollout.response[row, : int(rollout.mask[row].sum())].tolist(),
             }
 
     def _read(self, file: Path) -> list[Group]:
-        known = {question.prompt.id: question.prompt for question in self.questions.items}
+        known = {encoded.prompt.id: encoded.prompt for encoded in self.prompts.items}
         found = [_answer(row, known) for row in read_lines(file)]
         groups = [found[start : start + self.samples] for start in range(0, len(found), self.samples)]
         return [_best_first(group) for group in groups]
@@ -108,7 +111,7 @@ def _best_first(group: Group) -> Group:
     return [group[i] for i in order]
 
 
-def described(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
+def statistics(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
     """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, ended (share), kept
     (how many)."""
     scores = [one.score for group in groups for one in group]
@@ -125,7 +128,7 @@ def described(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, f
 def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnAnswer]:
     """The `keep` best answers to each prompt, or the best `overall` share of all answers where that is above 0.
 
-    Only answers that ended by themselves are worth imitating, and what was said twice counts once. Raises TutelageError
+    Only answers that ended by themselves are kept, and each text once. Raises TutelageError
     when none remains.
     """
     count = sum(len(group) for group in groups)

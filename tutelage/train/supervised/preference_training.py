@@ -1,6 +1,6 @@
 """Training a policy on preferences without sampling from it: DPO and its family.
 
-The reference is the policy as it starts, or a model that is named. What it says about the data is asked once, before
+The reference is the policy as it starts, or another model. Its log-probabilities of the data are computed once, before
 the first step, and kept as a number per answer: no second model is held in memory while the policy learns.
 """
 
@@ -29,8 +29,8 @@ DRIFT = "drift"
 
 
 @dataclass(frozen=True)
-class Referred:
-    """A preference with the reference's log-probability of both answers, and an unrelated answer to its prompt."""
+class ReferencePair:
+    """A preference with the reference's log-probabilities of both answers and of an unrelated answer to the prompt."""
 
     pair: EncodedPair
     ref_chosen: float
@@ -43,7 +43,7 @@ class Referred:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferredPairs(WeightedPairs):
+class ReferencePairs(WeightedPairs):
     """Weighted pairs with what the reference says about them."""
 
     ref_chosen: Tensor  # Float[B], log π_ref of the whole answer
@@ -60,7 +60,7 @@ class ReferredPairs(WeightedPairs):
         )
 
 
-def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferredPairs) -> tuple[Tensor, dict[str, Tensor]]:
+def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
     """Σ w · loss over the pairs. A margin of the data is asked for in the units that the loss documents.
 
     Metrics, weighted means, with h = log π − log π_ref of a whole answer: `accuracy`, the share of pairs in which h is
@@ -74,18 +74,18 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferredPairs) -> tuple
     chosen = Answers(logp=logp[:count], length=length[:count], ref_logp=pairs.ref_chosen)
     rejected = Answers(logp=logp[count:], length=length[count:], ref_logp=pairs.ref_rejected)
     given = AnswerPairs(
-        chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift
+        chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift[0]
     )
     value = (pairs.weight * loss(given)).sum()
     ahead, behind = chosen.log_ratio().detach(), rejected.log_ratio().detach()
     right = torch.sign(ahead - behind) * torch.sign(pairs.p_chosen - 0.5)
-    told = {
+    metrics = {
         "accuracy": (right + 1) / 2,
         "margin": getattr(loss, "beta", 1.0) * (ahead - behind),
         "kl/chosen": -ahead,
         "kl/rejected": -behind,
     }
-    return value, {name: (pairs.weight * x).sum() for name, x in told.items()}
+    return value, {name: (pairs.weight * x).sum() for name, x in metrics.items()}
 
 
 @torch.no_grad()
@@ -99,14 +99,14 @@ def answer_logps(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) 
 
 def refer(
     reference: Policy, pairs: Sequence[EncodedPair], budget: int | Budget, *, drift: bool, max_length: int
-) -> list[Referred]:
-    """Ask the reference about every pair. `drift` asks about unrelated answers too, for losses that need it."""
+) -> list[ReferencePair]:
+    """Pairs with the reference's log-probabilities; of unrelated answers only with `drift`, for losses that need it."""
     chosen = answer_logps(reference, [pair.chosen for pair in pairs], budget).tolist()
     rejected = answer_logps(reference, [pair.rejected for pair in pairs], budget).tolist()
     answers = [(p.chosen if i % 2 == 0 else p.rejected) for i, p in enumerate(pairs)]
     others = unrelated(answers, max_length)
     ref_others = answer_logps(reference, others, budget).tolist() if drift else [0.0] * len(pairs)
-    return [Referred(*item) for item in zip(pairs, chosen, rejected, others, ref_others, strict=True)]
+    return [ReferencePair(*item) for item in zip(pairs, chosen, rejected, others, ref_others, strict=True)]
 
 
 def unrelated(rows: Sequence[Encoded], max_length: int) -> list[Encoded]:
@@ -128,7 +128,7 @@ def mean_drift(
     return float(ratio.mean())
 
 
-def referred_batch(policy: Policy, items: Sequence[Referred], drift: float) -> ReferredPairs:
+def referred_batch(policy: Policy, items: Sequence[ReferencePair], drift: float) -> ReferencePairs:
     """One padded batch whose weights add up to 1."""
     pairs = collate_pairs([item.pair for item in items], pad_token_id(policy.tokenizer), policy.device)
     weighted = WeightedPairs.of(pairs)
@@ -136,7 +136,7 @@ def referred_batch(policy: Policy, items: Sequence[Referred], drift: float) -> R
     def column(name: str) -> Tensor:
         return torch.tensor([getattr(item, name) for item in items], device=policy.device)
 
-    return ReferredPairs(
+    return ReferencePairs(
         **{field.name: getattr(weighted, field.name) for field in fields(weighted)},
         ref_chosen=column("ref_chosen"),
         ref_rejected=column("ref_rejected"),
@@ -147,23 +147,23 @@ def referred_batch(policy: Policy, items: Sequence[Referred], drift: float) -> R
 def paired_job(
     policy: Policy,
     loss: PreferenceLoss,
-    items: Callable[[int], Sequence[Referred]],
+    items: Callable[[int], Sequence[ReferencePair]],
     steps: int,
     *,
     budget: int | Budget,
-    held_out: Sequence[Referred] = (),
+    held_out: Sequence[ReferencePair] = (),
     tell: Callable[[int], Mapping[str, float]] = lambda step: {},
 ) -> Job:
     """The job of learning from pairs; `items` gives those of a step, counted from 0."""
 
-    def batch(items: Sequence[Referred]) -> ReferredPairs:
+    def batch(items: Sequence[ReferencePair]) -> ReferencePairs:
         drift = 0.0
         if DRIFT in getattr(loss, "needs", ()):
             known = [item.ref_unrelated for item in items]
             drift = mean_drift(policy, [item.unrelated for item in items], known, budget)
         return referred_batch(policy, items, drift)
 
-    def objective(pairs: ReferredPairs) -> tuple[Tensor, dict[str, Tensor]]:
+    def objective(pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
         return compare(policy, loss, pairs)
 
     return Job(
@@ -181,7 +181,7 @@ def paired_job(
 def summed(objective: Objective, whole: Splittable, budget: int | Budget) -> dict[str, float]:
     """Loss and metrics of a batch of any size."""
     budget = Budget.of(budget)
-    return budget.spend(partial(_summed, objective, whole, budget))
+    return budget.spend(_summed, objective, whole, budget)
 
 
 def _summed(objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:

@@ -15,7 +15,7 @@ from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.train.learner import Learner, Step
-from tutelage.train.run.drive import STATE, Watch, drive, load_state
+from tutelage.train.run.drive import STATE, Loop, Watch, load_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import EncodedPair, Order, collate_pairs, of_each_row
 from tutelage.train.supervised.fit import fit
@@ -59,7 +59,7 @@ def prefer(
     }
 
 
-def train_reward_model(
+def reward_loop(
     run: Run,
     model: ScalarModel,
     job: RewardJob,
@@ -67,8 +67,12 @@ def train_reward_model(
     batches: BatchSettings,
     optimiser: config.Optimiser,
     budget: Budget,
-) -> None:
-    """Minimise `prefer`, look at the held-out pairs now and then, and end with the weights that did best on them."""
+) -> Loop:
+    """The loop that minimises `prefer` and measures the held-out pairs now and then.
+
+    It ends early after `job.patience` looks without a better held-out loss; `restore_best` then takes the weights back
+    to those of the best look.
+    """
     pad = pad_token_id(model.tokenizer)
     order = Order(job.train, batches.batch_size, settings.seed, together=lambda pair: pair.chosen.prompt)
     learned = list(job.loss.to(model.device).parameters()) if isinstance(job.loss, nn.Module) else []
@@ -76,6 +80,7 @@ def train_reward_model(
         {"model": model.parameters(), "loss": learned},
         optimiser,
         max(1, round(job.epochs * order.steps_per_epoch)),
+        model.total_norm,
         loss=HEAD_RATE,
     )
     looks = _Looks(job, **load_state(run, learner))
@@ -87,12 +92,12 @@ def train_reward_model(
         looks.record(metrics["held_out/loss"])
         return metrics
 
-    drive(
-        run,
-        learner,
-        fit(
+    return Loop(
+        run=run,
+        learner=learner,
+        steps=fit(
             learner,
-            model.model,
+            model,
             lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
             lambda pairs: prefer(model, pairs, job.loss),
             budget=budget,
@@ -100,15 +105,18 @@ def train_reward_model(
         ),
         label="reward model",
         save=model.save,
-        extra_state=looks.state,
+        extra_state=lambda step: looks.state(),
         checkpoints=settings.checkpoints,
         show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
-        quiet=settings.quiet,
         watch=Watch(look, metric="held_out/loss", keep_best=True, enough=looks.enough),
     )
-    best = run.best()
+
+
+def restore_best(loop: Loop) -> None:
+    """Put the weights back to those of the checkpoint with the lowest held-out loss, if any was measured."""
+    best = loop.run.best()
     if best is not None:
-        learner.restore(torch.load(best / STATE, map_location="cpu", weights_only=True)["learner"])
+        loop.learner.restore(torch.load(best / STATE, map_location="cpu", weights_only=True)["learner"])
 
 
 class _Looks:

@@ -8,17 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutelage.people import Store, list_votes
-from tutelage.people.aggregate import pair_votes
 from tutelage.people.store.ballots import POOLS, VERDICTS, excluded_numbers, read_ballots, read_items
 from tutelage.people.store.votes import list_exclusions
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-A, B, TIE, BOTH_BAD, SKIP, RANKED = range(len(VERDICTS))
+A, B, TIE, BOTH_BAD, SKIP = range(len(VERDICTS))
 PRODUCTION, GOLD, TRAINING = range(len(POOLS))
 OVERLAP = 1_000
 """Judgements that are read again: a server such as PostgreSQL numbers them before others can see them."""
-_PAIRS_OF_RANKING = 36
+_PAIRS = 36
+_WHOLE = 1
+"""Numbers for the pairs of an item, and that of its first two responses."""
 
 
 @dataclass(frozen=True)
@@ -119,23 +120,28 @@ class BallotBox:
         return backwards[np.sort(last)][::-1]
 
 
-def ranked_pairs(store: Store, study_id: int, ballots: Ballots) -> Ballots:
-    """The answers of a ranking study as answers about pairs: each pair of a ranking is an item of its own."""
+def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
+    """Answers about several responses as answers about pairs: each pair is an item of its own, whose left response is
+    the one that was displayed first."""
     votes = {vote.id: vote for vote in list_votes(store, study_id)}
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):
         vote = votes.get(number)
-        for pair in pair_votes([vote]) if vote is not None and vote.ranking else ():
+        if vote is None or not vote.content:
+            continue
+        for pair in vote.pairs:
             within = 6 * pair.first + pair.second
-            item = int(ballots.item[place]) * _PAIRS_OF_RANKING + within
-            rows.append((place, item, VERDICTS.index(pair.verdict), pair.strength))
+            item = int(ballots.item[place]) * _PAIRS + within
+            behind = vote.sides.index(pair.second) < vote.sides.index(pair.first)
+            rows.append((place, item, VERDICTS.index(pair.verdict), pair.strength, int(behind)))
     if not rows:
         return ballots.keep(np.zeros(len(ballots), dtype=bool))
-    place, item, verdict, strength = np.array(rows, dtype=np.int64).T
+    place, item, verdict, strength, left = np.array(rows, dtype=np.int64).T
     of = ballots.keep(place)
     codes, coded = np.unique(item, return_inverse=True)
-    parent = codes // _PAIRS_OF_RANKING
+    parent = codes // _PAIRS
+    gold = np.where(codes % _PAIRS == _WHOLE, of.gold[parent], -1)
     known = {field.name: getattr(of, field.name) for field in fields(of)}
-    known |= {"item": coded, "verdict": verdict, "strength": strength, "gold": np.full(len(codes), -1)}
+    known |= {"item": coded, "verdict": verdict, "strength": strength, "left": left, "gold": gold}
     known |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}
     return Ballots(**known)

@@ -49,6 +49,7 @@ class Figures:
 def compute(ballots: Ballots, raters: Sequence[Rater], now: int) -> Figures:
     """All the figures."""
     llm = {rater.id for rater in raters if rater.kind == "llm"}
+    answers = ballots.keep(np.unique(ballots.id, return_index=True)[1])  # one may speak of several pairs
     human = ~np.isin(ballots.rater, list(llm))
     counted = ballots.keep(human & ~ballots.out & counts(ballots))
     raw = ballots.keep(human & counts(ballots))
@@ -67,8 +68,8 @@ def compute(ballots: Ballots, raters: Sequence[Rater], now: int) -> Figures:
         by_strength=_by_strength(counted),
         left=wilson(int((decided.verdict == decided.left).sum()), len(decided)),
         ties=wilson(len(production) - int(is_decided(production).sum()), len(production)),
-        by_day=_by_day(ballots.created, now),
-        per_day=float(((ballots.created > now - DAY_MS) & (ballots.verdict != SKIP)).sum()),
+        by_day=_by_day(answers.created, now),
+        per_day=float(((answers.created > now - DAY_MS) & (answers.verdict != SKIP)).sum()),
         raters=describe_raters(ballots, raters, fitted, votes),
     )
 

@@ -3,14 +3,18 @@ large a thread does it and the page shows the last ones with their age, or that 
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tutelage.people import Snapshot, Store, Study, list_raters
+from tutelage.people import Selection, Snapshot, Store, Study, list_raters, list_votes
+from tutelage.people.aggregate import agreements
+from tutelage.people.selection import fate
 from tutelage.people.store.overview import Survey, survey
 from tutelage.people.store.votes import last_moment
-from tutelage.people.web.figures.ballots import BallotBox, Ballots, ranked_pairs
+from tutelage.people.web.figures.ballots import BallotBox, Ballots, pair_ballots
 from tutelage.people.web.figures.computing import Figures, compute
+from tutelage.stats.agreement import Alpha
 
 T = TypeVar("T")
 PROMPT_SECONDS = 0.25
@@ -18,15 +22,17 @@ REST = 10.0
 
 
 @dataclass(frozen=True)
-class Whole:
-    """Everything that takes time, as of one moment of the study."""
+class StudyFigures:
+    """Everything that takes time, as of one moment of the study. `agreements` are about what pairs do not tell
+    (`Kind.agreements`), among people and simulated raters."""
 
     survey: Survey
     figures: Figures
+    agreements: Mapping[str, Alpha]
 
 
 @dataclass
-class Kept(Generic[T]):
+class CacheEntry(Generic[T]):
     """A value that is expensive: the last one, the moment it is of, when and in how many seconds it was computed, and
     whether more has been said since."""
 
@@ -47,20 +53,20 @@ class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._boxes: dict[int, BallotBox] = {}
-        self._kept: dict[int, Kept[Whole]] = {}
+        self._kept: dict[int, CacheEntry[StudyFigures]] = {}
         self._lock = threading.Lock()
 
     def ballots(self, study: Study) -> Ballots:
-        """The votes as they stand; of a ranking study, its pairs."""
+        """The votes as they stand; where an answer is about several responses, as votes on their pairs."""
         with self._lock:
             box = self._boxes.setdefault(study.id, BallotBox(self._store, study.id))
         ballots = box.open()
-        return ranked_pairs(self._store, study.id, ballots) if study.kind == "ranking" else ballots
+        return ballots if study.kind.traits.sides else pair_ballots(self._store, study.id, ballots)
 
-    def whole(self, study: Study) -> Kept[Whole]:
+    def whole(self, study: Study) -> CacheEntry[StudyFigures]:
         """The last figures, brought up to date first where that is quick, and else soon."""
         with self._lock:
-            kept = self._kept.setdefault(study.id, Kept())
+            kept = self._kept.setdefault(study.id, CacheEntry())
         with self._store.read() as connection:
             moment = last_moment(connection, study.id)
         with kept.lock:
@@ -77,7 +83,7 @@ class Keeper:
             threading.Thread(target=self._renew, args=(study, moment, kept), daemon=True).start()
         return kept
 
-    def _renew(self, study: Study, moment: Snapshot, kept: Kept[Whole]) -> None:
+    def _renew(self, study: Study, moment: Snapshot, kept: CacheEntry[StudyFigures]) -> None:
         began = time.monotonic()
         try:
             whole = self.compute(study)
@@ -92,8 +98,14 @@ class Keeper:
             kept.seconds = kept.finished - began
             kept.running = False
 
-    def compute(self, study: Study) -> Whole:
+    def compute(self, study: Study) -> StudyFigures:
         """The figures as they are now, however long that takes."""
         raters = list_raters(self._store, study.id)
         figures = compute(self.ballots(study), raters, self._store.now())
-        return Whole(survey(self._store, study.id), figures)
+        return StudyFigures(survey(self._store, study.id), figures, self._agreements(study))
+
+    def _agreements(self, study: Study) -> Mapping[str, Alpha]:
+        if study.kind.traits.sides:
+            return {}
+        votes = list_votes(self._store, study.id)
+        return agreements([vote for vote in votes if fate(vote, Selection()) == "counts"])

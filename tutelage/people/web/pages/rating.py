@@ -4,7 +4,7 @@ What is sent to a rater is built here, field by field: the texts, and nothing ab
 """
 
 from collections.abc import Mapping
-from typing import cast
+from dataclasses import fields
 
 from starlette.responses import JSONResponse, Response
 
@@ -21,7 +21,8 @@ from tutelage.people import (
     submit,
     why_nothing,
 )
-from tutelage.people.answers import Choice, Side
+from tutelage.people.answers import displayed
+from tutelage.people.kinds.kind import Kind
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import must_agree
@@ -42,23 +43,20 @@ SKIP_REASONS = (
     "I cannot read these responses",
     "I would rather not judge this",
 )
-WORDS = {
-    1: {1: "better"},
-    2: {1: "better", 2: "much better"},
-    3: {1: "slightly better", 2: "better", 3: "much better"},
-}
-"""What the strengths are called, by the greatest there is."""
+FIELDS = {field.name for field in fields(Answer)} - {"content"} | {"assignment"}
+"""What an answer of any kind is sent with."""
 LOOK_BACK = 20
 
 
 def screen(call: Call) -> Response:
-    """The page itself; its questions are fetched."""
+    """The rater's page. Its script fetches the questions."""
     if must_agree(call.me):
         return see("/welcome")
     item = call.text("item")
     if item and call.me.role != "owner":
         raise Refusal(403, "Only an owner of the study chooses what to judge.")
-    return call.page("rate.html", flags=FLAGS, skip_reasons=SKIP_REASONS, points=_points(call), item=item)
+    template = f"kinds/{call.here.kind.name}.html"
+    return call.page(template, flags=FLAGS, skip_reasons=SKIP_REASONS, item=item)
 
 
 def following(call: Call) -> Response:
@@ -77,10 +75,10 @@ def following(call: Call) -> Response:
 
 
 def receive(call: Call) -> Response:
-    """Write an answer down, and tell what became of it."""
+    """Store an answer, and reply with its receipt and, in training, with feedback."""
     _refuse_strangers(call)
     assignment = values.integer(call.data, "assignment")
-    receipt = submit(call.store, assignment, answer_from(call.data), rater_id=call.me.id)
+    receipt = submit(call.store, assignment, answer_from(call.data, call.here.kind), rater_id=call.me.id)
     taught = feedback(call.store, assignment)
     return _json(
         call,
@@ -98,12 +96,12 @@ def receive(call: Call) -> Response:
 
 
 def keep(call: Call) -> Response:
-    """Keep what is on the screen reserved."""
+    """Renew the leases of the questions on the rater's screen."""
     return JSONResponse({"lease_ends": renew(call.store, call.me.id)})
 
 
 def recent(call: Call) -> Response:
-    """The rater's last answers with their questions, newest first: what can still be changed."""
+    """The rater's last answers with their questions, newest first; these can still be changed."""
     given = recent_answers(call.store, call.me.id, LOOK_BACK)
     return JSONResponse(
         {
@@ -132,22 +130,21 @@ def question_data(question: Assignment) -> dict[str, object]:
 def answer_data(answer: Answer) -> dict[str, object]:
     """An answer in the form in which it is sent."""
     return {
-        "choice": answer.choice,
-        "strength": answer.strength,
-        "ranking": list(answer.ranking),
+        **displayed(answer),
         "criteria": dict(answer.criteria),
         "flags": list(answer.flags),
         "reason": answer.reason,
     }
 
 
-def answer_from(data: Mapping[str, object]) -> Answer:
-    """The answer that was sent. Whether it makes sense as an answer is decided where it is submitted."""
+def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
+    """The answer that was sent: the fields that every answer has, and the parts of its kind beside them. Whether it
+    makes sense as an answer is decided where it is submitted."""
     return Answer(
-        cast(Choice, values.text(data, "choice")),
+        values.text(data, "choice"),
         values.integer(data, "strength", 0),
-        values.integers(data, "ranking"),
-        cast(Mapping[str, Side], values.pairs_of_text(data, "criteria")),
+        _content(data, kind),
+        values.pairs_of_text(data, "criteria"),
         _flags(data),
         values.text(data, "reason", ""),
         values.optional_integer(data, "active_ms"),
@@ -156,6 +153,15 @@ def answer_from(data: Mapping[str, object]) -> Answer:
         values.text(data, "client", "")[:100],
         values.text(data, "key"),
     )
+
+
+def _content(data: Mapping[str, object], kind: Kind) -> Mapping[str, object]:
+    """The parts of the kind. Empty ones say nothing: pages of earlier versions sent some for every kind."""
+    more = {name: value for name, value in data.items() if name not in FIELDS and value not in ([], {}, None)}
+    unknown = [name for name in more if name not in kind.traits.parts]
+    if unknown:
+        raise Refusal(400, f"There is no '{unknown[0][:50]}' in an answer to this question.")
+    return more
 
 
 def _flags(data: Mapping[str, object]) -> tuple[str, ...]:
@@ -188,16 +194,3 @@ def _json(call: Call, **more: object) -> Response:
     return JSONResponse(
         {"progress": progress, "state": rater.state, "version": call.here.version, **more},
     )
-
-
-def _points(call: Call) -> list[dict[str, object]]:
-    """The verdict bar from left to right: the key, the choice, its strength, and its words."""
-    scale = call.here.presentation.scale
-    words = WORDS[scale]
-    left = [("left", strength, "A", words[strength]) for strength in range(scale, 0, -1)]
-    right = [("right", strength, "B", words[strength]) for strength in range(1, scale + 1)]
-    points = [*left, ("tie", 0, "", "about equal"), *right]
-    return [
-        {"key": key, "choice": choice, "strength": strength, "side": side, "words": said}
-        for key, (choice, strength, side, said) in enumerate(points, 1)
-    ]

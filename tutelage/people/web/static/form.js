@@ -1,11 +1,17 @@
 // The answer as it stands in the form, and the form as an answer says.
 
+import { onward } from "./keys.js";
+
 const SEPARATOR = " — ";
 
 export class Form {
-  /** @param changed called after every change that the rater makes */
-  constructor(element, changed) {
+  /**
+   * @param part what is peculiar to the kind of question (see `begin` in rate.js)
+   * @param changed called after every change that the rater makes
+   */
+  constructor(element, part, changed) {
     this.element = element;
+    this.part = part;
     this.flags = element.querySelector("#flags");
     this.reasonPanel = element.querySelector("#reason-panel");
     this.reason = element.querySelector("#reason");
@@ -27,26 +33,15 @@ export class Form {
     return this.element.querySelector('[name="verdict"]:checked')?.value ?? "";
   }
 
-  rows() {
-    return [...this.element.querySelectorAll("[data-rank]")];
-  }
-
   read() {
     const [choice, strength] = this.verdict().split("-");
     const checked = (scope, name) =>
       [...scope.querySelectorAll(`[name="${name}"]:checked`)].map((input) => input.value);
-    const criteria = {};
-    for (const row of this.element.querySelectorAll("[data-criterion]")) {
-      const side = row.querySelector("input:checked");
-      if (side) criteria[row.dataset.criterion] = side.value;
-    }
     const why = choice === "skip" ? checked(this.element, "skip-reason") : [];
-    const ranks = this.rows().map((row) => Number(row.querySelector("input:checked")?.value ?? 0));
     return {
       choice: choice ?? "",
       strength: Number(strength ?? 0),
-      ranking: choice === "ranked" ? ranks : [],
-      criteria,
+      ...this.part.read(this, choice),
       flags: checked(this.element, "flag"),
       reason: [...why, this.reason.value.trim()].filter(Boolean).join(SEPARATOR),
     };
@@ -55,11 +50,7 @@ export class Form {
   /** What is still missing, as a sentence; nothing if the answer can be sent. */
   missing() {
     const answer = this.read();
-    if (!answer.choice) {
-      return this.rows().length
-        ? "Give every response a rank first, or say that all are bad."
-        : "Choose a verdict first: the digits go from A to B.";
-    }
+    if (!answer.choice) return this.part.missing;
     if (answer.choice === "skip" && !answer.reason && !answer.flags.length) {
       return "Say why it cannot be judged: choose a reason above, or write one.";
     }
@@ -69,15 +60,8 @@ export class Form {
   fill(answer) {
     this.element.reset();
     this.check("verdict", `${answer.choice}-${answer.strength}`);
-    for (const row of this.element.querySelectorAll("[data-criterion]")) {
-      const side = answer.criteria?.[row.dataset.criterion];
-      for (const input of row.querySelectorAll("input")) input.checked = input.value === side;
-    }
+    this.part.fill(this, answer);
     for (const flag of answer.flags ?? []) this.check("flag", flag);
-    this.rows().forEach((row, place) => {
-      const rank = String(answer.ranking?.[place] ?? "");
-      for (const input of row.querySelectorAll("input")) input.checked = input.value === rank;
-    });
     this.fillReason(answer);
     this.show(this.flags, Boolean(answer.flags?.length));
     this.show(this.reasonPanel, Boolean(this.reason.value));
@@ -101,35 +85,37 @@ export class Form {
     return Boolean(input);
   }
 
-  /** Show what belongs to the present state: the reasons for skipping, the chosen card, the order of ranks. */
+  /** Show what belongs to the present state: what the kind shows of it, and the reasons for skipping. */
   settle() {
-    this.settleRanks();
-    const verdict = this.verdict();
-    this.skipPanel.hidden = !verdict.startsWith("skip");
-    const cards = this.element.querySelectorAll(".response");
-    cards.forEach((card, place) => {
-      card.classList.toggle("better", verdict.startsWith(["left", "right"][place] ?? "none"));
-    });
-    this.element.querySelector("#said").textContent = this.saidInWords();
+    this.element.querySelector("#said").textContent = this.part.settle(this) ?? "";
+    this.skipPanel.hidden = !this.verdict().startsWith("skip");
     this.element.querySelector("#hint").hidden = true;
   }
 
-  saidInWords() {
-    const point = this.element.querySelector(".point input:checked + .face .words");
-    return point?.textContent ?? "";
+  /** Choose what a row of radio buttons says; nothing where none has the value. */
+  choose(row, value) {
+    for (const input of row.querySelectorAll("input")) input.checked = input.value === String(value ?? "");
   }
 
-  settleRanks() {
-    const rows = this.rows();
-    if (!rows.length) return;
-    const ranks = rows.map((row) => Number(row.querySelector("input:checked")?.value ?? 0));
-    const ranked = this.element.querySelector("#ranked");
-    const elsewhere = this.verdict() && !this.verdict().startsWith("ranked");
-    if (ranks.every(Boolean) && !elsewhere) ranked.checked = true;
-    const order = this.element.querySelector("#order");
-    order.textContent = ranks.some(Boolean)
-      ? inOrder(ranks)
-      : "Give each response a rank; equal ranks are ties.";
+  /** The values that rows of radio buttons say, 0 where one says nothing yet. */
+  numbers(rows) {
+    return rows.map((row) => Number(row.querySelector("input:checked")?.value ?? 0));
+  }
+
+  /** Choose the verdict that says "as in the rows above" once they are all filled in, unless another was chosen. */
+  completed(id, complete) {
+    const whole = this.element.querySelector(id);
+    const elsewhere = this.verdict() && !whole.checked;
+    if (complete && !elsewhere) whole.checked = true;
+  }
+
+  /** A digit goes to the first row that says nothing yet, else to the first one. */
+  digit(rows, key) {
+    const open = rows.find((row) => !row.querySelector("input:checked")) ?? rows[0];
+    const input = open.querySelectorAll("input")[Number(key) - 1];
+    if (!input) return;
+    input.click();
+    onward(open);
   }
 
   toggle(panel) {
@@ -149,13 +135,4 @@ export class Form {
     field?.focus({ focusVisible: true });
     panel.scrollIntoView({ block: "nearest" });
   }
-}
-
-/** Ranks by place as "B > A = C", with what has none yet at the end. */
-export function inOrder(ranks) {
-  const letters = [...ranks.keys()].map((place) => "ABCDEF"[place]);
-  const steps = [...new Set(ranks.filter(Boolean))].sort((one, other) => one - other);
-  const said = steps.map((step) => letters.filter((_, place) => ranks[place] === step).join(" = ")).join("  >  ");
-  const open = letters.filter((_, place) => !ranks[place]);
-  return open.length ? `${said}   (open: ${open.join(", ")})` : said;
 }

@@ -17,10 +17,7 @@ const RENEW_EVERY = 240_000;
 const DRAFT_DAYS = 7;
 
 const clock = new Clock();
-const form = new Form(find("#answer"), () => {
-  changes += 1;
-  saveDraft();
-});
+let form = null; // made by `begin`
 const outbox = new Outbox(rater, tellSaved);
 
 let current = null; // the question on the screen
@@ -84,7 +81,7 @@ async function next() {
 function show(question, answer = null) {
   current = question;
   const draft = take(draftKey(question));
-  showQuestion(question);
+  showQuestion(question, form.part.card);
   find("#lesson").hidden = true;
   find("#question").classList.remove("taught");
   find("#editing").hidden = answer === null;
@@ -230,7 +227,7 @@ function back() {
 }
 
 function cancel() {
-  const inside = document.activeElement.closest("#criteria, #flags, #reason-panel, #skip-panel, [data-rank]");
+  const inside = document.activeElement.closest("[data-row], #flags, #reason-panel, #skip-panel");
   if (inside) return find("#ask").focus({ preventScroll: true });
   if (aside) {
     drop(draftKey(current));
@@ -289,22 +286,7 @@ function newKey() {
 
 // ---- wiring
 
-function chooseByKey(key) {
-  const rows = form.rows();
-  if (rows.length) {
-    const open = rows.find((row) => !row.querySelector("input:checked")) ?? rows[0];
-    const input = open.querySelectorAll("input")[Number(key) - 1];
-    if (!input) return;
-    input.click();
-    onward(open);
-    return;
-  }
-  const points = [...document.querySelectorAll(".scale input")];
-  const input = key === "0" ? points[(points.length - 1) / 2] : points.find((each) => each.dataset.key === key);
-  input?.click();
-}
-
-const choose = (key) => find(`#choices [data-key="${key}"]`).click();
+const choose = (key) => find(`#choices [data-key="${key}"]`)?.click();
 
 function openDialog(name) {
   find(name).showModal();
@@ -315,45 +297,25 @@ const asked = (action) => (key) => {
   if (current && find("#pause").hidden && find("#lesson").hidden) action(key);
 };
 
-listen(
-  {
-    Enter: submit,
-    Escape: cancel,
-    "?": () => openDialog("#keys"),
-    g: () => openDialog("#guidelines"),
-    x: asked(() => choose("x")),
-    s: asked(() => {
-      choose("s");
-      form.enter(form.skipPanel);
-    }),
-    c: asked(() => find("#criteria")?.querySelector("fieldset:not(:has(:checked)) input, input").focus({ focusVisible: true })),
-    f: asked(() => form.enter(form.flags)),
-    n: asked(() => form.enter(form.reasonPanel)),
-    m: asked(() => toggleRaw()),
-    u: undo,
-  },
-  asked(chooseByKey),
-);
+const keysOf = (part) =>
+  Object.fromEntries(Object.entries(part.keys ?? {}).map(([key, action]) => [key, asked(() => action(form))]));
 
-find("#answer").addEventListener("submit", (event) => {
-  event.preventDefault();
-  submit();
-});
-find("#undo").addEventListener("click", undo);
-find("#pause-back").addEventListener("click", undo);
-find("#pause-go").addEventListener("click", () => proceed());
-find("#lesson-go").addEventListener("click", () => proceed());
-find("#open-keys").addEventListener("click", () => openDialog("#keys"));
-find("#open-guidelines").addEventListener("click", () => openDialog("#guidelines"));
-addEventListener("pagehide", saveDraft);
-addEventListener("beforeunload", (event) => {
-  if (outbox.atRisk()) event.preventDefault();
-});
-setInterval(() => {
-  if (current && here()) post("/rate/renew", {}).catch(() => {});
-}, RENEW_EVERY);
-
-async function begin() {
+/**
+ * Let the page begin. `part` is what is peculiar to the kind of question:
+ *   missing               the sentence for a form without a verdict
+ *   card(article, letter, place, places)  puts inputs into the card of a response (optional)
+ *   read(form, choice)    the parts of the answer beside choice and strength
+ *   fill(form, answer)    the inverse of `read`
+ *   settle(form)          shows what belongs to the present state; may return it in words
+ *   digit(form, key)      a digit that no group in focus has taken
+ *   keys                  letters and what they do, given the form (optional)
+ */
+export async function begin(part) {
+  form = new Form(find("#answer"), part, () => {
+    changes += 1;
+    saveDraft();
+  });
+  wire(part);
   dropOldDrafts();
   outbox.flush();
   get("/rate/recent")
@@ -366,4 +328,42 @@ async function begin() {
   await next();
 }
 
-begin();
+function wire(part) {
+  listen(
+    {
+      Enter: submit,
+      Escape: cancel,
+      "?": () => openDialog("#keys"),
+      g: () => openDialog("#guidelines"),
+      x: asked(() => choose("x")),
+      s: asked(() => {
+        choose("s");
+        form.enter(form.skipPanel);
+      }),
+      f: asked(() => form.enter(form.flags)),
+      n: asked(() => form.enter(form.reasonPanel)),
+      m: asked(() => toggleRaw()),
+      u: undo,
+      ...keysOf(part),
+    },
+    asked((key) => part.digit(form, key)),
+  );
+
+  find("#answer").addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  find("#undo").addEventListener("click", undo);
+  find("#pause-back").addEventListener("click", undo);
+  find("#pause-go").addEventListener("click", () => proceed());
+  find("#lesson-go").addEventListener("click", () => proceed());
+  find("#open-keys").addEventListener("click", () => openDialog("#keys"));
+  find("#open-guidelines").addEventListener("click", () => openDialog("#guidelines"));
+  addEventListener("pagehide", saveDraft);
+  addEventListener("beforeunload", (event) => {
+    if (outbox.atRisk()) event.preventDefault();
+  });
+  setInterval(() => {
+    if (current && here()) post("/rate/renew", {}).catch(() => {});
+  }, RENEW_EVERY);
+}

@@ -5,8 +5,11 @@ const WHO = { system: "Instructions", user: "Person", assistant: "Model" };
 let raw = false;
 let shown = null;
 
-/** Put the question on the page, with an empty form. */
-export function showQuestion(question) {
+/**
+ * Put the question on the page, with an empty form.
+ * @param card called with the card of a response, its letter, its place and the number of places
+ */
+export function showQuestion(question, card) {
   shown = question;
   raw = false;
   const earlier = question.messages.slice(0, -1);
@@ -15,7 +18,12 @@ export function showQuestion(question) {
   prompt.replaceChildren(...(earlier.length ? [fold(earlier)] : []), turn(last, earlier.length > 0));
   prompt.tabIndex = prompt.scrollHeight > prompt.clientHeight ? 0 : -1;
   document.querySelector("#responses").replaceChildren(
-    ...question.responses.map((response, place) => card(response, place, question.responses.length)),
+    ...question.responses.map((response, place) => {
+      const letter = "ABCDEF"[place];
+      const article = responseCard(response, letter);
+      card?.(article, letter, place, question.responses.length);
+      return article;
+    }),
   );
 }
 
@@ -67,9 +75,8 @@ function fold(messages) {
   return details;
 }
 
-function card(response, place, places) {
+function responseCard(response, letter) {
   const article = document.querySelector("#response-template").content.firstElementChild.cloneNode(true);
-  const letter = "ABCDEF"[place];
   const title = article.querySelector("h2");
   title.id = `response-${letter}`;
   title.append(make("span", "visually-hidden", "Response "), make("b", "", letter));
@@ -78,24 +85,10 @@ function card(response, place, places) {
   text.dir = "auto";
   fill(text, response);
   if (!response.text.trim()) text.append(make("p", "not-shown", "(an empty response)"));
-  const ranks = article.querySelector("[data-rank]");
-  if (ranks) fillRanks(ranks, letter, place, places);
   return article;
 }
 
-function fillRanks(row, letter, place, places) {
-  row.querySelector("legend").textContent = `Rank of response ${letter}`;
-  const chips = row.querySelector(".chips");
-  for (let rank = 1; rank <= places; rank += 1) {
-    const label = make("label", "chip");
-    const input = make("input", "");
-    Object.assign(input, { type: "radio", name: `rank-${place}`, value: String(rank) });
-    label.append(input, make("span", "", String(rank)));
-    chips.append(label);
-  }
-}
-
-function make(tag, className, text = "") {
+export function make(tag, className, text = "") {
   const element = document.createElement(tag);
   if (className) element.className = className;
   if (text) element.textContent = text;

@@ -4,20 +4,22 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from tutelage.people import Question, Vote, list_questions, list_votes
+from tutelage.figures import Svg, parts_strip
+from tutelage.people import Question, list_questions, list_votes
 from tutelage.people.answers import LETTERS
 from tutelage.people.store.ballots import item_keys
 from tutelage.people.web.call import Call, Refusal
-from tutelage.people.web.charts import split
 
 PAGE = 25
 ORDERS = {"disagreement": "Most disagreement", "doubt": "Least sure labels", "added": "As they were added"}
-"""For rankings there is no first one: the votes of an item have no two sides to count."""
+"""There is no first one where the votes of an item have no two sides to count."""
 
 
 def table(call: Call) -> Response:
     """A page of items in one of three orders."""
-    orders = {key: said for key, said in ORDERS.items() if call.here.kind == "pair" or key != "disagreement"}
+    orders = {
+        key: said for key, said in ORDERS.items() if call.here.kind.traits.sides or key != "disagreement"
+    }
     order = call.text("by") if call.text("by") in orders else next(iter(orders))
     page = call.text("page", "1")
     number = min(int(page), 100_000) if page.isdecimal() and len(page) < 9 and int(page) > 0 else 1
@@ -62,8 +64,6 @@ def detail(call: Call) -> Response:
         question=found[0],
         letters=LETTERS.upper(),
         votes=votes,
-        shown=shown,
-        meant=meant,
         bar=counts_bar,
         address=item_address,
         place="items",
@@ -75,36 +75,9 @@ def item_address(key: str) -> str:
     return f"/owner/items/{quote(key, safe='')}"
 
 
-def counts_bar(question: Question) -> str:
+def counts_bar(question: Question) -> Svg:
     """The votes of an item as one bar."""
     counts = question.counts
-    told = f"A {counts['a']}, equal {counts['tie']}, B {counts['b']}, both bad {counts['both_bad']}"
+    label = f"A {counts['a']}, equal {counts['tie']}, B {counts['b']}, both bad {counts['both_bad']}"
     parts = [("a", counts["a"]), ("tie", counts["tie"]), ("b", counts["b"]), ("bad", counts["both_bad"])]
-    return split(parts, told)
-
-
-STRENGTH = ("", "slightly ", "", "much ")
-
-
-def shown(vote: Vote) -> str:
-    """What was pressed, by where the responses stood."""
-    choice = str(vote.displayed.get("choice", ""))
-    if choice in ("left", "right"):
-        return f"{choice}, {STRENGTH[vote.strength]}better"
-    if choice == "ranked":
-        ranking = vote.displayed.get("ranking", ())
-        return "ranks from top: " + " ".join(
-            str(rank) for rank in (ranking if isinstance(ranking, list | tuple) else ())
-        )
-    return {"tie": "equal", "both_bad": "both bad", "skip": "can’t judge"}.get(choice, choice)
-
-
-def meant(vote: Vote) -> str:
-    """What that says about the responses, whatever side they stood on."""
-    if vote.verdict in ("a", "b"):
-        return f"{vote.verdict.upper()} {STRENGTH[vote.strength]}better"
-    if vote.ranking:
-        return ", ".join(
-            f"{letter} {rank}" for letter, rank in zip(LETTERS.upper(), vote.ranking, strict=False)
-        )
-    return shown(vote)
+    return parts_strip(parts, label)

@@ -3,8 +3,9 @@
 from starlette.responses import Response
 
 from tutelage.people.web.call import Call
-from tutelage.people.web.charts import strengths
+from tutelage.people.web.drawings import strength_interval
 from tutelage.people.web.figures.models import FEW, leaderboard
+from tutelage.stats.intervals import Interval
 
 
 def standings(call: Call) -> Response:
@@ -25,8 +26,9 @@ def standings(call: Call) -> Response:
         board=board,
         matches=[match for match in matches if match.sampler_a != match.sampler_b],
         few=FEW,
-        reach=reach,
-        strengths=strengths,
+        reach=4 / 3 * reach,  # room beside the longest interval
+        strength_interval=strength_interval,
+        Interval=Interval,
         kept=kept,
         place="models",
     )

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
+from tutelage.figures import column_strip
 from tutelage.people import Rater, list_events, list_questions, list_raters
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
-from tutelage.people.web.charts import agreement_scale, bars, whisker
+from tutelage.people.web.drawings import agreement_scale, share_interval
 from tutelage.people.web.figures.computing import Figures
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
 from tutelage.stats.intervals import Interval, wilson
@@ -35,23 +36,20 @@ def overview(call: Call) -> Response:
     values: dict[str, object] = {"kept": kept, "raters": raters, "place": "overview"}
     if kept.value is not None:
         survey, figures = kept.value.survey, kept.value.figures
+        agreement = Interval(figures.agreement.value, figures.agreement.low, figures.agreement.high)
         values |= {
             "counts": survey.counts,
             "figures": figures,
+            "agreements": kept.value.agreements,
             "rounds": survey.rounds,
             "finish": projected_finish(survey.counts, figures.per_day, call.store.now()),
             "active": sum(
                 rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters
             ),
-            "scales": [
-                agreement_scale(
-                    figures.agreement.value, figures.agreement.low, figures.agreement.high, narrow=narrow
-                )
-                for narrow in (False, True)
-            ],
-            "days": bars(figures.by_day, "Answers a day over the last two weeks"),
+            "scales": [agreement_scale(agreement, narrow=narrow) for narrow in (False, True)],
+            "days": column_strip(figures.by_day, "Answers a day over the last two weeks"),
             "shares": shares(raters, figures, survey.counts),
-            "whisker": whisker,
+            "share_interval": share_interval,
             "disagreed": list_questions(call.store, call.here.id, disagreed=True, limit=FEW),
             "bar": counts_bar,
             "address": item_address,

@@ -6,7 +6,7 @@ from tutelage.errors import TutelageError
 from tutelage.people import Rater, change_rater, exclude, include, list_raters, start_session
 from tutelage.people.store.exclusions import Scope
 from tutelage.people.web.call import Call, Refusal, see
-from tutelage.people.web.charts import whisker
+from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.figures.previews import preview
 from tutelage.stats.intervals import Interval
 
@@ -32,7 +32,7 @@ def table(call: Call) -> Response:
         figures=figures,
         standings=STANDINGS,
         kept=kept,
-        whisker=whisker,
+        share_interval=share_interval,
         Interval=Interval,
         place="raters",
     )
@@ -57,7 +57,7 @@ def _detail(call: Call, rater: Rater, **more: object) -> Response:
         standings=STANDINGS,
         kept=kept,
         preview=_preview(call, rater) if wanted and rater.kind != "llm" else None,
-        whisker=whisker,
+        share_interval=share_interval,
         Interval=Interval,
         place="raters",
         **({"link": ""} | more),

@@ -28,8 +28,9 @@ def form(call: Call) -> Response:
 def ask(call: Call) -> Response:
     """Change what raters see: a new version."""
     scale = call.text("scale")
-    if scale not in ("1", "2", "3"):
-        raise TutelageError(f"The steps to each side are '{scale}'; choose 1, 2 or 3.")
+    if not scale.isdecimal() or int(scale) not in call.here.kind.traits.scales:
+        known = ", ".join(map(str, sorted(call.here.kind.traits.scales)))
+        raise TutelageError(f"The scale is '{scale[:50]}'; choose one of {known}.")
     criteria = tuple(
         dict.fromkeys(line.strip() for line in call.text("criteria").splitlines() if line.strip())
     )

@@ -1,0 +1,90 @@
+"""GRPO (Shao et al. 2024) on one screen: PPO with the group as baseline, and the KL to the reference in the loss.
+
+The task: count down. The prompt is a number n, and the answer should be n-1, n-2, ..., 0, where 0 ends the answer. The
+score of an answer is the share of it that is right before the first mistake. The policy is a table: the logits of the
+next token, given the one before. Run it with `python examples/4_grpo.py`; it takes seconds.
+
+    maximise  mean over responses of  mean over tokens of  min(rho Psi, clip(rho, 1 - 0.2, 1 + 0.2) Psi) - beta KL
+    Psi = (R - mean R of the prompt's G answers) / their standard deviation
+"""
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.core.groups import Group
+from tutelage.core.kl import kl_estimate
+from tutelage.core.reduce import at_last_token, token_weights
+from tutelage.core.surrogates import Clipped
+
+WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of an answer at most
+PROMPTS, GROUP, EPOCHS, STEPS = (
+    8,
+    8,
+    2,
+    100,
+)  # prompts of a step, answers to each; optimiser steps on each rollout
+BETA = 0.01  # price of a nat from the reference
+
+
+class Policy(nn.Module):
+    """A table of logits: token before -> next token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(WORDS, WORDS))
+
+    def forward(self, prompt: Tensor, response: Tensor) -> Tensor:
+        """log pi of each response token. Int[B], Int[B, R] -> Float[B, R]"""
+        before = torch.cat((prompt[:, None], response[:, :-1]), 1)
+        return self.table[before].log_softmax(-1).gather(-1, response[:, :, None]).squeeze(-1)
+
+    @torch.no_grad()
+    def sample(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
+        """An answer to each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
+        tokens = [prompt]
+        for _ in range(LIMIT):
+            tokens.append(torch.multinomial(self.table[tokens[-1]].softmax(-1), 1).squeeze(1))
+        response = torch.stack(tokens[1:], 1)
+        ended_before = (response == 0).cumsum(1) - (response == 0).long()
+        return response, ended_before == 0
+
+
+def score_of(prompt: Tensor, response: Tensor) -> Tensor:
+    """Share of the countdown that is right before the first mistake. Int[B], Int[B, R] -> Float[B]"""
+    wanted = prompt[:, None] - 1 - torch.arange(LIMIT)
+    right = (response == wanted) & (wanted >= 0)
+    return right.long().cumprod(1).sum(1) / prompt
+
+
+def main(steps: int = STEPS) -> list[float]:
+    """Train, print the mean score now and then, and return that of every step."""
+    torch.manual_seed(0)
+    policy, reference = Policy(), Policy()
+    optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
+    curve = []
+    for step in range(steps):
+        prompt = torch.randint(1, WORDS, (PROMPTS,)).repeat_interleave(GROUP)
+        response, mask = policy.sample(prompt)
+        score = score_of(prompt, response)
+
+        reward = at_last_token(score, mask)
+        with torch.no_grad():
+            old_logp, ref_logp = policy(prompt, response), reference(prompt, response)
+        psi, _ = Group(standardise=True)(reward, mask, None, GROUP)
+        weight = token_weights(mask, "sequence_mean")
+        for _ in range(EPOCHS):
+            logp = policy(prompt, response)
+            surrogate = Clipped(0.2, 0.2)(logp, old_logp, psi, mask)
+            objective = (weight * (surrogate - BETA * kl_estimate(logp, ref_logp, "k3"))).sum()
+
+            optimiser.zero_grad()
+            (-objective).backward()
+            optimiser.step()
+        curve.append(float(score.mean()))
+        if step % 20 == 0 or step == steps - 1:
+            print(f"step {step:3}  score {curve[-1]:.2f}")
+    return curve
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The whole loop of RLHF through the Python API, on the embedded world: a minute or two on two cores.
+
+    python examples/7_whole_loop.py runs/whole_loop
+
+pretraining → fine-tuning → sampling → simulated people compare → reward model → PPO → evaluation
+
+A call that was interrupted goes on where it was when the script runs again, and a finished one returns at once.
+"""
+
+import sys
+from pathlib import Path
+from random import Random
+
+import tutelage as tt
+from tutelage.data.formats import load_comparisons, load_completions, load_prompts
+from tutelage.data.records import Preference
+from tutelage.data.rows import to_row, write_jsonl
+from tutelage.simulate import World, gold, panel
+
+SHAPE = tt.Shape(vocabulary=1200, hidden=48, layers=2, heads=2, context=160)
+SAMPLING = tt.Sampling(temperature=0.7, max_new_tokens=48)
+
+
+def write_data(world: World, data: Path) -> None:
+    """Text, demonstrations and prompts of the world: topics to train on, and topics that are held out."""
+    data.mkdir(parents=True, exist_ok=True)
+    write_jsonl(data / "corpus.jsonl", ({"text": text} for text in world.corpus(60_000)))
+    write_jsonl(data / "demonstrations.jsonl", map(to_row, world.demonstrations(300)))
+    write_jsonl(data / "prompts.jsonl", map(to_row, world.prompts("train")[:80]))
+    write_jsonl(data / "held_out.jsonl", map(to_row, world.prompts("held_out")[:32]))
+
+
+def compare(sample: Path, preferences: Path) -> int:
+    """Let simulated people compare the pairs in a folder of samples; returns how many they could decide.
+
+    With real people in their place: `tutelage collect init STUDY --from-sample FOLDER`, `tutelage collect serve STUDY`,
+    and then `tt.reward(data=STUDY, ...)`.
+    """
+    prompts = {prompt.id: prompt for prompt in load_prompts(sample / "prompts.jsonl").records}
+    texts = {answer.id: answer.text for answer in load_completions(sample / "completions.jsonl").records}
+    raters, dice = panel(0, 6, 0.5), Random(0)
+    decided = []
+    for pair in load_comparisons(sample / "comparisons.jsonl").records:
+        prompt, a, b = prompts[pair.prompt_id], texts[pair.a_id], texts[pair.b_id]
+        question = prompt.messages[-1].content
+        worth_a, worth_b = gold([question, question], [a, b])
+        vote = dice.choice(raters).judge(worth_a, worth_b, len(a.split()), len(b.split()), dice)
+        if vote.verdict in ("left", "right"):
+            better, worse = (a, b) if vote.verdict == "left" else (b, a)
+            decided.append(Preference(prompt.messages, better, worse))
+    write_jsonl(preferences, map(to_row, decided))
+    return len(decided)
+
+
+def main(out: Path) -> tt.EvaluateResult:
+    """Run the loop in a folder, and return the comparison of the improved policy with the fine-tuned one."""
+    data = out / "data"
+    write_data(World(0), data)
+    base = tt.pretrain(
+        data=data / "corpus.jsonl",
+        out=out / "pretrain",
+        shape=SHAPE,
+        batch_size=8,
+        max_length=128,
+        optimiser={"lr": 4e-3, "warmup": 0.03},
+        resume=True,
+    )
+    sft = tt.sft(
+        model=base.model,
+        data=data / "demonstrations.jsonl",
+        out=out / "sft",
+        batch_size=8,
+        optimiser={"lr": 1e-3, "warmup": 0.05},
+        max_new_tokens=48,
+        resume=True,
+    )
+    samples = tt.sample(
+        model=sft.model, prompts=data / "prompts.jsonl", out=out / "sample", n=4, pairs=3, sampling=SAMPLING
+    )
+    print(f"{compare(samples.out, out / 'preferences.jsonl')} of {samples.pairs} pairs decided")
+    reward = tt.reward(
+        model=sft.model,
+        data=out / "preferences.jsonl",
+        out=out / "reward",
+        optimiser={"lr": 1e-3},
+        resume=True,
+    )
+    policy = tt.improve(
+        model=sft.model,
+        prompts=data / "prompts.jsonl",
+        reward=reward.model,
+        recipe="ppo",
+        set=["shaping.normalise=running", "penalty.coef=0.05"],
+        watch={"gold/mean": gold},
+        steps=12,
+        batch_size=16,
+        sampling=SAMPLING,
+        optimiser={"lr": 1e-3},
+        out=out / "ppo",
+        resume=True,
+    )
+    return tt.evaluate(
+        model=policy.model,
+        against=sft.model,
+        prompts=data / "held_out.jsonl",
+        reward={"gold": gold, "score": reward.model},
+        sampling=SAMPLING,
+        out=out / "evaluate",
+    )
+
+
+if __name__ == "__main__":
+    result = main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/whole_loop"))
+    print(f"gold {result.against['gold_mean']:+.2f} before, {result.figures['gold_mean']:+.2f} after")
+    print(f"win rate by gold {result.win_rate('gold'):.2f}, KL {result.figures['kl']:.2f} nats per answer")

@@ -1,0 +1,67 @@
+"""Rows of a rollout: what belongs to a row stays with it."""
+
+from dataclasses import replace
+
+import torch
+
+from tutelage.core.batch import Rollout
+from tutelage.core.pieces import NOTHING, Context
+
+
+def rollout() -> Rollout:
+    """Four rows of up to three tokens, every field with a value that names its row."""
+    mask = torch.arange(3) < torch.tensor([[1], [2], [2], [0]])
+    numbers = torch.arange(12).reshape(4, 3)
+    return Rollout(
+        prompt=numbers[:, :2],
+        prompt_mask=torch.ones(4, 2, dtype=torch.bool),
+        response=numbers,
+        mask=mask,
+        logp=-numbers.double(),
+        terminated=torch.tensor([True, False, True, False]),
+        truncated=torch.tensor([False, True, False, True]),
+        group=2,
+        ids=("a", "a", "b", "b"),
+        texts=("one", "two", "three", ""),
+        version=numbers + 100,
+    )
+
+
+def test_texts_and_versions_go_with_their_rows() -> None:
+    whole = rollout()
+    for index in (torch.tensor([2, 0]), torch.tensor([True, False, True, False])):
+        some = whole.rows(index)
+        order = index.tolist() if index.dtype == torch.long else [0, 2]
+        assert some.texts == tuple(whole.texts[i] for i in order)
+        assert some.ids == tuple(whole.ids[i] for i in order)
+        assert torch.equal(some.version, whole.version[order])
+        assert torch.equal(some.logp, whole.logp[order])
+    assert whole.rows(torch.tensor([0])).rows(torch.tensor([False])).texts == ()
+
+
+def test_a_rollout_without_texts_and_versions_stays_one() -> None:
+    bare = replace(rollout(), texts=(), version=None).rows(torch.tensor([3, 1]))
+    assert bare.texts == ()
+    assert bare.version is None
+    assert bare.ids == ("b", "a")
+
+
+def test_versions_are_trimmed_with_the_tokens_that_they_belong_to() -> None:
+    whole = rollout()
+    trimmed = whole.trimmed()
+    assert trimmed.version.shape == trimmed.response.shape == (4, 2)
+    assert torch.equal(trimmed.version, whole.version[:, :2])
+
+
+def test_a_context_is_cut_as_its_rows_are() -> None:
+    context = Context(
+        ids=("a", "a", "b", "b"),
+        max_length=9,
+        score_norm=torch.arange(8.0).reshape(4, 2),
+        greedy=torch.tensor([1.0, 1.0, 2.0, 2.0]),
+    )
+    some = context.rows(torch.tensor([False, True, True, False]))
+    assert (some.ids, some.max_length) == (("a", "b"), 9)
+    assert some.score_norm.tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    assert some.greedy.tolist() == [1.0, 2.0]
+    assert NOTHING.rows(torch.tensor([0])) == NOTHING

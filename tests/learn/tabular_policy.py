@@ -1,0 +1,217 @@
+"""The tabular language as a policy, a generator and a reward, so that `improve` itself can be run on it.
+
+The state before a token is the pair of the prompt and what has been written, as a one-hot vector h. The logits are
+Wᵀh, with W the table [P · 3, 3], and a linear critic on h is a table of values. Everything is float64.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from tabular import ENDED, LIMIT, SENTENCES, STATES, WORDS, mask_of, probability, states_of, token_logp
+from torch import Tensor, nn
+
+from tutelage import config
+from tutelage.algorithms.recipe import Recipe
+from tutelage.core.batch import Rollout, Rows, TokenScores
+from tutelage.core.kl import exact_kl as kl_between
+from tutelage.core.rows import by_tokens, spread
+from tutelage.data.records import Prompt, user
+from tutelage.models.budget import Budget
+from tutelage.rewards.reward import Completion, Reward
+from tutelage.rollout.generator import PromptTokens
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.learner import Learner, Step
+from tutelage.train.rl.critic import TrunkCritic
+from tutelage.train.rl.improve import improve
+from tutelage.train.rl.settings import ImproveSettings
+
+PRETRAINING = SENTENCES[torch.tensor([4, 4, 1])]
+"""Sentences whose likelihood the PPO-ptx stream raises."""
+LARGE = 1e6
+"""An ε of AdamW far above every gradient: with β₁ = 0 its step is then the plain gradient, times lr / ε."""
+
+
+class TabularPolicy:
+    """A policy whose only parameter is the table Float[P, 3, 3]; the table it began with is its reference."""
+
+    dtype = torch.float64
+    vocabulary = WORDS
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = nn.Parameter(table.clone())
+        self._reference, self._answering = table.clone(), self.table
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [self.table]
+
+    def states(self, rows: Rows) -> Tensor:
+        width = rows.response.shape[1]
+        written = states_of(nn.functional.pad(rows.response, (0, LIMIT - width)))[:, :width]
+        return nn.functional.one_hot(rows.prompt[:, -1:] * STATES + written, len(self.table) * STATES)[
+            rows.mask
+        ].double()
+
+    def logits(self, rows: Rows, *, temperature: float) -> Tensor:
+        return self.states(rows) @ self._answering.reshape(-1, WORDS) / temperature
+
+    def scores(
+        self,
+        rows: Rows,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        value_head: Callable[[Tensor], Tensor] | None = None,
+        exact_kl: bool = False,
+    ) -> TokenScores:
+        logits = self.logits(rows, temperature=temperature)
+        logp = logits.log_softmax(-1)
+        own = logp.gather(-1, rows.response[rows.mask, None]).squeeze(-1)
+        values = None if value_head is None else value_head(self.states(rows)).squeeze(-1)
+        return TokenScores(
+            spread(own, rows.mask),
+            entropy=spread(-(logp.exp() * logp).sum(-1), rows.mask) if entropy else None,
+            value=None if values is None else spread(values, rows.mask),
+            exact_kl=spread(self._divergence(rows, logits, temperature), rows.mask) if exact_kl else None,
+        )
+
+    def _divergence(self, rows: Rows, logits: Tensor, temperature: float) -> Tensor:
+        with self.reference():
+            there = self.logits(rows, temperature=temperature)
+        return kl_between(logits, there)
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        self._answering = self._reference
+        with torch.no_grad():
+            yield
+        self._answering = self.table
+
+    def split(self, batch: Rows, tokens: int) -> Iterator[Tensor]:
+        return by_tokens(batch.lengths(), tokens)
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        return nn.utils.get_total_norm(gradients)
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+class TabularGenerator:
+    """Draws whole sentences by their probabilities."""
+
+    def __init__(self, policy: TabularPolicy) -> None:
+        self.policy, self.version = policy, 0
+
+    def sync(self, version: int) -> None:
+        self.version = version
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        on_policy: bool = False,
+    ) -> Rollout:
+        table = self.policy.table.detach()
+        prompt = torch.tensor([tokens[-1] for tokens in prompts.tokens])
+        if sampling.temperature == 0:
+            choice = _likeliest(table)[prompt].repeat_interleave(n)
+        else:
+            chances = torch.stack([probability(table[p : p + 1]) for p in range(len(table))])
+            generator = torch.Generator().manual_seed(seed)
+            choice = torch.multinomial(chances[prompt], n, replacement=True, generator=generator).reshape(-1)
+        prompt, response = prompt.repeat_interleave(n), SENTENCES[choice]
+        return Rollout(
+            prompt=prompt[:, None],
+            prompt_mask=torch.ones(len(prompt), 1, dtype=torch.bool),
+            response=response,
+            mask=mask_of(response),
+            logp=token_logp(table, response, prompt),
+            terminated=ENDED[choice],
+            truncated=~ENDED[choice],
+            group=n,
+            ids=tuple(name for name in prompts.ids for _ in range(n)),
+            texts=tuple(str(number) for number in choice.tolist()),
+            version=torch.full_like(response, self.version),
+        )
+
+
+def _likeliest(table: Tensor) -> Tensor:
+    """The number of the sentence of likeliest words, for each prompt. Int[P]"""
+    first = table[:, 0].argmax(-1)
+    second = table[torch.arange(len(table)), first].argmax(-1)
+    greedy = torch.stack((first, torch.where(first > 0, second, 0)), 1)
+    return (SENTENCES[None] == greedy[:, None]).all(-1).long().argmax(1)
+
+
+def prompts_of(count: int, distinct: int) -> list[EncodedPrompt]:
+    """Prompt i is the token i % distinct."""
+    return [EncodedPrompt(Prompt(f"p{i}", user(str(i % distinct))), (i % distinct,)) for i in range(count)]
+
+
+def reward_of(score: Tensor) -> Reward:
+    """The reward that gives sentence s to prompt p the score Float[P, 7] at [p, s]."""
+
+    def reward(completions: Sequence[Completion]) -> Tensor:
+        places = [(int(one.messages[-1].content), int(one.answer)) for one in completions]
+        return score[tuple(torch.tensor(places).T)]
+
+    return reward
+
+
+def text_loss(policy: TabularPolicy, coef: float) -> Callable[[int, Budget], Tensor]:
+    """The PPO-ptx stream: the negative log-likelihood of the pretraining sentences after prompt 0."""
+
+    def mix(step: int, budget: Budget) -> Tensor:
+        loss = -token_logp(policy.table, PRETRAINING).sum() / len(PRETRAINING)
+        if torch.is_grad_enabled():
+            policy.backward(coef * loss)
+        return loss.detach()
+
+    return mix
+
+
+def improved(
+    recipe: Recipe,
+    start: Tensor,
+    score: Tensor,
+    *,
+    steps: int,
+    prompts: int = 8,
+    rate: float = 0.5,
+    critic_rate: float = 5.0,
+    seed: int = 0,
+) -> tuple[TabularPolicy, TrunkCritic]:
+    """The policy and the critic after some steps of `improve` by plain gradient ascent, from the table `start`."""
+    policy = TabularPolicy(start)
+    critic = TrunkCritic(policy, nn.Linear(policy.table[..., 0].numel(), 1, bias=False))
+    nn.init.zeros_(critic.head.weight)
+    optimiser = config.Optimiser(
+        lr=rate * LARGE, eps=LARGE, betas=(0.0, 0.9), max_norm=LARGE, warmup=0, schedule="constant"
+    )
+    groups = {"policy": policy.parameters(), "critic": critic.parameters()}
+    learner = Learner(groups, optimiser, steps, policy.total_norm, critic=critic_rate * LARGE)
+    settings = ImproveSettings(config.Sampling(temperature=1.0, max_new_tokens=LIMIT), Budget(1024), seed)
+    if recipe.ptx:
+        settings = replace(settings, mix=text_loss(policy, recipe.ptx))
+    batch = prompts_of(prompts, len(start))
+    loop: Iterator[Step] = improve(
+        policy,
+        TabularGenerator(policy),
+        lambda step: batch,
+        reward_of(score),
+        recipe,
+        learner,
+        settings,
+        critic=critic if recipe.critic is not None else None,
+    )
+    for _ in loop:
+        pass
+    return policy, critic

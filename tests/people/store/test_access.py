@@ -1,0 +1,111 @@
+"""Invitations and sessions."""
+
+import hashlib
+
+import pytest
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people import (
+    Store,
+    accept_invite,
+    add_items,
+    add_rater,
+    create_invite,
+    create_study,
+    end_session,
+    list_invites,
+    peek_invite,
+    rater_of_session,
+    revoke_invite,
+    start_session,
+)
+from tutelage.people.store import schema
+
+from ..worlds import Clock, item_rows, records, study_of
+
+DAY = 86_400
+
+
+def test_looking_at_an_invitation_does_not_use_it(store: Store) -> None:
+    study = create_study(store, "tutoring")
+    token = create_invite(store, study.id)
+    for _ in range(3):
+        invite = peek_invite(store, token)
+        assert invite is not None
+        assert (invite.problem, invite.uses, invite.role) == ("", 0, "rater")
+    rater, session = accept_invite(store, token, "anna")
+    assert rater_of_session(store, session) == rater
+    assert (rater.role, rater.state) == ("rater", "active")
+    used = peek_invite(store, token)
+    assert used is not None
+    assert "used already" in used.problem
+    with pytest.raises(TutelageError, match="used already"):
+        accept_invite(store, token, "bert")
+
+
+def test_an_invitation_is_good_for_so_many_uses_and_days(store: Store, clock: Clock) -> None:
+    study = create_study(store, "tutoring")
+    token = create_invite(store, study.id, max_uses=2, days=3)
+    accept_invite(store, token, "anna")
+    with pytest.raises(TutelageError, match="already has a rater named 'anna'"):
+        accept_invite(store, token, "anna")
+    clock.seconds += 3 * DAY
+    with pytest.raises(TutelageError, match="expired"):
+        accept_invite(store, token, "bert")
+    clock.seconds -= DAY
+    accept_invite(store, token, "bert")  # the refused attempts used nothing up
+    with pytest.raises(TutelageError, match="used already"):
+        accept_invite(store, token, "carl")
+
+
+def test_a_withdrawn_or_invented_invitation_opens_nothing(store: Store) -> None:
+    study = create_study(store, "tutoring")
+    token = create_invite(store, study.id, role="owner")
+    revoke_invite(store, list_invites(store, study.id)[0].id)
+    for wrong, complaint in ((token, "withdrawn"), (token[:-1], "does not exist"), ("", "does not exist")):
+        with pytest.raises(TutelageError, match=complaint):
+            accept_invite(store, wrong, "anna")
+    assert peek_invite(store, "nonsense") is None
+
+
+def test_no_token_is_stored(store: Store) -> None:
+    study = create_study(store, "tutoring")
+    invite = create_invite(store, study.id)
+    _, session = accept_invite(store, invite, "anna")
+    with store.read() as connection:
+        stored = str([connection.execute(sa.select(table)).all() for table in schema.metadata.sorted_tables])
+    for token in (invite, session):
+        assert len(token) >= 43  # 256 bits in base64
+        assert token not in stored
+        assert hashlib.sha256(token.encode()).hexdigest() in stored
+
+
+def test_a_session_ends_when_it_is_ended_or_old(store: Store, clock: Clock) -> None:
+    study = create_study(store, "tutoring")
+    rater = add_rater(store, study.id, "anna")
+    first, second = (start_session(store, rater.id, days=2) for _ in range(2))
+    assert first != second
+    end_session(store, first)
+    assert rater_of_session(store, first) is None
+    assert rater_of_session(store, second) == rater
+    clock.seconds += 2 * DAY
+    assert rater_of_session(store, second) is None
+    assert rater_of_session(store, "") is None
+
+
+def test_raters_are_trained_where_there_is_training_and_owners_are_not(lite: Store) -> None:
+    study = study_of(lite, 1)
+    prompts, completions, _ = records(3)
+    taught = [row for row in item_rows(3, pool="training", gold="b") if row.key != "c0"]
+    add_items(lite, study.id, prompts, completions, taught)
+    rater, _ = accept_invite(lite, create_invite(lite, study.id), "anna")
+    owner, _ = accept_invite(lite, create_invite(lite, study.id, role="owner"), "boss")
+    assert (rater.state, owner.state, owner.role) == ("training", "active", "owner")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 81, "\x1f"])
+def test_names_are_for_people_to_read(lite: Store, name: str) -> None:
+    study = create_study(lite, "tutoring")
+    with pytest.raises(TutelageError, match="printable"):
+        add_rater(lite, study.id, name)

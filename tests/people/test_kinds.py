@@ -1,0 +1,78 @@
+"""What is true of every kind of question, and that nothing else knows one by its name."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tutelage
+from tutelage.errors import TutelageError
+from tutelage.people.kinds import DEFAULT, KINDS, find_kind
+from tutelage.people.kinds.kind import Kind
+from tutelage.people.web.app import STATIC
+from tutelage.people.web.site import TEMPLATES
+
+PACKAGE = Path(tutelage.__file__).parent
+COLLECT = PACKAGE / "commands" / "collecting"
+MIGRATIONS = PACKAGE / "people" / "store" / "migrations" / "versions"
+OLD_NAME = COLLECT / "settings.py"
+"""Holds the flag --rank, which is older than kinds."""
+
+
+def own_files(kind: Kind) -> set[Path]:
+    return {
+        PACKAGE / "people" / "kinds" / f"{kind.name}.py",
+        TEMPLATES / "kinds" / f"{kind.name}.html",
+        STATIC / "kinds" / f"{kind.name}.js",
+    }
+
+
+def other_files(kind: Kind) -> Iterator[Path]:
+    """The files that might ask for a kind, but for its own, the registry, and what older versions wrote."""
+    for path in [
+        *(PACKAGE / "people").rglob("*"),
+        *COLLECT.glob("*.py"),
+        PACKAGE / "commands" / "collect.py",
+    ]:
+        registry = PACKAGE / "people" / "kinds" / "__init__.py"
+        known = own_files(kind) | {registry, OLD_NAME} | set(MIGRATIONS.iterdir())
+        if path.suffix in (".py", ".html", ".js", ".css") and path not in known:
+            yield path
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_kind_is_one_python_file_one_template_part_and_one_script(kind: Kind) -> None:
+    assert {path for path in own_files(kind) if not path.is_file()} == set()
+    begins = (STATIC / "kinds" / f"{kind.name}.js").read_text(encoding="utf-8")
+    assert "begin({" in begins
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS.values() if kind is not DEFAULT], ids=lambda kind: kind.name
+)
+def test_nothing_else_knows_a_kind_by_its_name(kind: Kind) -> None:
+    word = re.compile(rf"(?<![a-z]){kind.name}(?![a-z])", re.IGNORECASE)
+    texts = {path: path.read_text(encoding="utf-8") for path in other_files(kind)}
+    assert [str(path.relative_to(PACKAGE)) for path, text in texts.items() if word.search(text)] == []
+
+
+ASKS = re.compile(rf"""kind(\.name)?\s*(==|!=|in|not in)\s*[(\[{{]?\s*["']({"|".join(KINDS)})["']""")
+
+
+def test_no_file_compares_a_kind_with_a_name() -> None:
+    """The default kind's name is a common word, so that comparisons with it are looked for instead."""
+    paths = [*other_files(DEFAULT), OLD_NAME]
+    assert [path.name for path in paths if ASKS.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "line", ['if study.kind.name == "pair":', "{% if kind in ('ranking',) %}", 'kind != "pair"']
+)
+def test_a_planted_comparison_is_found(line: str) -> None:
+    assert ASKS.search(line)
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(TutelageError, match=f"no kind of question 'guess'.*{', '.join(KINDS)}"):
+        find_kind("guess")

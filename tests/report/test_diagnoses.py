@@ -1,0 +1,124 @@
+"""Diagnoses name curves that went wrong in a known way, and are silent on healthy noise."""
+
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tutelage.report import diagnoses
+from tutelage.report.folders import Run
+
+STEPS = 120
+
+
+def run(summary: dict[str, object] | None = None, **columns: Sequence[float | None]) -> Run:
+    """A run with the given metrics; `held_out__loss` stands for held_out/loss."""
+    length = len(next(iter(columns.values()), ()))
+    rows = [{name.replace("__", "/"): column[i] for name, column in columns.items()} for i in range(length)]
+    return Run(metrics=tuple({"step": i + 1} | row for i, row in enumerate(rows)), summary=summary or {})
+
+
+def noisy(curve: Callable[[float], float], noise: float, seed: int, steps: int = STEPS) -> list[float]:
+    dice = random.Random(seed)
+    return [curve(i / steps) + dice.gauss(0, noise) for i in range(steps)]
+
+
+def saturating(t: float) -> float:
+    return 2 * (1 - math.exp(-4 * t))
+
+
+def humped(t: float) -> float:
+    return 1.5 - 6 * (t - 0.4) ** 2
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.3])
+def test_healthy_noise_raises_no_alarm(noise: float) -> None:
+    alarms = 0
+    for seed in range(200):
+        healthy = run(
+            gold__mean=noisy(saturating, noise, seed),
+            score__mean=noisy(lambda t: saturating(t) + t, noise, seed + 1000),
+        )
+        alarms += bool(diagnoses.hacking(healthy))
+    assert alarms <= 2
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+def test_gold_that_falls_under_a_rising_score_is_found_at_its_peak(noise: float) -> None:
+    for seed in range(50):
+        hacked = run(
+            gold__mean=noisy(humped, noise, seed), score__mean=noisy(lambda t: 3 * t, noise, seed + 1000)
+        )
+        told = diagnoses.hacking(hacked)
+        step = re.search(r"near step (\d+)", told)
+        assert step, told
+        assert abs(int(step[1]) - 0.4 * STEPS) <= 0.2 * STEPS
+
+
+def test_gold_and_score_that_fall_together_are_not_hacking() -> None:
+    assert not diagnoses.hacking(run(gold__mean=noisy(humped, 0.05, 1), score__mean=noisy(humped, 0.05, 2)))
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(10.0, 0.0), (0.01, -5.0), (1.0, 1000.0)])
+def test_units_do_not_matter(scale: float, shift: float) -> None:
+    for curve in (humped, saturating):
+        gold = noisy(curve, 0.1, 3)
+        score = noisy(lambda t: 3 * t, 0.1, 4)
+        plain = diagnoses.hacking(run(gold__mean=gold, score__mean=score))
+        other = diagnoses.hacking(run(gold__mean=[scale * g + shift for g in gold], score__mean=score))
+        assert bool(plain) == bool(other)
+
+
+def test_overfitting_is_found_at_the_lowest_held_out_loss() -> None:
+    told = diagnoses.overfitting(run(held_out__loss=[0.69, 0.6, 0.55, 0.57, 0.61]))
+    assert "step 3 (0.55)" in told
+    assert "0.06" in told
+    assert not diagnoses.overfitting(run(held_out__loss=[0.69, 0.6, 0.55, 0.551]))
+    assert not diagnoses.overfitting(run(held_out__loss=[0.55, 0.6]))
+
+
+@pytest.mark.parametrize(
+    ("look", "metric", "bad", "good"),
+    [
+        (diagnoses.collapse, "entropy", lambda t: 2 * math.exp(-5 * t), lambda t: 2 - t),
+        (diagnoses.drifting_length, "length__mean", lambda t: 40 + 60 * t, lambda t: 40 + 15 * t),
+        (diagnoses.drifting_length, "length__mean", lambda t: 40 - 30 * t, lambda t: 40 - 10 * t),
+        (diagnoses.unfinished, "ended", lambda t: 1 - 0.5 * t, lambda t: 0.5 + 0.5 * t),
+        (diagnoses.clipping, "clip_fraction", lambda t: t, lambda t: 0.2),
+        (diagnoses.blind_critic, "value__explained_variance", lambda t: -0.2, lambda t: t - 0.3),
+    ],
+)
+def test_each_bad_sign_is_seen_and_only_then(
+    look: Callable[[Run], str], metric: str, bad: Callable[[float], float], good: Callable[[float], float]
+) -> None:
+    assert look(run(**{metric: noisy(bad, 0.01, 1)}))
+    assert not look(run(**{metric: noisy(good, 0.01, 1)}))
+    assert not look(run())
+    assert not look(run(**{metric: noisy(bad, 0.01, 1, steps=3)})), "three steps are too few to judge"
+
+
+def test_a_leap_of_the_kl_is_named_by_its_step() -> None:
+    assert "from 4 to 20 nats at step 3" in diagnoses.leaping(run(kl__reference=[1.0, 4.0, 20.0, 21.0]))
+    assert not diagnoses.leaping(run(kl__reference=[0.0, 4.0, 8.0, 12.0, 16.0]))
+
+
+def test_values_that_are_not_finite_are_named_and_left_out() -> None:
+    hurt = run(loss=[1.0, None, math.inf, 0.5])
+    assert diagnoses.broken(hurt, "loss") == "loss was not a finite number at step 2."
+    assert diagnoses.finite(hurt, "loss") == ((1, 4), (1.0, 0.5))
+    assert not diagnoses.broken(hurt, "entropy")
+
+
+def test_accuracy_between_guessing_and_the_ceiling_is_believed() -> None:
+    def told(accuracy: float, interval: list[float]) -> str:
+        return diagnoses.doubtful_accuracy(
+            run({"accuracy": accuracy, "accuracy_interval": interval, "ceiling": 0.75})
+        )
+
+    assert "guessing" in told(0.53, [0.49, 0.57])
+    assert not told(0.7, [0.67, 0.73])
+    assert not told(0.77, [0.74, 0.8])
+    assert "leaked" in told(0.81, [0.78, 0.84])
+    assert not diagnoses.doubtful_accuracy(run())

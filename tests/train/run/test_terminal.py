@@ -1,0 +1,31 @@
+"""Remarks on a terminal: what is worth knowing unless quiet, trouble always, and nothing afterwards."""
+
+import logging
+
+import pytest
+
+from tutelage.train.run.terminal import remarks
+
+log = logging.getLogger("tutelage.somewhere")
+
+
+@pytest.mark.parametrize(
+    ("quiet", "shown"), [(False, "20 rows\nthe disk is full\n"), (True, "the disk is full\n")]
+)
+def test_remarks_are_shown_unless_quiet_and_trouble_always(quiet, shown, capsys):
+    level = logging.getLogger("tutelage").level
+    with remarks(quiet=quiet):
+        log.debug("nobody reads this")
+        log.info("20 rows")
+        log.warning("the disk is full")
+    assert capsys.readouterr() == ("", shown)
+    log.info("after it")
+    assert capsys.readouterr() == ("", "")
+    assert logging.getLogger("tutelage").level == level
+
+
+def test_the_handler_goes_whatever_happens(capsys):
+    before = list(logging.getLogger("tutelage").handlers)
+    with pytest.raises(ValueError, match="no"), remarks(quiet=False):
+        raise ValueError("no")
+    assert logging.getLogger("tutelage").handlers == before

@@ -1,1 +1,0 @@
-"""Where the preferences of `tutelage dpo` come from: a file, or the policy's own answers."""

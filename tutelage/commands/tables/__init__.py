@@ -1,0 +1,1 @@
+"""Tables that verbs print on standard output."""

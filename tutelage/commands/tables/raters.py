@@ -1,0 +1,104 @@
+"""The tables about the raters of a table of votes."""
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tutelage.stats.intervals import wilson
+from tutelage.workflows.raters import RatersResult, flag_text
+from tutelage.workflows.settings.raters import RatersSettings
+
+
+def print_raters(settings: RatersSettings, found: RatersResult, *, show: int) -> None:
+    """Print the votes, `show` raters, the accuracy on known answers, and which files were written."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    _print_votes(console, settings, found)
+    _print_raters(console, settings, found, show)
+    _print_gold(console, settings, found)
+    if settings.out:
+        console.print(f"labels of {len(found.file.votes.items):,} items written to {settings.out}")
+    if settings.raters_out:
+        console.print(f"{len(found.file.votes.raters):,} raters written to {settings.raters_out}")
+
+
+def _print_votes(console: Console, settings: RatersSettings, found: RatersResult) -> None:
+    votes = found.file.votes
+    console.print(
+        f"{len(votes):,} votes on {len(votes.items):,} items by {len(votes.raters):,} raters; "
+        f"choices: {', '.join(map(printable, votes.choices))}"
+    )
+    for note in found.file.notes:
+        console.print(f"note: {printable(note)}")
+    agreement, alpha = found.agreement, found.alpha
+    if agreement.value is None:
+        console.print(f"agreement {agreement.note}; the reliabilities below are assumptions, not findings")
+    else:
+        console.print(
+            f"agreement {agreement.value:.3f}{_interval(agreement.low, agreement.high)}: two raters of an item choose "
+            f"the same ({agreement.items:,} items with two or more)"
+        )
+    console.print(
+        f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})"
+    )
+    if not found.model.converged:
+        console.print("note: the rater model has not settled; its figures may still move in the third digit")
+
+
+def _print_raters(console: Console, settings: RatersSettings, found: RatersResult, show: int) -> None:
+    votes, model = found.file.votes, found.model
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("rater", overflow="fold")
+    repeats = found.file.repeats
+    more = [*(["gold"] if settings.gold else []), *(["repeats"] if repeats else [])]
+    for column in ("votes", "reliability", "interval", *more):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("flags", overflow="fold")
+    counts = votes.per_rater()
+    right, asked = found.gold_answers()
+    order = found.by_interest()
+    for r in order[:show]:
+        cells = [printable(votes.raters[r]), f"{counts[r]:,}", f"{model.accuracy[r]:.2f}"]
+        cells.append(f"{model.low[r]:.2f}-{model.high[r]:.2f}")
+        if settings.gold:
+            cells.append(f"{right[r]}/{asked[r]}")
+        if repeats:
+            again = repeats.get(votes.raters[r])
+            cells.append(f"{again.same}/{again.seen}" if again else "")
+        table.add_row(*cells, printable(flag_text(found.flags[r])))
+    console.print()
+    console.print(table)
+    if len(order) > show:
+        rest = "" if settings.raters_out else "; --raters-out FILE writes all"
+        console.print(f"({show} of {len(order):,} raters: the flagged first, then the busiest{rest})")
+    console.print("reliability: the probability that a choice is right, with its 95 % interval")
+    if repeats:
+        console.print("repeats: items judged again with the same choice, of all that were judged again")
+
+
+def _print_gold(console: Console, settings: RatersSettings, found: RatersResult) -> None:
+    """How often the majority and the model give the known answer."""
+    gold = found.file.gold
+    if gold is None:
+        return
+    known = np.flatnonzero(gold >= 0)
+    console.print()
+    console.print(f"accuracy on the {len(known):,} items with a known answer, with 95 % interval:")
+    measured = {"majority": found.majority[known, gold[known]].sum()}
+    if not settings.use_gold:
+        measured["model"] = (found.model.posterior.argmax(axis=1) == gold)[known].sum()
+    for name, right in measured.items():
+        share = wilson(float(right), len(known))
+        console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
+    if settings.use_gold:
+        console.print("  (the model learnt from these answers, so they cannot measure it)")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+
+
+def printable(text: str) -> str:
+    """Text from a file without characters that steer a terminal."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )

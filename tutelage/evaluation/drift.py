@@ -1,0 +1,49 @@
+"""How far a model has moved: its divergence from another, and what a third thinks of its language."""
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tutelage.core.batch import Rollout, Rows
+from tutelage.core.rows import by_tokens
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+
+
+@torch.no_grad()
+def response_logp(
+    policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
+) -> Tensor:
+    """log π of every response token under `policy`. Float[B, R]"""
+    budget = Budget.of(budget)
+    return budget.spend(_response_logp, policy, rows, temperature, budget)
+
+
+def _response_logp(policy: Policy, rows: Rows, temperature: float, budget: Budget) -> Tensor:
+    logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
+    for index in budget.parts(partial(by_tokens, rows.lengths())):
+        part = rows.rows(index).trimmed()
+        logp[index, : part.mask.shape[1]] = policy.scores(part, temperature=temperature).logp
+    return logp
+
+
+def sequence_kl(
+    rollout: Rollout, other: Policy, *, temperature: float, budget: int | Budget = 8192
+) -> tuple[float, float]:
+    """KL(π‖other) in nats per answer, from answers that π sampled: (k1 estimate, its standard error).
+
+    The mean over answers of Σ_t log π(token) − log other(token), both at the sampling temperature. Needs one
+    vocabulary for both.
+    """
+    theirs = response_logp(other, rollout, temperature=temperature, budget=budget)
+    per_answer = ((rollout.logp - theirs) * rollout.mask).sum(1)
+    error = float(per_answer.std()) / math.sqrt(len(per_answer)) if len(per_answer) > 1 else math.nan
+    return float(per_answer.mean()), error
+
+
+def perplexity(policy: Policy, rows: Rows, *, budget: int | Budget = 8192) -> float:
+    """exp of the mean negative log-likelihood per response token: how surprised `policy` is by these answers."""
+    logp = response_logp(policy, rows, budget=budget)
+    return math.exp(min(700.0, -float((logp * rows.mask).sum() / rows.mask.sum().clamp(min=1))))

@@ -1,0 +1,118 @@
+"""What can be said about answers by reading them as text: overlap with references, variety, length, repetition.
+
+Every function takes plain lists of strings and treats them as a set of answers: the order of the list never
+matters. A *word* is a run of letters, digits or underscores, with inner apostrophes and hyphens, compared without
+case. A figure about nothing (no answers, no n-grams) is NaN, because neither 0 nor 1 would be true.
+"""
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+
+WORD = re.compile(r"\w+(?:['’\-]\w+)*")
+SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
+ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Words per answer. `std` is over the answers themselves (divided by their number, not by one less)."""
+
+    mean: float
+    std: float
+    median: float
+    shortest: float
+    longest: float
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, case folded, punctuation left out."""
+    return WORD.findall(text.casefold())
+
+
+def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
+    """All runs of n words of a text, in order; none when the text has fewer than n words."""
+    if n < 1:
+        raise ValueError(f"n-grams need n of at least 1, not {n}")
+    found = words(text)
+    return [tuple(found[start : start + n]) for start in range(len(found) - n + 1)]
+
+
+def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = True) -> dict[str, float]:
+    """Mean ROUGE F1 of each answer against its own reference, as fractions: rouge1, rouge2, rougeL.
+
+    ROUGE-n counts shared n-grams, ROUGE-L the longest common subsequence of words (Lin 2004); computed by the
+    `rouge-score` library, which knows only the letters a-z and the digits: other scripts score 0. `stem` compares
+    word stems, as the original script does by custom. Raises ValueError when the two lists differ in length.
+    """
+    if len(answers) != len(references):
+        raise ValueError(f"ROUGE needs one reference per answer: {len(answers)} and {len(references)} given")
+    if not answers:
+        return dict.fromkeys(ROUGE_KINDS, nan)
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(list(ROUGE_KINDS), use_stemmer=stem)
+    scores = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]
+    return {kind: statistics.fmean(score[kind].fmeasure for score in scores) for kind in ROUGE_KINDS}
+
+
+def distinct(texts: Sequence[str], n: int) -> float:
+    """Different n-grams over all n-grams of all texts together (Li et al. 2016, arXiv 1510.03055), in (0, 1].
+
+    It falls as texts are added, since common words come back: compare sets of about the same size only.
+    """
+    found = [gram for text in texts for gram in ngrams(text, n)]
+    return len(set(found)) / len(found) if found else nan
+
+
+def repetition(texts: Sequence[str], n: int = 3) -> float:
+    """The share of n-grams that the *same* text has already said, over all texts, in [0, 1).
+
+    Unlike `distinct` it does not depend on how many texts there are: two answers that say the same are no repetition.
+    """
+    grams = [ngrams(text, n) for text in texts]
+    total = sum(len(of_text) for of_text in grams)
+    return 1 - sum(len(set(of_text)) for of_text in grams) / total if total else nan
+
+
+def lengths(texts: Sequence[str]) -> Lengths:
+    """Statistics of the number of words per text."""
+    counts = [float(len(words(text))) for text in texts]
+    if not counts:
+        return Lengths(nan, nan, nan, nan, nan)
+    return Lengths(
+        mean=statistics.fmean(counts),
+        std=statistics.pstdev(counts),
+        median=statistics.median(counts),
+        shortest=min(counts),
+        longest=max(counts),
+    )
+
+
+def ended(texts: Sequence[str]) -> float:
+    """The share of texts that close their last sentence: a full stop, an exclamation or question mark or an ellipsis,
+    perhaps followed by closing quotes, brackets or Markdown marks.
+
+    This judges by the text alone. Where the sampler has told whether the end token came (`CompletionRecord.finished`),
+    that is the truth and this is only its echo.
+    """
+    return statistics.fmean(bool(SENTENCE_END.search(text)) for text in texts) if texts else nan
+
+
+def text_metrics(answers: Sequence[str], references: Sequence[str] | None = None) -> dict[str, float]:
+    """The figures of this module under their metric names; the ROUGE ones only where there are references."""
+    found = {
+        "words/mean": lengths(answers).mean,
+        "words/std": lengths(answers).std,
+        "distinct/1": distinct(answers, 1),
+        "distinct/2": distinct(answers, 2),
+        "repetition": repetition(answers),
+        "ended/text": ended(answers),
+    }
+    if references is not None:
+        found |= {
+            f"rouge/{kind.removeprefix('rouge')}": score for kind, score in rouge(answers, references).items()
+        }
+    return found

@@ -1,0 +1,20 @@
+"""The kinds of questions that a study may ask. A new kind is a file here, its part of the page, the script of that part
+(see `Kind`), and its place in `KINDS`; nothing else asks for a kind by name."""
+
+from collections.abc import Mapping
+
+from tutelage.errors import TutelageError
+from tutelage.people.kinds.kind import Kind
+from tutelage.people.kinds.likert import LIKERT
+from tutelage.people.kinds.pair import PAIR
+from tutelage.people.kinds.ranking import RANKING
+
+DEFAULT: Kind = PAIR
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT)}
+
+
+def find_kind(name: str) -> Kind:
+    """The kind of that name. Raises TutelageError where there is none."""
+    if name not in KINDS:
+        raise TutelageError(f"There is no kind of question '{name}'; a study is of kind {', '.join(KINDS)}.")
+    return KINDS[name]

@@ -1,0 +1,189 @@
+"""Responses that are rated one by one, on every criterion of the study, from 1 (worst) to 5 or 7 (best).
+
+Of two responses the one with the higher mean rating is better, and equal means are a tie. With C criteria, a scale of
+K points and ratings r, the difference and its strength, in thirds of the greatest difference there can be, are
+
+    Δ = Σ_c (r_1c - r_2c) / C,   strength = ⌈3 |Δ| / (K - 1)⌉,   0 for a tie
+
+(Likert 1932 for the scale; pairs from ratings as in Cui et al. 2023, UltraFeedback).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+from tutelage.errors import TutelageError
+from tutelage.people.answers import LETTERS, Answer, Canonical
+from tutelage.people.kinds.checks import (
+    COMMON_WORDS,
+    by_response,
+    check_choice,
+    check_parts,
+    check_sides,
+    check_strength,
+    whole_number,
+    whole_numbers,
+)
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
+from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.stats.agreement import Alpha, krippendorff_alpha
+from tutelage.stats.votes import Votes
+
+CHOICES = ("rated", "skip")
+OVERALL = "overall"
+"""The criterion of a study that names none."""
+STRONGEST = 3
+TRAITS = Traits(
+    does="rates answers",
+    task="to be rated",
+    invitation="a few responses at a time, and rate each of them",
+    count="a few",
+    sizes=range(2, 7),
+    golds=range(2, 3),
+    scales={5: "1 to 5", 7: "1 to 7"},
+    parts={"ratings": {}},
+)
+
+
+def rated(ratings: Mapping[str, Sequence[int]]) -> Answer:
+    """An answer with the ratings of the displayed responses from left to right, by criterion."""
+    return Answer("rated", content={"ratings": {name: list(values) for name, values in ratings.items()}})
+
+
+def criteria_of(named: Sequence[str]) -> tuple[str, ...]:
+    """What responses are rated on, given the criteria that a study names."""
+    return tuple(dict.fromkeys(named)) or (OVERALL,)
+
+
+@dataclass(frozen=True)
+class Likert:
+    """Ratings of each response. The verdict on two responses is that of their pair; with more, it is `rated`."""
+
+    name: str = "likert"
+    traits: Traits = TRAITS
+
+    def criteria(self, named: Sequence[str]) -> tuple[str, ...]:
+        """The rows of a response on the page."""
+        return criteria_of(named)
+
+    def check(self, answer: Answer, screen: Screen) -> None:
+        check_choice(answer, CHOICES)
+        check_strength(answer, 0, 0)
+        check_parts(answer, tuple(self.traits.parts) if answer.choice == "rated" else ())
+        check_sides(answer, ())
+        if answer.choice != "rated":
+            return
+        ratings, criteria = _ratings(answer.content), criteria_of(screen.criteria)
+        fits = all(whole_numbers(values, screen.places, screen.scale) for values in ratings.values())
+        if set(ratings) != set(criteria) or not fits:
+            raise TutelageError(
+                f"Each of the {screen.places} responses is rated from 1 to {screen.scale} on {', '.join(criteria)}; "
+                "this answer lacks a rating or has another one."
+            )
+
+    def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
+        if answer.choice == "skip":
+            return Canonical("skip", 0, {}, {})
+        displayed = _ratings(answer.content)
+        ratings = {name: by_response(displayed[name], order) for name in criteria_of(screen.criteria)}
+        content = {"ratings": ratings, "scale": screen.scale}
+        whole = list(_pairs(content))
+        if len(whole) > 1:
+            return Canonical(answer.choice, 0, content, {})
+        return Canonical(whole[0].verdict, whole[0].strength, content, {})
+
+    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
+        return _pairs(said.content) if said.content else every_pair(said, places)
+
+    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+        """Krippendorff's alpha with ordinal distance for each criterion; the ratings of a response are one unit."""
+        columns: dict[tuple[str, int], list[tuple[str, str, str]]] = {}
+        for each in said:
+            scale = _scale(each.said.content)
+            for name, values in _ratings(each.said.content).items():
+                rows = columns.setdefault((name, scale), [])
+                rows += [
+                    (f"{each.item}\x1f{letter}", each.rater, str(value))
+                    for letter, value in zip(LETTERS, values, strict=False)
+                ]
+        several = len({scale for _, scale in columns}) > 1
+        return {
+            f"{name} (1 to {scale})" if several else name: krippendorff_alpha(_votes(rows, scale), "ordinal")
+            for (name, scale), rows in columns.items()
+        }
+
+    def words(self, said: Canonical) -> str:
+        ratings = zip(LETTERS.upper(), _by_place(said.content), strict=False)
+        told = ", ".join(f"{letter} {_listed(values)}" for letter, values in ratings)
+        return told or COMMON_WORDS[said.verdict]
+
+    def pressed(self, displayed: Mapping[str, object]) -> str:
+        ratings = "; ".join(f"{name} {_listed(values)}" for name, values in _ratings(displayed).items())
+        return f"from top: {ratings}" if ratings else COMMON_WORDS[str(displayed["choice"])]
+
+    def cells(self, said: Canonical) -> Mapping[str, object]:
+        return {
+            f"{name}_{letter}": value
+            for name, values in _ratings(said.content).items()
+            for letter, value in zip(LETTERS, values, strict=False)
+        }
+
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        ratings = {
+            name: [whole_number(cells.get(f"{name}_{letter}")) for letter in LETTERS[: screen.places]]
+            for name in criteria_of(screen.criteria)
+        }
+        return rated(ratings) if all(map(all, ratings.values())) else None
+
+    def simulate(
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
+    ) -> Answer:
+        """Each rating compares the response with one of gold 0: a strength of 3 for either is an end of the scale."""
+        seconds, middle, step = 0.0, (screen.scale + 1) / 2, (screen.scale - 1) / (2 * STRONGEST)
+        ratings: dict[str, list[int]] = {name: [] for name in criteria_of(screen.criteria)}
+        for values in ratings.values():
+            for gold, words in zip(responses.gold, responses.words, strict=True):
+                vote = rater.judge(gold, 0.0, words, words, rng, answered)
+                signed = vote.strength if vote.verdict == "left" else -vote.strength
+                values.append(round(middle + step * signed))
+                seconds += vote.seconds / 2
+        answer, milliseconds = rated(ratings), round(seconds * 1000)
+        return Answer(answer.choice, 0, answer.content, active_ms=milliseconds, wall_ms=milliseconds)
+
+
+def _ratings(content: Mapping[str, object]) -> Mapping[str, Sequence[int]]:
+    found = content.get("ratings", {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _scale(content: Mapping[str, object]) -> int:
+    found = content.get("scale", TRAITS.scale)
+    return found if isinstance(found, int) else TRAITS.scale
+
+
+def _by_place(content: Mapping[str, object]) -> Sequence[tuple[int, ...]]:
+    """The ratings of each response, in the order of the criteria."""
+    return list(zip(*_ratings(content).values(), strict=True))
+
+
+def _listed(values: Iterable[int]) -> str:
+    return " ".join(map(str, values))
+
+
+def _pairs(content: Mapping[str, object]) -> Iterator[PairVerdict]:
+    """In whole numbers, so that equal means are equal: with D = C Δ, strength = ⌈3 |D| / (C (K - 1))⌉."""
+    by_place = _by_place(content)
+    totals, most = [sum(values) for values in by_place], len(by_place[0]) * (_scale(content) - 1)
+    for first, second in combinations(range(len(totals)), 2):
+        difference = totals[first] - totals[second]
+        verdict = "a" if difference > 0 else "b" if difference < 0 else "tie"
+        yield PairVerdict(first, second, verdict, -(-STRONGEST * abs(difference) // most))
+
+
+def _votes(rows: Sequence[tuple[str, str, str]], scale: int) -> Votes:
+    items, raters, choices = zip(*rows, strict=True)
+    return Votes.of(items, raters, choices, [str(step) for step in range(1, scale + 1)])
+
+
+LIKERT = Likert()

@@ -1,0 +1,107 @@
+"""Two responses, of which the better one is chosen, with a strength, and by each criterion of the study."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tutelage.people.answers import LETTERS, Answer, Canonical
+from tutelage.people.kinds.checks import (
+    COMMON_WORDS,
+    check_choice,
+    check_parts,
+    check_sides,
+    check_strength,
+    sides_by_letter,
+)
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
+from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.stats.agreement import Alpha
+
+CHOICES = ("left", "right", "tie", "both_bad", "skip")
+STRENGTH = ("", "slightly ", "", "much ")
+WORDS = {1: ("better",), 2: ("better", "much better"), 3: ("slightly better", "better", "much better")}
+"""What the strengths are called on the screen, by the greatest there is."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the bar: the choice and the strength it stands for, the letter of its side, and its words."""
+
+    choice: str
+    strength: int
+    letter: str
+    words: str
+
+
+TRAITS = Traits(
+    does="compares pairs",
+    task="to be compared",
+    invitation="two responses at a time, and say which is better",
+    count="two",
+    sizes=range(2, 3),
+    golds=range(2, 3),
+    scales={3: "seven points", 2: "five points", 1: "three points: better, equal, worse"},
+    sides=True,
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A bar between two responses. `Presentation.scale` is the greatest strength on it: 3 for seven points, 1 for plain
+    better or worse."""
+
+    name: str = "pair"
+    traits: Traits = TRAITS
+
+    def points(self, scale: int) -> tuple[Point, ...]:
+        """The bar from left to right."""
+        strengths = list(enumerate(WORDS[scale], 1))
+        left = [Point("left", strength, "A", words) for strength, words in reversed(strengths)]
+        right = [Point("right", strength, "B", words) for strength, words in strengths]
+        return (*left, Point("tie", 0, "", "about equal"), *right)
+
+    def check(self, answer: Answer, screen: Screen) -> None:
+        check_choice(answer, CHOICES)
+        check_strength(answer, *((1, screen.scale) if answer.choice in ("left", "right") else (0, 0)))
+        check_parts(answer, ())
+        check_sides(answer, screen.criteria)
+
+    def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
+        names = {"left": LETTERS[order[0]], "right": LETTERS[order[1]]}
+        verdict = names.get(answer.choice, answer.choice)
+        return Canonical(verdict, answer.strength, {}, sides_by_letter(answer.criteria, order))
+
+    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
+        return every_pair(said, places)
+
+    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+        return {}
+
+    def words(self, said: Canonical) -> str:
+        if said.verdict in ("a", "b"):
+            return f"{said.verdict.upper()} {STRENGTH[said.strength]}better"
+        return COMMON_WORDS.get(said.verdict, said.verdict)
+
+    def pressed(self, displayed: Mapping[str, object]) -> str:
+        choice, strength = str(displayed["choice"]), displayed.get("strength", 0)
+        if choice in ("left", "right") and isinstance(strength, int):
+            return f"{choice}, {STRENGTH[strength]}better"
+        return COMMON_WORDS.get(choice, choice)
+
+    def cells(self, said: Canonical) -> Mapping[str, object]:
+        return {}
+
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        return None
+
+    def simulate(
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
+    ) -> Answer:
+        (left, right), (words_left, words_right) = responses.gold, responses.words
+        vote = rater.judge(left, right, words_left, words_right, rng, answered)
+        strength = min(vote.strength, screen.scale)
+        milliseconds = round(vote.seconds * 1000)
+        return Answer(vote.verdict, strength, active_ms=milliseconds, wall_ms=milliseconds)
+
+
+PAIR = Pair()

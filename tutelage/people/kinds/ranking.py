@@ -1,0 +1,115 @@
+"""Several responses that are put in order; equal ranks are ties."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+from tutelage.errors import TutelageError
+from tutelage.people.answers import LETTERS, Answer, Canonical
+from tutelage.people.kinds.checks import (
+    COMMON_WORDS,
+    by_response,
+    check_choice,
+    check_parts,
+    check_sides,
+    check_strength,
+    sides_by_letter,
+    whole_number,
+    whole_numbers,
+)
+from tutelage.people.kinds.simulation import PairJudge, ResponseValues
+from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.stats.agreement import Alpha
+
+CHOICES = ("ranked", "both_bad", "skip")
+STRONGEST = 3
+
+
+def ranked(ranks: Sequence[int]) -> Answer:
+    """An answer with the rank of each displayed response from left to right; 1 is best, equal ranks are ties."""
+    return Answer("ranked", content={"ranking": tuple(ranks)})
+
+
+TRAITS = Traits(
+    does="ranks answers",
+    task="to be put in order",
+    invitation="several responses at a time, and put them in order",
+    count="several",
+    sizes=range(2, 7),
+    golds=range(0),
+    scales={3: "", 2: "", 1: ""},
+    parts={"ranking": ()},
+)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Ranks 1 (best) to n for n responses. Of two responses the one ahead is better, by a strength of the difference of
+    their ranks (at most 3)."""
+
+    name: str = "ranking"
+    traits: Traits = TRAITS
+
+    def check(self, answer: Answer, screen: Screen) -> None:
+        check_choice(answer, CHOICES)
+        check_strength(answer, 0, 0)
+        check_parts(answer, tuple(self.traits.parts) if answer.choice == "ranked" else ())
+        check_sides(answer, screen.criteria)
+        ranks = answer.content.get("ranking")
+        if answer.choice == "ranked" and not whole_numbers(ranks, screen.places, screen.places):
+            raise TutelageError(
+                f"A ranking gives each of the {screen.places} responses a rank from 1 to {screen.places}."
+            )
+
+    def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
+        ranks = _ranks(answer.content)
+        content = {"ranking": by_response(ranks, order)} if ranks else {}
+        return Canonical(answer.choice, 0, content, sides_by_letter(answer.criteria, order))
+
+    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
+        ranks = _ranks(said.content)
+        return _pairs(ranks) if ranks else every_pair(said, places)
+
+    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+        return {}
+
+    def words(self, said: Canonical) -> str:
+        ranks = zip(LETTERS.upper(), _ranks(said.content), strict=False)
+        return ", ".join(f"{letter} {rank}" for letter, rank in ranks) or COMMON_WORDS[said.verdict]
+
+    def pressed(self, displayed: Mapping[str, object]) -> str:
+        ranks = _ranks(displayed)
+        return (
+            f"ranks from top: {' '.join(map(str, ranks))}"
+            if ranks
+            else COMMON_WORDS[str(displayed["choice"])]
+        )
+
+    def cells(self, said: Canonical) -> Mapping[str, object]:
+        return {f"rank_{letter}": rank for letter, rank in zip(LETTERS, _ranks(said.content), strict=False)}
+
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        ranks = [whole_number(cells.get(f"rank_{letter}")) for letter in LETTERS[: screen.places]]
+        return ranked(ranks) if all(ranks) else None
+
+    def simulate(
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
+    ) -> Answer:
+        noisy = [value + rng.gauss(0, rater.tau) for value in responses.gold]
+        return ranked([1 + sum(other > own for other in noisy) for own in noisy])
+
+
+def _ranks(content: Mapping[str, object]) -> Sequence[int]:
+    found = content.get("ranking", ())
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _pairs(ranks: Sequence[int]) -> Iterator[PairVerdict]:
+    for first, second in combinations(range(len(ranks)), 2):
+        ahead = ranks[second] - ranks[first]
+        verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
+        yield PairVerdict(first, second, verdict, min(abs(ahead), STRONGEST))
+
+
+RANKING = Ranking()

@@ -1,0 +1,72 @@
+"""The values that kinds of questions take and give."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from tutelage.people.answers import Canonical
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The facts about a kind of question.
+
+    does, task: what a study of this kind does ("compares pairs"), and what its answers are for ("to be compared").
+    invitation, count: what raters do, for an invitation, and how many responses they see at a time, in words.
+    sizes: how many responses a question may have. golds: with how many of them it may have a known answer.
+    scales: the allowed values of `Presentation.scale` with the words for each, the default first; no words where the
+    scale means nothing to the kind.
+    parts: the names that `Answer.content` may hold, each with the value that says nothing.
+    sides: whether every question is one pair and its verdict the better side, so that votes are counted by side.
+    """
+
+    does: str
+    task: str
+    invitation: str
+    count: str
+    sizes: range
+    golds: range
+    scales: Mapping[int, str]
+    parts: Mapping[str, object] = field(default_factory=dict)
+    sides: bool = False
+
+    @property
+    def scale(self) -> int:
+        """The scale of a study that names none."""
+        return next(iter(self.scales))
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What an answer is about: the number of responses, and the scale and the criteria that were shown with them."""
+
+    places: int
+    scale: int
+    criteria: tuple[str, ...] = ()
+
+
+class PairVerdict(NamedTuple):
+    """What an answer says about two responses (canonical indices): `a` (the first is better), `b`, `tie` or
+    `both_bad`, with a strength from 0 to 3."""
+
+    first: int
+    second: int
+    verdict: str
+    strength: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one rater said about one item."""
+
+    item: str
+    rater: str
+    said: Canonical
+
+
+def every_pair(said: Canonical, places: int) -> Iterator[PairVerdict]:
+    """The same verdict about every two of the responses; nothing where the question was skipped."""
+    if said.verdict != "skip":
+        for first, second in combinations(range(places), 2):
+            yield PairVerdict(first, second, said.verdict, said.strength)

@@ -1,0 +1,13 @@
+"""Alembic's environment: the revisions run on the connection that `migrations.upgrade` hands over."""
+
+from alembic import context
+
+from tutelage.people.store import schema
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=schema.metadata,
+    version_table=schema.revision.name,
+    render_as_batch=True,
+)
+context.run_migrations()

@@ -1,0 +1,34 @@
+"""The drawings of the owner's pages: shares, strengths and agreement, each with its interval."""
+
+import math
+
+from tutelage.figures import Bar, Rule, Svg, interval_scale, interval_strip
+from tutelage.people.web.words import share
+from tutelage.stats.intervals import Interval
+
+REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
+"""Published agreement between raters of preference data: what is usual, where textbooks would ask for more."""
+
+
+def agreement_scale(found: Interval, *, narrow: bool = False) -> Svg:
+    """The agreement of raters between one half and one, with its interval, among the published values."""
+    published = ", ".join(f"{name} {share(value, 1)}" for value, name in REFERENCES)
+    title = f"Agreement {share(found.value, 1)}; published: {published}"
+    bar = _bar(found, "Agreement is not known yet" if found.value is None else title)
+    rules = [Rule(value, f"{name} {share(value, 1)}", "x") for value, name in REFERENCES]
+    return interval_scale(bar, 0.5, 1.0, rules, share, width=290 if narrow else 640, narrow=narrow)
+
+
+def share_interval(found: Interval, name: str, *, middle: float | None = 0.5) -> Svg:
+    """A share with its interval between 0 and 1, and a line at the neutral value."""
+    return interval_strip(_bar(found, name), 0.0, 1.0, rule=middle, width=112)
+
+
+def strength_interval(found: Interval, reach: float) -> Svg:
+    """A strength with its interval around zero; `reach` is the greatest distance from zero that is shown."""
+    name = "Strength is not known yet" if found.value is None else f"{found.value:+.2f}"
+    return interval_strip(_bar(found, name), -reach, reach, rule=0.0, width=172)
+
+
+def _bar(found: Interval, name: str) -> Bar:
+    return Bar(name, math.nan if found.value is None else found.value, low=found.low, high=found.high)

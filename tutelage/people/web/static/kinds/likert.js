@@ -1,0 +1,47 @@
+// Several responses, each rated by itself: a row of points for every criterion, in its card.
+
+import { begin } from "../rate.js";
+
+const rows = (form) => [...form.element.querySelectorAll("[data-rating]")];
+const steps = (form) => form.element.querySelector("[data-steps]")?.dataset.steps ?? "";
+
+begin({
+  missing: "Give every response a rating on every criterion first, or say that you cannot judge.",
+
+  card(article, letter, place) {
+    article.querySelectorAll("[data-rating]").forEach((row, number) => {
+      const inputs = [...row.querySelectorAll("input")];
+      for (const input of inputs) input.name = `rating-${place}-${number}`;
+      row.querySelector("legend .visually-hidden").textContent =
+        `${row.dataset.rating} of response ${letter}, 1 is worst and ${inputs.length} is best`;
+    });
+  },
+
+  read(form, choice) {
+    if (choice !== "rated") return {};
+    const ratings = {};
+    for (const row of rows(form)) (ratings[row.dataset.rating] ??= []).push(form.numbers([row])[0]);
+    return { ratings };
+  },
+
+  fill(form, answer) {
+    const seen = {};
+    for (const row of rows(form)) {
+      const name = row.dataset.rating;
+      const place = (seen[name] = (seen[name] ?? -1) + 1);
+      form.choose(row, answer.ratings?.[name]?.[place]);
+    }
+  },
+
+  settle(form) {
+    const given = form.numbers(rows(form));
+    const count = given.filter(Boolean).length;
+    const complete = given.length > 0 && count === given.length;
+    form.completed("#rated", complete);
+    form.element.querySelector("#order").textContent = complete
+      ? "Everything is rated."
+      : `${count} of ${given.length} ratings given; 1 is worst, ${steps(form)} is best.`;
+  },
+
+  digit: (form, key) => form.digit(rows(form), key),
+});

@@ -1,0 +1,45 @@
+// Two responses: a bar from A to B, and a row for each criterion.
+
+import { begin } from "../rate.js";
+
+const rows = (form) => [...form.element.querySelectorAll("[data-criterion]")];
+
+begin({
+  missing: "Choose a verdict first: the digits go from A to B.",
+
+  read(form) {
+    const criteria = {};
+    for (const row of rows(form)) {
+      const side = row.querySelector("input:checked");
+      if (side) criteria[row.dataset.criterion] = side.value;
+    }
+    return { criteria };
+  },
+
+  fill(form, answer) {
+    for (const row of rows(form)) form.choose(row, answer.criteria?.[row.dataset.criterion]);
+  },
+
+  /** The card of the better response stands out. */
+  settle(form) {
+    const verdict = form.verdict();
+    form.element.querySelectorAll(".response").forEach((card, place) => {
+      card.classList.toggle("better", verdict.startsWith(["left", "right"][place]));
+    });
+    return form.element.querySelector(".point input:checked + .face .words")?.textContent;
+  },
+
+  digit(form, key) {
+    const points = [...form.element.querySelectorAll(".scale input")];
+    const input = key === "0" ? points[(points.length - 1) / 2] : points.find((each) => each.dataset.key === key);
+    input?.click();
+  },
+
+  keys: {
+    c: (form) =>
+      form.element
+        .querySelector("#criteria")
+        ?.querySelector("fieldset:not(:has(:checked)) input, input")
+        .focus({ focusVisible: true }),
+  },
+});

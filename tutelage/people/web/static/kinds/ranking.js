@@ -1,0 +1,49 @@
+// Several responses: a rank for each, in its card.
+
+import { begin } from "../rate.js";
+import { make } from "../show.js";
+
+const rows = (form) => [...form.element.querySelectorAll("[data-rank]")];
+
+begin({
+  missing: "Give every response a rank first, or say that all are bad.",
+
+  card(article, letter, place, places) {
+    const row = article.querySelector("[data-rank]");
+    row.querySelector("legend").textContent = `Rank of response ${letter}`;
+    for (let rank = 1; rank <= places; rank += 1) {
+      const label = make("label", "chip");
+      const input = make("input", "");
+      Object.assign(input, { type: "radio", name: `rank-${place}`, value: String(rank) });
+      label.append(input, make("span", "", String(rank)));
+      row.querySelector(".chips").append(label);
+    }
+  },
+
+  read(form, choice) {
+    return choice === "ranked" ? { ranking: form.numbers(rows(form)) } : {};
+  },
+
+  fill(form, answer) {
+    rows(form).forEach((row, place) => form.choose(row, answer.ranking?.[place]));
+  },
+
+  settle(form) {
+    const ranks = form.numbers(rows(form));
+    form.completed("#ranked", ranks.length > 0 && ranks.every(Boolean));
+    form.element.querySelector("#order").textContent = ranks.some(Boolean)
+      ? inOrder(ranks)
+      : "Give each response a rank; equal ranks are ties.";
+  },
+
+  digit: (form, key) => form.digit(rows(form), key),
+});
+
+/** Ranks by place as "B > A = C", with what has none yet at the end. */
+function inOrder(ranks) {
+  const letters = [...ranks.keys()].map((place) => "ABCDEF"[place]);
+  const steps = [...new Set(ranks.filter(Boolean))].sort((one, other) => one - other);
+  const said = steps.map((step) => letters.filter((_, place) => ranks[place] === step).join(" = ")).join("  >  ");
+  const open = letters.filter((_, place) => !ranks[place]);
+  return open.length ? `${said}   (open: ${open.join(", ")})` : said;
+}

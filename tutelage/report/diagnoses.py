@@ -1,0 +1,192 @@
+"""Diagnoses of the known ways in which training goes wrong. Each function reads the curves of one run and returns a
+sentence about what it found, or an empty text. The thresholds are rules of thumb, named here; a sentence asks for a
+look, it proves nothing.
+"""
+
+from collections.abc import Sequence
+from math import isfinite, isnan, nan, sqrt
+from statistics import fmean
+
+from tutelage.figures.number_text import number, percent
+from tutelage.figures.plots import smoothed
+from tutelage.report.folders import Run
+from tutelage.report.json_values import interval
+from tutelage.report.json_values import number as number_in
+
+Column = tuple[tuple[float, ...], tuple[float, ...]]
+
+SHORTEST = 8  # below this number of points a trend is a guess
+SURE = 3.0  # standard errors of a running average that a fall must exceed
+OVERFITTED = 0.02  # relative rise of the held-out loss above its lowest value
+SMALL = 0.1  # a fall below this share of the rise before it is not worth a word
+COLLAPSED = 0.3  # entropy left, as a share of what it was
+LONGER, SHORTER = 1.75, 0.5  # length at the end over length at the beginning
+ENDING = 0.8  # share of answers that should end by themselves
+CLIPPED = 0.4  # share of clipped tokens
+JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL from one step to the next
+
+
+def column(run: Run, metric: str) -> Column:
+    """The steps at which a metric was logged, and its values; one that was not finite is NaN."""
+    rows = [row for row in run.metrics if metric in row]
+    steps = tuple(number_in(row, "step") or 0.0 for row in rows)
+    values = (number_in(row, metric) for row in rows)
+    return steps, tuple(nan if value is None else value for value in values)
+
+
+def window(values: Sequence[float]) -> int:
+    """The width of a curve's running average: a tenth of its points, odd, at least 3."""
+    return max(3, len(values) // 10 | 1)
+
+
+def smooth(values: Sequence[float]) -> tuple[float, ...]:
+    """The running average of a curve, as it is drawn."""
+    return smoothed(values, window(values))
+
+
+def opening(values: Sequence[float]) -> float:
+    """The mean of a curve's first window."""
+    return fmean(values[: window(values)])
+
+
+def closing(values: Sequence[float]) -> float:
+    """The mean of a curve's last window."""
+    return fmean(values[-window(values) :])
+
+
+def finite(run: Run, metric: str) -> Column:
+    """The column of a metric without the values that are not finite."""
+    kept = [(step, value) for step, value in zip(*column(run, metric), strict=True) if isfinite(value)]
+    return tuple(step for step, _ in kept), tuple(value for _, value in kept)
+
+
+def broken(run: Run, metric: str) -> str:
+    """A diagnosis of a metric with a value that is not finite: after it nothing can be trusted."""
+    steps, values = column(run, metric)
+    bad = [step for step, value in zip(steps, values, strict=True) if isnan(value)]
+    return f"{metric} was not a finite number at step {bad[0]:.0f}." if bad else ""
+
+
+def fall(values: Sequence[float]) -> tuple[int, float]:
+    """The index at which a curve's running average was highest, and how far below it the curve closed; 0 when the
+    fall is within the noise."""
+    average, half = smooth(values), window(values) // 2
+    top = max(range(half, len(values) - half), key=lambda i: average[i])
+    spread = sqrt(fmean((v - a) ** 2 for v, a in zip(values, average, strict=True)))
+    drop = average[top] - closing(values)
+    noise = SURE * spread * sqrt(2 / window(values))
+    return top, drop if drop > max(noise, SMALL * (average[top] - opening(values))) else 0.0
+
+
+def hacking(run: Run) -> str:
+    """A diagnosis of reward hacking: gold has fallen from its peak while the score went on rising."""
+    steps, gold = finite(run, "gold/mean")
+    score_steps, score = finite(run, "score/mean")
+    if len(gold) < SHORTEST or len(score) < SHORTEST:
+        return ""
+    top, drop = fall(gold)
+    at_top = min(range(len(score)), key=lambda i: abs(score_steps[i] - steps[top]))
+    rise = closing(score) - smooth(score)[at_top]
+    if drop == 0 or rise <= 0:
+        return ""
+    return (
+        f"Gold was highest near step {steps[top]:.0f} and has fallen by {number(drop)} since, while the score rose"
+        f" by {number(rise)}: the policy serves the reward model and no longer the people behind it."
+    )
+
+
+def overfitting(run: Run) -> str:
+    """A diagnosis of over-fitting: the held-out loss ended above its lowest value."""
+    steps, loss = finite(run, "held_out/loss")
+    if len(loss) < 3:
+        return ""
+    best = min(range(len(loss)), key=lambda i: loss[i])
+    rise = loss[-1] - loss[best]
+    if rise <= OVERFITTED * abs(loss[best]):
+        return ""
+    return (
+        f"Held-out loss was lowest at step {steps[best]:.0f} ({number(loss[best])}) and is {number(rise)} above that"
+        " at the end: from there on examples were learnt by heart."
+    )
+
+
+def collapse(run: Run) -> str:
+    """A diagnosis of collapse: entropy has fallen to a small part of what it was."""
+    _, entropy = finite(run, "entropy")
+    if len(entropy) < SHORTEST or closing(entropy) >= COLLAPSED * opening(entropy):
+        return ""
+    first, last = opening(entropy), closing(entropy)
+    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy hardly varies its answers any more."
+
+
+def drifting_length(run: Run) -> str:
+    """A diagnosis of answers that have become much longer or much shorter."""
+    _, length = finite(run, "length/mean")
+    if len(length) < SHORTEST:
+        return ""
+    first, last = opening(length), closing(length)
+    if SHORTER * first <= last <= LONGER * first:
+        return ""
+    word = "longer" if last > first else "shorter"
+    return (
+        f"Answers became much {word} ({number(first)} to {number(last)} tokens):"
+        " check that it is their content that is rewarded."
+    )
+
+
+def unfinished(run: Run) -> str:
+    """A diagnosis of answers that run into the length limit."""
+    _, ended = finite(run, "ended")
+    if len(ended) < SHORTEST or closing(ended) >= ENDING:
+        return ""
+    return f"In the last steps only {percent(closing(ended))} of the answers came to an end by themselves."
+
+
+def leaping(run: Run) -> str:
+    """A diagnosis of a jump of the KL to the reference."""
+    steps, kl = finite(run, "kl/reference")
+    for step, before, after in zip(steps[1:], kl, kl[1:], strict=False):
+        if after - before > JUMP_NATS and after > JUMP_FACTOR * before:
+            return f"The KL jumped from {number(before)} to {number(after)} nats at step {step:.0f}."
+    return ""
+
+
+def clipping(run: Run) -> str:
+    """A diagnosis of updates that clip a large share of the tokens."""
+    _, clipped = finite(run, "clip_fraction")
+    if len(clipped) < SHORTEST or closing(clipped) <= CLIPPED:
+        return ""
+    return f"Lately {percent(closing(clipped))} of the tokens were clipped: the updates are too large for their data."
+
+
+def blind_critic(run: Run) -> str:
+    """A diagnosis of a critic that predicts worse than a constant."""
+    _, explained = finite(run, "value/explained_variance")
+    if len(explained) < SHORTEST or closing(explained) >= 0:
+        return ""
+    return f"Explained variance is {number(closing(explained))} lately: the critic is worse than no critic."
+
+
+def accuracy_of(run: Run) -> tuple[float, float, float] | None:
+    """A reward model's held-out accuracy and the ends of its interval. Without an interval, what a summary calls
+    accuracy is the one in training, which says nothing."""
+    value, ends = number_in(run.summary, "accuracy"), interval(run.summary, "accuracy_interval")
+    return (value, *ends) if value is not None and ends else None
+
+
+def doubtful_accuracy(run: Run) -> str:
+    """A diagnosis of a reward model that predicts single votes no better than a coin, or too well for their noise."""
+    found, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
+    if found is None:
+        return ""
+    value, low, _ = found
+    if low <= 0.5:
+        return (
+            f"Held-out accuracy ({percent(value, 1)}) cannot be told from guessing: its interval reaches 50%."
+        )
+    if ceiling is None or low <= ceiling:
+        return ""
+    return (
+        f"Held-out accuracy ({percent(value, 1)}) lies above the ceiling ({percent(ceiling, 1)}):"
+        " held-out comparisons have probably leaked into training."
+    )

@@ -1,0 +1,177 @@
+"""The figures of each kind of stage: its panels, and drawings of its summary, its samples or its answers."""
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from types import MappingProxyType
+from typing import TypeAlias
+
+from tutelage.evaluation.text import words
+from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
+from tutelage.figures.number_text import number as written
+from tutelage.figures.number_text import percent
+from tutelage.figures.plots import bin_width, fit, histogram, scatter
+from tutelage.report import answers
+from tutelage.report.calibration import bins, reliability
+from tutelage.report.diagnoses import accuracy_of, finite, smooth
+from tutelage.report.folders import Run
+from tutelage.report.json_values import number, string
+from tutelage.report.metric_figures import Figure, figure
+from tutelage.report.panels import IMPROVE, LANGUAGE, REWARD, Panel, further
+
+POINTS = 400
+"""The most points of a scatter; more of them would hide each other."""
+FigureMaker: TypeAlias = Callable[[Run], Figure | None]
+
+
+def accuracy_figure(run: Run) -> Figure | None:
+    """The accuracy of a reward model beside those of a coin and of a perfect model."""
+    accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
+    if accuracy is None or ceiling is None:
+        return None
+    value, low, high = accuracy
+    bars = (
+        Bar("perfect model", ceiling, percent(ceiling, 1), colour=2),
+        Bar("reward model", value, percent(value, 1), low, high),
+        Bar("coin", 0.5, "50%", colour=5),
+    )
+    chart = BarChart(
+        "Accuracy against its ceiling", bars, Axis(percent=True, low=0.45), (Rule(ceiling, "ceiling"),), "dot"
+    )
+    return Figure(
+        title=chart.title,
+        drawing=draw(chart),
+        unit="share of held-out votes predicted, with its 95% interval",
+        healthy="The interval reaches near the ceiling: little of what raters agree on is missed.",
+        alarming="The interval touches 50% (nothing was learnt) or lies above the ceiling (a leak).",
+    )
+
+
+def calibration_figure(run: Run) -> Figure | None:
+    """The calibration of a reward model: whether it is as often right as it predicts."""
+    found = bins(run.summary)
+    if not found:
+        return None
+    return Figure(
+        title="Calibration",
+        drawing=draw(reliability(found)),
+        unit="how often an answer was preferred, against the predicted probability of it",
+        healthy="The discs lie along the diagonal: of the votes given 70%, seven in ten come true.",
+        alarming="A line flatter than the diagonal: the reward model is surer than it has reason to be.",
+    )
+
+
+def path_figure(run: Run) -> Figure | None:
+    """The path of a policy through score and gold, from step to step."""
+    gold = dict(zip(*finite(run, "gold/mean"), strict=True))
+    score = dict(zip(*finite(run, "score/mean"), strict=True))
+    steps = sorted(gold.keys() & score.keys())
+    if len(steps) < 3:
+        return None
+    every = ceil(len(steps) / POINTS)
+    steps = steps[::every]
+    x, y = [score[step] for step in steps], [gold[step] for step in steps]
+    notes = [f"step {step:.0f}: score {a:.3g}, gold {b:.3g}" for step, a, b in zip(steps, x, y, strict=True)]
+    points = Series(tuple(x), tuple(y), mark="points", colour=2, style="faint", notes=tuple(notes))
+    path = Series(smooth(x), smooth(y))
+    return Figure(
+        title="Gold against score",
+        drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
+        unit=f"gold upwards, score to the right, one point per {f'{every} steps' if every > 1 else 'step'}",
+        healthy="The path leads to the upper right: what is rewarded is what is wanted.",
+        alarming="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
+    )
+
+
+def length_figure(run: Run) -> Figure | None:
+    """The distribution of the lengths of sampled answers, in words."""
+    lengths = [float(len(words(string(row, "completion")))) for row in run.samples]
+    if len(lengths) < 2:
+        return None
+    series = histogram(lengths, bin_width(lengths), "answers")
+    return Figure(
+        title="Length of the answers",
+        drawing=draw(Chart("Length of the answers", series, Axis("words"))),
+        unit="number of answers",
+        healthy="One broad hump: answers of natural length, differing enough to compare.",
+        alarming="A spike at the right edge: answers run into the length limit.",
+    )
+
+
+def gain_figure(run: Run) -> Figure | None:
+    """The distribution over prompts of the change from the answer before to the answer after."""
+    name = answers.measure(run.answers)
+    changes = (
+        [change for row in run.answers if (change := answers.gain(row, name)) is not None] if name else []
+    )
+    if len(changes) < 2:
+        return None
+    width = bin_width(changes)
+    better = histogram([change for change in changes if change >= 0], width, "not worse", colour=2)
+    worse = histogram([change for change in changes if change < 0], width, "worse", colour=1)
+    return Figure(
+        title=f"Change in {name}, prompt by prompt",
+        drawing=draw(
+            Chart(
+                f"Change in {name}",
+                worse + better,
+                Axis(f"{name} after − before"),
+                rules=(Rule(0.0, axis="x"),),
+            )
+        ),
+        unit="number of prompts",
+        healthy="Most of the weight lies right of zero, and the left tail is short.",
+        alarming="Two humps, or a long left tail: some kind of prompt is paying for the others.",
+    )
+
+
+def trust_figure(run: Run) -> Figure | None:
+    """The change in gold over the change in score, one point per prompt."""
+    points = [
+        (score, gold, string(row, "prompt"))
+        for row in run.answers
+        if (score := answers.gain(row, "score")) is not None
+        and (gold := answers.gain(row, "gold")) is not None
+    ]
+    x, y = [point[0] for point in points], [point[1] for point in points]
+    line = fit(x, y)
+    if line is None:
+        return None
+    notes = [f"{prompt[:80]}\nscore {a:+.2f}, gold {b:+.2f}" for a, b, prompt in points]
+    return Figure(
+        title="Does more score mean more gold?",
+        drawing=draw(
+            Chart(
+                "Change in gold over change in score",
+                scatter(x, y, "prompts", notes=notes),
+                Axis("score after − before"),
+            )
+        ),
+        unit=f"gold after − before; correlation {written(line[2], 2)}",
+        healthy="A cloud that leans to the upper right: what the reward model pays for is worth something.",
+        alarming="A flat or falling line: at this distance from the reference the score has lost its meaning.",
+    )
+
+
+FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
+    {
+        "pretrain": LANGUAGE,
+        "sft": LANGUAGE,
+        "sample": (length_figure,),
+        "reward": (*REWARD, calibration_figure, accuracy_figure),
+        "improve": (*IMPROVE[:2], path_figure, *IMPROVE[2:]),
+        "evaluate": (gain_figure, trust_figure),
+    }
+)
+"""The figures of each kind of stage, in the order in which the page shows them."""
+
+
+def figures(kind: str, run: Run) -> tuple[Figure, ...]:
+    """The figures of a stage of some kind for which its run has data."""
+    made = (figure(item, run) if isinstance(item, Panel) else item(run) for item in FIGURES.get(kind, ()))
+    return tuple(filter(None, made))
+
+
+def further_figures(kind: str, run: Run) -> tuple[Figure, ...]:
+    """The figures of all metrics of a run that `figures` does not show."""
+    panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
+    return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))

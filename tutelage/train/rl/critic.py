@@ -1,0 +1,137 @@
+"""Critics: a linear head on the policy's own trunk, or a network of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tutelage import config
+from tutelage.core.batch import Rows
+from tutelage.core.rows import spread
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.engines.network import Backbone
+from tutelage.errors import TutelageError
+from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
+from tutelage.models.policy import Policy as ModelPolicy
+from tutelage.train.rl.policy import Policy
+
+CRITIC = "critic"
+"""The folder of a critic network, beside the files of its policy."""
+
+CriticPlace = Literal["trunk", "network"]
+
+
+class Critic(Protocol):
+    """A prediction of the return from every state on the way, with parameters that training changes."""
+
+    @property
+    def value_head(self) -> Callable[[Tensor], Tensor] | None:
+        """The map from the policy's states to values, Float[M, d] -> Float[M, 1]; None for a critic without them."""
+        ...
+
+    def parameters(self) -> list[nn.Parameter]: ...
+
+    def values(self, rows: Rows) -> Tensor:
+        """The value of the state before each response token, whose gradient reaches the critic alone. Float[B, R]"""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the critic."""
+        ...
+
+
+class TrunkCritic:
+    """V(s) = w · h(s) + b, where h is the policy's hidden state: one forward pass for the policy and the critic."""
+
+    def __init__(self, policy: Policy, head: nn.Linear) -> None:
+        self.policy, self.head = policy, head
+
+    @property
+    def value_head(self) -> Callable[[Tensor], Tensor]:
+        """The linear layer. Float[M, d] -> Float[M, 1]"""
+        return self.head
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The head's weight and bias."""
+        return list(self.head.parameters())
+
+    def values(self, rows: Rows) -> Tensor:
+        """The value of the state before each response token, with no gradient into the trunk. Float[B, R]"""
+        with torch.no_grad():
+            states = self.policy.states(rows).to(self.head.weight.dtype)
+        return spread(self.head(states).squeeze(-1), rows.mask)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the head."""
+        loss.backward()
+
+
+class NetworkCritic:
+    """V(s) by a transformer of its own."""
+
+    value_head = None
+
+    def __init__(self, model: ScalarModel) -> None:
+        self.model = model
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters of the network."""
+        return self.model.parameters()
+
+    def values(self, rows: Rows) -> Tensor:
+        """The value of the state before each response token. Float[B, R]"""
+        return self.model.values(rows)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss [] to the gradients of the network."""
+        self.model.backward(loss)
+
+
+def make_critic(
+    policy: ModelPolicy, place: CriticPlace, start: config.Model | None, *, seed: int
+) -> TrunkCritic | NetworkCritic:
+    """A critic for `policy`; `start` is the reward model (or language model) that a network begins as.
+
+    Raises TutelageError where the critic could not read the policy's states or tokens.
+    """
+    if place == "trunk":
+        return TrunkCritic(policy, _head(policy))
+    if start is None:
+        raise ValueError("a critic network needs a model to begin as")
+    return NetworkCritic(_network(start, policy, seed))
+
+
+def save_policy(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None, folder: Path) -> None:
+    """Write the policy, and a critic network in a folder of its own inside."""
+    policy.save(folder)
+    if isinstance(critic, NetworkCritic):
+        critic.model.save(folder / CRITIC)
+
+
+def _head(policy: ModelPolicy) -> nn.Linear:
+    if not policy.head.is_known:
+        raise TutelageError(
+            "This architecture does not show its hidden states, so the critic cannot sit on the policy's trunk. Use "
+            "--critic network."
+        )
+    head = nn.Linear(policy.width, 1)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head.to(policy.device)
+
+
+def _network(start: config.Model, policy: ModelPolicy, seed: int) -> ScalarModel:
+    if is_reward_model(start.path):
+        critic = load_reward_model(start)
+    else:
+        critic = new_reward_model(start, config.Lora(rank=0), seed=seed)
+        nn.init.zeros_(critic.head.weight)
+    if not same_vocabulary(policy.tokenizer, critic.tokenizer):
+        raise TutelageError(
+            f"The critic would begin as {start.path!r}, whose vocabulary is not the policy's, so it could not read "
+            "the policy's tokens. Name another model with --critic-from, or use --critic trunk."
+        )
+    critic.model.requires_grad_(True)
+    return ScalarModel(Backbone(critic.model, critic.tokenizer, policy.device, policy.dtype))

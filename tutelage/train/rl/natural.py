@@ -1,0 +1,155 @@
+"""The update by one natural-gradient step: TRPO with its line search, the natural gradient without."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only, objective
+from tutelage.core.batch import Batch
+from tutelage.core.natural import LineSearchResult, line_search, natural_direction
+from tutelage.core.reduce import token_weights
+from tutelage.train.learner import NotFinite, refuse_not_finite
+from tutelage.train.rl.fisher import Fisher, flat, mean_kl, put
+from tutelage.train.rl.parts import (
+    UpdateResult,
+    critic_backward,
+    cut,
+    distance,
+    named,
+    policy_scores,
+    refuse_disagreement,
+)
+from tutelage.train.rl.settings import Setup
+
+
+def natural_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
+    """d = √(2δ / xᵀ(F + λ)x) x with (F + λ) x = g, shortened until the objective rises and the KL holds.
+
+    g is the gradient of everything that the recipe maximises, and F the Fisher matrix of the policy's distributions at
+    the tokens of the batch. The optimiser and its learning rate are the critic's alone; in the warm-up only it moves.
+
+    Metrics: policy/objective (at the sampler), step/gain (its rise), step/share (of the whole step that was taken; 0
+    where the search refused all), kl/old (exact, nats per token), ratio/max, grad_norm (of g), value/loss (mean over
+    the critic's steps), updates (0 or 1).
+    """
+    result = UpdateResult(0.0, {"kl/old": 0.0, "updates": 0.0})
+    if not critic_only(setup.recipe, state):
+        result = _move_policy(setup, batch, state)
+    if setup.recipe.critic is None:
+        return result
+    return replace(result, metrics=result.metrics | _fit_critic(setup, batch))
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """The objective over a batch, and the largest |log π − log π_old| of a token there."""
+
+    value: float
+    distance: float
+
+
+def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
+    """Take what the search leaves of the natural step, or put the policy back where it was."""
+    policy, settings, learner = setup.policy, setup.settings, setup.learner
+    temperature, budget = settings.sampling.temperature, settings.budget
+    update, parameters = setup.recipe.update, policy.parameters()
+    assert isinstance(update, NaturalStep)
+    start = flat(parameters)
+    with torch.enable_grad():
+        here = budget.spend(_objective, setup, batch, state)
+    if setup.is_exact:
+        refuse_disagreement(here.distance)
+    g = -flat(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
+    learner.clear()
+    _refuse_not_finite(float(g.norm()), "gradient", learner.step)
+    direction = budget.spend(_direction, setup, update, batch, g)
+    farthest = 0.0
+
+    @torch.no_grad()
+    def evaluate(share: float) -> tuple[float, float]:
+        """The rise of the objective, and KL(old‖new), after a share of the step."""
+        nonlocal farthest
+        kl = budget.spend(
+            mean_kl, policy, batch, start, start + share * direction, temperature=temperature, budget=budget
+        )
+        there = budget.spend(_objective, setup, batch, state)
+        farthest = there.distance
+        return there.value - here.value, kl
+
+    if update.search:
+        taken = line_search(evaluate, max_kl=update.max_kl, backtracks=update.backtracks, decay=update.decay)
+    else:
+        taken = LineSearchResult(1.0, *evaluate(1.0), 1)
+    if taken.share == 0 or not math.isfinite(taken.improvement + taken.kl):
+        put(parameters, start)
+        farthest = 0.0
+    _refuse_not_finite(taken.improvement + taken.kl, "objective after", learner.step)
+    metrics = {
+        "policy/objective": here.value,
+        "step/gain": taken.improvement,
+        "step/share": taken.share,
+        "kl/old": taken.kl,
+        "ratio/max": math.exp(farthest),
+        "grad_norm": float(g.norm()),
+        "updates": float(taken.share > 0),
+    }
+    return UpdateResult(taken.kl, metrics)
+
+
+def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
+    """What the policy maximises over the batch; its gradient is accumulated where gradients are recorded."""
+    recipe, policy, settings, learner = setup.recipe, setup.policy, setup.settings, setup.learner
+    learner.clear()
+    weight = token_weights(batch.mask, recipe.reduce, settings.sampling.max_new_tokens)
+    total = torch.zeros((), device=batch.mask.device)
+    farthest = 0.0
+    for index in settings.budget.parts(partial(policy.split, batch)):
+        part, part_weight = cut(batch, weight, index)
+        scores = policy_scores(setup, part)
+        value = objective(
+            recipe, part, scores.logp, scores.entropy, part_weight, state, exact_kl=scores.exact_kl
+        )
+        if torch.is_grad_enabled():
+            refuse_not_finite({"policy/objective": value}, learner.step + 1, named(part))
+            policy.backward(-value)
+        total = total + value.detach()
+        farthest = max(farthest, float(distance(part, scores.logp.detach())))
+    if settings.mix is not None:
+        total = total - recipe.ptx * settings.mix(learner.step, settings.budget)
+    return _Objective(float(total), farthest)
+
+
+def _direction(setup: Setup, update: NaturalStep, batch: Batch, g: Tensor) -> Tensor:
+    """The whole natural step. Float[N]"""
+    settings = setup.settings
+    fisher = Fisher(setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget)
+    return natural_direction(fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg)
+
+
+def _refuse_not_finite(number: float, what: str, step: int) -> None:
+    if not math.isfinite(number):
+        raise NotFinite(f"The {what} of step {step + 1} is not finite. Nothing was changed by it.")
+
+
+def _fit_critic(setup: Setup, batch: Batch) -> dict[str, float]:
+    """`critic_steps` optimiser steps of the critic on the whole batch; nothing else moves."""
+    update, learner = setup.recipe.update, setup.learner
+    assert isinstance(update, NaturalStep)
+    losses: list[Tensor] = []
+    for _ in range(update.critic_steps):
+        losses.append(setup.settings.budget.spend(_critic_gradient, setup, batch))
+        learner.update()
+    return {"value/loss": float(torch.stack(losses).mean()), "lr": learner.rate}
+
+
+def _critic_gradient(setup: Setup, batch: Batch) -> Tensor:
+    """Accumulate the gradient of the critic's loss on the whole batch. Returns that loss. []"""
+    setup.learner.clear()
+    weight = token_weights(batch.mask, setup.recipe.reduce, setup.settings.sampling.max_new_tokens)
+    total = torch.zeros((), device=batch.mask.device)
+    for index in setup.settings.budget.parts(partial(setup.policy.split, batch)):
+        total = total + critic_backward(setup, *cut(batch, weight, index)).detach()
+    return total

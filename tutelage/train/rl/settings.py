@@ -1,0 +1,56 @@
+"""What `improve` is told beside the recipe, and what its functions share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tutelage import config
+from tutelage.algorithms.recipe import Recipe
+from tutelage.models.budget import Budget
+from tutelage.rewards.reward import Reward
+from tutelage.train.learner import Learner
+from tutelage.train.rl.critic import Critic
+from tutelage.train.rl.mismatch import Mismatch
+from tutelage.train.rl.policy import Policy
+
+
+@dataclass(frozen=True)
+class ImproveSettings:
+    """The settings of a run of `improve` that are not the recipe's."""
+
+    sampling: config.Sampling
+    budget: Budget
+    """Tokens of one forward pass."""
+    seed: int
+    mismatch: Mismatch | None = None
+    """What is done where sampler and trainer disagree; None where they cannot, and nothing is computed to find out."""
+    mismatch_cap: float = 2.0
+    """C of truncated importance sampling."""
+    reference: bool = True
+    """Compute the reference's log-probabilities. A recipe without a penalty needs them only for the metric
+    kl/reference, which is 0 without."""
+    watch: Mapping[str, Reward] = field(default_factory=dict)
+    """Further scores to log, by metric name; nothing is trained on them."""
+    mix: Callable[[int, Budget], Tensor] | None = None
+    """The loss [] on pretraining text in the step with this number (PPO-ptx), see `PretrainingMix`. It accumulates its
+    gradient where gradients are recorded."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What stays the same from one update to the next."""
+
+    recipe: Recipe
+    policy: Policy
+    critic: Critic | None
+    learner: Learner
+    settings: ImproveSettings
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sampler and trainer give a token one log-probability, so that the first ratio is 1.
+
+        In bfloat16 passes over other rows round otherwise.
+        """
+        return self.policy.dtype.itemsize >= 4

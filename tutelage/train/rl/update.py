@@ -1,0 +1,212 @@
+"""The update by gradient steps: epochs over minibatches of one rollout, and the gradient of each in parts."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from tutelage.algorithms.recipe import (
+    GradientSteps,
+    RecipeState,
+    clipped_tokens,
+    critic_loss,
+    critic_only,
+    needs_kl_old,
+    objective,
+    zero_gradient_rows,
+)
+from tutelage.core.batch import Batch, TokenScores
+from tutelage.core.kl import kl_estimate
+from tutelage.core.reduce import masked_mean, token_weights
+from tutelage.train.learner import refuse_not_finite
+from tutelage.train.rl.parts import (
+    UpdateResult,
+    critic_backward,
+    cut,
+    distance,
+    named,
+    policy_scores,
+    refuse_disagreement,
+)
+from tutelage.train.rl.scoring import score_rows
+from tutelage.train.rl.settings import Setup
+
+
+@dataclass(frozen=True)
+class MinibatchResult:
+    """One optimiser step: KL(old‖policy) before it, the largest |log π − log π_old| of a token, and its metrics."""
+
+    kl_old: float
+    distance: float
+    metrics: dict[str, float]
+
+
+def gradient_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
+    """Epochs × minibatches of optimiser steps on one batch.
+
+    In the critic's warm-up only the critic moves. A minibatch on which KL(old‖π) is above the recipe's limit is not
+    stepped on, and ends the update.
+
+    Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy/full (nats per
+    token, where the objective has an entropy bonus), clip_fraction (share of tokens whose gradient the surrogate cut),
+    kl/old (KL(old‖π) per token, k3), skipped (share of responses without a gradient, see `zero_gradient_rows`),
+    grad_norm; ratio/max is the largest factor between π and π_old on a token, either way, and updates counts the
+    optimiser steps. Where a controller needs it: surrogate/coef, as it was used, and kl/update, KL(old‖π) once all
+    steps are taken.
+    """
+    steps = list(_minibatch_steps(setup, batch, state))
+    kl_old = fmean(step.kl_old for step in steps)
+    metrics = _means([step.metrics for step in steps]) | {
+        "kl/old": kl_old,
+        "ratio/max": math.exp(max(step.distance for step in steps)),
+        "updates": float(len(steps)),
+    }
+    if needs_kl_old(setup.recipe):
+        kl_old = metrics["kl/update"] = _kl_after(setup, batch)
+    if state.surrogate_coef is not None:
+        metrics["surrogate/coef"] = state.surrogate_coef
+    return UpdateResult(kl_old, metrics)
+
+
+def _minibatch_steps(setup: Setup, batch: Batch, state: RecipeState) -> Iterator[MinibatchResult]:
+    """The optimiser steps of an update, one by one."""
+    update = setup.recipe.update
+    assert isinstance(update, GradientSteps)
+    generator = torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED)
+    first = True
+    for _ in range(update.epochs):
+        for index in minibatches(batch.ids, update.minibatches, generator):
+            step = setup.settings.budget.spend(minibatch_step, setup, batch.rows(index), state, first)
+            if step is None:
+                return
+            yield step
+            first = False
+
+
+def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Rows in `count` parts at random, as equal as can be. Yields Int[b].
+
+    Where every part can have a prompt, the responses to one stay in one part, which then reads their prompt once.
+    """
+    number = {name: i for i, name in enumerate(dict.fromkeys(ids))}
+    together = torch.tensor([number[name] for name in ids] if len(number) >= count else range(len(ids)))
+    order = torch.randperm(int(together.max()) + 1, generator=generator)
+    for part in order.tensor_split(min(count, len(order))):
+        yield torch.isin(together, part).nonzero().squeeze(1)
+
+
+def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -> MinibatchResult | None:
+    """One optimiser step on a minibatch, its gradient accumulated part by part; None where the policy is too far off.
+
+    The step depends on the weights, the rows, the random state and the budget alone, and begins by clearing gradients:
+    where memory runs out in one of the parts nothing has moved, and `Budget.spend` repeats it in smaller ones.
+    """
+    recipe, policy, learner, settings = setup.recipe, setup.policy, setup.learner, setup.settings
+    assert isinstance(recipe.update, GradientSteps)
+    learner.clear()
+    warming = critic_only(recipe, state)
+    moving = ~zero_gradient_rows(recipe, rows, state)
+    used, weight = rows, token_weights(rows.mask, recipe.reduce, settings.sampling.max_new_tokens)
+    if not moving.all():
+        used, weight = rows.rows(moving), weight[moving]
+    sums = _Sums(used)
+    for index in settings.budget.parts(partial(policy.split, used)):
+        part, part_weight = cut(used, weight, index)
+        with torch.set_grad_enabled(not warming):
+            scores = policy_scores(setup, part, with_values=not warming)
+        value = objective(
+            recipe, part, scores.logp, scores.entropy, part_weight, state, exact_kl=scores.exact_kl
+        )
+        terms, loss = {"policy/objective": value}, -value
+        if scores.value is not None and recipe.critic is not None:
+            terms["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
+            loss = loss + recipe.critic.coef * terms["value/loss"]
+        refuse_not_finite(terms, learner.step + 1, named(part))
+        if not warming:
+            policy.backward(loss)
+        if setup.critic is not None and scores.value is None:
+            terms["value/loss"] = critic_backward(setup, part, part_weight)
+        sums.add(terms, setup, part, scores, state)
+    if first and setup.is_exact:
+        refuse_disagreement(sums.distance)
+    kl_old, limit = sums.kl_old, recipe.update.max_kl
+    if not first and limit is not None and kl_old > limit:
+        learner.clear()
+        return None
+    metrics = sums.metrics() | {"skipped": 1.0 - float(moving.float().mean())}
+    if settings.mix is not None and not warming:
+        metrics["ptx/loss"] = float(settings.mix(learner.step, settings.budget))
+    if not moving.any():
+        learner.add_zeros()
+    return MinibatchResult(kl_old, sums.distance, metrics | learner.update())
+
+
+class _Sums:
+    """What is added up over the parts of a minibatch."""
+
+    def __init__(self, rows: Batch) -> None:
+        self._tokens = rows.mask.sum().clamp(min=1)
+        zero = torch.zeros((), device=rows.mask.device)
+        self._terms: defaultdict[str, Tensor] = defaultdict(
+            lambda: zero
+        )  # weighed over the whole batch already
+        self._shares: defaultdict[str, Tensor] = defaultdict(lambda: zero)  # per token
+        self._terms["policy/objective"] = self._kl = self._distance = zero
+
+    @torch.no_grad()
+    def add(
+        self,
+        terms: Mapping[str, Tensor],
+        setup: Setup,
+        part: Batch,
+        scores: TokenScores,
+        state: RecipeState,
+    ) -> None:
+        """Add the terms of a part's loss, and what its scores say about the policy's distance from the sampler."""
+        for name, value in terms.items():
+            self._terms[name] = self._terms[name] + value.detach()
+        self._kl = self._kl + (kl_estimate(part.logp, scores.logp, "k3") * part.mask).sum() / self._tokens
+        self._distance = torch.maximum(self._distance, distance(part, scores.logp))
+        clipped = clipped_tokens(setup.recipe, part, scores.logp, state)
+        if clipped is not None:
+            self._add_share("clip_fraction", clipped.float().sum())
+        if scores.entropy is not None:
+            self._add_share("entropy/full", (scores.entropy * part.mask).sum())
+
+    def _add_share(self, name: str, total: Tensor) -> None:
+        self._shares[name] = self._shares[name] + total / self._tokens
+
+    @property
+    def kl_old(self) -> float:
+        """KL(old‖policy) in nats per token, by k3."""
+        return float(self._kl)
+
+    @property
+    def distance(self) -> float:
+        """The largest |log π − log π_old| of a token."""
+        return float(self._distance)
+
+    def metrics(self) -> dict[str, float]:
+        """The terms of the loss, and means over tokens."""
+        return {name: float(value) for name, value in (self._terms | self._shares).items()}
+
+
+@torch.no_grad()
+def _kl_after(setup: Setup, batch: Batch) -> float:
+    """KL(old‖policy) in nats per token, by k3, at the price of one forward pass."""
+    settings = setup.settings
+    scores = score_rows(
+        setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget
+    )
+    return float(masked_mean(kl_estimate(batch.logp, scores.logp, "k3"), batch.mask))
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of every metric over the steps that have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: fmean(row[name] for row in rows if name in row) for name in names}

@@ -1,0 +1,90 @@
+"""Direct preference optimisation: a policy from preferences, without a reward model."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tutelage.core.preferences import Kto, PreferenceLoss
+from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import load_backbone
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.job import job_loop
+from tutelage.train.supervised.preference_losses import preference_loss
+from tutelage.workflows.calling import workflow
+from tutelage.workflows.online_preferences import online_job
+from tutelage.workflows.preference_files import PreferenceJob, pairs_job, single_answers_job
+from tutelage.workflows.results import DpoResult
+from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.workflows.settings.dpo import DpoSettings
+
+
+@workflow(DpoSettings)
+def dpo(settings: DpoSettings) -> DpoResult:
+    """Train a policy on preferences directly, by DPO or another loss over pairs (KTO: also over single answers).
+
+    The preferences come from a file, or are made as the policy learns: a reward or a judge compares its own answers.
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the preferences or the model cannot be used.
+    """
+    with prepare_dpo(settings) as training:
+        return training.finish()
+
+
+@workflow(DpoSettings)
+@contextmanager
+def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
+    """A run that learns from preferences, open and ready to be iterated over step by step; `dpo` runs it to its end."""
+    loss = _loss(settings)
+    read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
+    loaded = read(settings.prompts or settings.data)
+    remark(loaded.describe())
+    with open_run(settings) as run:
+        yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, loaded.records)
+
+
+def _training(
+    settings: DpoSettings, run: Run, loss: PreferenceLoss, records: Sequence[Any]
+) -> Training[DpoResult]:
+    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
+    budget = token_budget(settings, run, policy)
+    prepared = _job(settings, run, policy, loss, records, budget)
+    every, job = settings.evaluate_every, prepared.job
+    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+
+    def conclude() -> DpoResult:
+        return DpoResult(run.path, finish_run(run, policy.save_whole, prepared.counts))
+
+    return Training(loop, conclude)
+
+
+def _job(
+    settings: DpoSettings,
+    run: Run,
+    policy: Policy,
+    loss: PreferenceLoss,
+    records: Sequence[Any],
+    budget: Budget,
+) -> PreferenceJob:
+    """The job of learning from prompts, from single answers or from pairs, whichever the records are."""
+    if settings.prompts:
+        return online_job(settings, run, policy, loss, records, budget)
+    if settings.unpaired:
+        assert isinstance(loss, Kto)
+        return single_answers_job(settings, policy, loss, records, budget)
+    return pairs_job(settings, policy, loss, records, budget)
+
+
+def _loss(settings: DpoSettings) -> PreferenceLoss:
+    loss = preference_loss(settings.loss, settings.set)
+    if settings.unpaired and not isinstance(loss, Kto):
+        raise TutelageError(
+            f"--loss {settings.loss} compares two answers to one prompt; of single labelled answers only kto learns."
+        )
+    return loss

@@ -1,0 +1,232 @@
+"""Evaluation: what the answers of a model are worth, alone or against another's."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tutelage import config
+from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.records import Messages, Prompt
+from tutelage.data.rows import write_jsonl
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.errors import TutelageError
+from tutelage.evaluation.drift import perplexity, sequence_kl
+from tutelage.evaluation.text import distinct, lengths, repetition, rouge
+from tutelage.evaluation.win_rate import scored_win_rate
+from tutelage.infer.answering import Answers, answer
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
+from tutelage.workflows.calling import workflow
+from tutelage.workflows.runs import remark
+from tutelage.workflows.settings.evaluate import EvaluateSettings
+
+LABELS = {
+    "kl": "KL to the other, nats per answer",
+    "length": "length, tokens",
+    "words": "length, words",
+    "ended": "ended by themselves",
+    "distinct_2": "distinct word pairs",
+    "repetition": "repeated trigrams",
+    "perplexity": "perplexity under the base model",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model's answers with all that was measured of each."""
+
+    name: str
+    answered: Answers
+    scores: Mapping[str, list[float]]
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """What an evaluation measured."""
+
+    out: Path
+    """Folder with summary.json and answers.jsonl."""
+    summary: Mapping[str, Any]
+    """The content of summary.json."""
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Figures of the model by name: <reward>_mean, <reward>_std, length, ended, kl, rouge1, ..."""
+        figures: Mapping[str, float] = self.summary["model"]
+        return figures
+
+    @property
+    def against(self) -> Mapping[str, float]:
+        """The same figures of the model that it was compared with; empty without one."""
+        figures: Mapping[str, float] = self.summary.get("against", {})
+        return figures
+
+    def win_rate(self, reward: str) -> float:
+        """Share of the prompts on which the model's answers score higher by this reward, ties half."""
+        rate: float = self.summary["win_rate"][reward]["win_rate"]
+        return rate
+
+
+@workflow(EvaluateSettings)
+def evaluate(settings: EvaluateSettings) -> EvaluateResult:
+    """Measure a model's answers to prompts: scores, text measures and, against a second model, win rates.
+
+    Writes summary.json and answers.jsonl to `settings.out`.
+
+    Raises:
+        TutelageError: the settings, the prompts, a reward or a model cannot be used.
+    """
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    prompts = loaded.records[: settings.limit or None]
+    sides = _sides(settings, prompts)
+    summary: dict[str, Any] = {"prompts": len(prompts), "model": sides[-1].figures}
+    if len(sides) == 2:
+        summary |= {"against": sides[0].figures, "win_rate": _win_rates(sides[1], sides[0])}
+    summary |= {"columns": [side.name for side in sides], "rows": _table(sides, summary)}
+    settings.out.mkdir(parents=True, exist_ok=True)
+    config.save(settings, settings.out / "config.json")
+    write_jsonl(settings.out / "answers.jsonl", _answer_rows(sides))
+    (settings.out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    return EvaluateResult(settings.out, summary)
+
+
+def _sides(settings: EvaluateSettings, prompts: Sequence[Prompt]) -> list[Side]:
+    """The model's answers, measured, as the last; before them those of the model it is compared with, if any."""
+    policy = _load(settings.model.path, settings)
+    rewards = _rewards(settings, policy)
+    other = _load(settings.against, settings) if settings.against else None
+    base = _load(settings.base, settings) if settings.base else None
+    model = _side(settings.names[1], policy, prompts, rewards, base, other, settings)
+    if other is None:
+        return [model]
+    if not same_vocabulary(policy.tokenizer, other.tokenizer):
+        rewards = _rewards(settings, other)  # these may have to read the text, not the tokens
+    return [_side(settings.names[0], other, prompts, rewards, base, None, settings), model]
+
+
+def _win_rates(model: Side, against: Side) -> dict[str, Any]:
+    ids = [prompt.id for prompt in model.answered.prompts]
+    return {name: scored_win_rate(model.scores[name], against.scores[name], ids) for name in model.scores}
+
+
+def _load(path: str, settings: EvaluateSettings) -> Policy:
+    return Policy(load_backbone(replace(settings.model, path=path)))
+
+
+def _rewards(settings: EvaluateSettings, policy: Policy) -> dict[str, Reward]:
+    rewards = {}
+    for given in settings.reward:
+        name, equals, source = given.partition("=")
+        if not equals:
+            name, source = Path(given.rpartition(":")[2]).name, given
+        if name in rewards:
+            raise TutelageError(
+                f"Two rewards are called {name!r}; put a name before each, as in gold=module:function."
+            )
+        rewards[name] = make_reward([source], policy, settings.model)
+    return rewards
+
+
+def _side(
+    name: str,
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    rewards: Mapping[str, Reward],
+    base: Policy | None,
+    other: Policy | None,
+    settings: EvaluateSettings,
+) -> Side:
+    """Let one model answer, and measure its answers."""
+    answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed)
+    rollout, texts = answered.rollout, list(answered.texts)
+    scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
+    figures = {}
+    for key, values in scores.items():
+        mean = sum(values) / len(values)
+        figures[f"{key}_mean"] = mean
+        figures[f"{key}_std"] = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
+    figures |= {
+        "length": float(rollout.mask.sum(1).float().mean()),
+        "words": lengths(texts).mean,
+        "ended": float(rollout.terminated.float().mean()),
+        "distinct_2": distinct(texts, 2),
+        "repetition": repetition(texts),
+    }
+    references = _references(settings)
+    known = [
+        (text, references[p.messages])
+        for p, text in zip(answered.prompts, texts, strict=True)
+        if p.messages in references
+    ]
+    if known:
+        figures |= rouge(*(list(column) for column in zip(*known, strict=True)))
+    if other is not None and _can_tell(policy, other, settings, "divergence"):
+        temperature = settings.sampling.temperature
+        figures["kl"], figures["kl_error"] = sequence_kl(rollout, other, temperature=temperature)
+    if base is not None and _can_tell(policy, base, settings, "perplexity"):
+        figures["perplexity"] = perplexity(base, rollout)
+    return Side(name, answered, scores, figures)
+
+
+def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: str) -> bool:
+    """Whether the figure means something; says so where not."""
+    sampling = settings.sampling
+    if not same_vocabulary(policy.tokenizer, other.tokenizer):
+        remark(f"The {what} is left out: the two models have different vocabularies.")
+        return False
+    if what == "divergence" and (
+        not sampling.temperature or sampling.top_k or sampling.top_p < 1 or sampling.min_p
+    ):
+        remark(
+            "The divergence is left out: it needs answers from the whole distribution, at a temperature.",
+        )
+        return False
+    return True
+
+
+def _references(settings: EvaluateSettings) -> dict[Messages, str]:
+    if not settings.references:
+        return {}
+    return {record.messages: record.response for record in load_demonstrations(settings.references).records}
+
+
+def _table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the final table: one figure each, per model."""
+    rows = []
+    for key in sides[-1].scores:
+        rows.append(
+            {"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"}
+        )
+        found = summary.get("win_rate", {}).get(key)
+        if found:
+            low, high = found["win_rate_ci"]
+            note = f"{low:.3f} to {high:.3f} over {found['n']} answers, ties half"
+            rows.append({"name": f"win rate by {key}", "values": [None, found["win_rate"]], "note": note})
+    for key, label in LABELS.items():
+        if key in sides[-1].figures:
+            rows.append({"name": label, "values": [side.figures.get(key) for side in sides], "note": ""})
+    return rows
+
+
+def _answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
+    """answers.jsonl: the model's answers as `after`, the other's as `before`."""
+    suffixes = ["before", "after"] if len(sides) == 2 else ["after"]
+    rows = []
+    for number, prompt in enumerate(sides[-1].answered.prompts):
+        row: dict[str, object] = {"prompt": prompt.messages[-1].content if prompt.messages else ""}
+        for side, suffix in zip(sides, suffixes, strict=True):
+            row[suffix] = side.answered.texts[number]
+            row |= {f"{key}_{suffix}": values[number] for key, values in side.scores.items()}
+            row[f"ended_{suffix}"] = bool(side.answered.rollout.terminated[number])
+        rows.append(row)
+    return rows

@@ -1,0 +1,75 @@
+"""Preferences made as the policy learns: its own answers, compared by a reward or a judge (online, or iterative, DPO).
+
+After Guo et al. 2024 (arXiv 2402.04792) and Xiong et al. 2024 (arXiv 2312.11456); the reference stays the policy as it
+was at the start.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from tutelage.core.preferences import PreferenceLoss
+from tutelage.data.records import Prompt
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.people.judging import EndpointJudge
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.own_answers import InRounds, best_against_worst, statistics
+from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, paired_job, refer
+from tutelage.workflows.own_answers import answer_source, longest, score_look, steps_per_round
+from tutelage.workflows.preference_files import PreferenceJob, reference_of
+from tutelage.workflows.settings.dpo import DpoSettings
+from tutelage.workflows.settings.endpoint import KEY
+
+
+def online_job(
+    settings: DpoSettings,
+    run: Run,
+    policy: Policy,
+    loss: PreferenceLoss,
+    prompts: Sequence[Prompt],
+    budget: Budget,
+) -> PreferenceJob:
+    """The job of learning from the policy's own answers, compared round by round."""
+    policy.freeze_reference()
+    named = reference_of(settings, policy)
+    reward: Reward = (
+        _judge(settings) if settings.judge else make_reward(settings.reward, policy, settings.model)
+    )
+    share = settings.held_out if settings.reward else 0.0
+    source = answer_source(settings, run, policy, reward, prompts, share)
+    answers = source.answers
+    drift = DRIFT in getattr(loss, "needs", ())
+
+    def pairs_of(round: int) -> list[ReferencePair]:
+        pairs = best_against_worst(answers.of(round))
+        with policy.reference() if named is policy else nullcontext():
+            return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
+
+    steps = steps_per_round(settings, answers, 1)
+
+    def tell(step: int) -> Mapping[str, float]:
+        if step % steps:
+            return {}
+        groups = answers.of(step // steps)
+        pairs = len(best_against_worst(groups))
+        scores = statistics(groups, [group[0] for group in groups])
+        return scores | {"kept": float(pairs), "round": float(step // steps + 1)}
+
+    items = InRounds(pairs_of, steps, settings.batch_size, settings.seed)
+    job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)
+    job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
+    if source.held_out:
+        job = replace(job, look=score_look(settings, policy, reward, source.held_out))
+    return PreferenceJob(job, source.counts)
+
+
+def _judge(settings: DpoSettings) -> Reward:
+    key = os.environ.get(KEY, "")
+    return PairwiseJudgeReward(
+        EndpointJudge(settings.judge, settings.judge_model, settings.judge_question, key=key)
+    )

@@ -1,0 +1,104 @@
+"""Rejection-sampling fine-tuning: a policy learns the best of many of its own answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from tutelage.core.rows import Encoded, collate
+from tutelage.data.chat import pad_token_id
+from tutelage.data.formats import load_prompts
+from tutelage.data.records import Prompt
+from tutelage.infer.best_of_n import best_of_n_kl
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.job import Job, job_loop
+from tutelage.train.supervised.objectives import WeightedRows, imitate
+from tutelage.train.supervised.own_answers import InRounds, OwnAnswer, keep_best, statistics
+from tutelage.workflows.calling import workflow
+from tutelage.workflows.own_answers import AnswerSource, answer_source, score_look, steps_per_round
+from tutelage.workflows.results import RejectionResult
+from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.workflows.settings.rejection import RejectionSettings
+
+
+@workflow(RejectionSettings)
+def rejection(settings: RejectionSettings) -> RejectionResult:
+    """Sample answers to each prompt, keep those that score best, and fine-tune on them, round by round.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the prompts, the reward or the model cannot be used.
+    """
+    with prepare_rejection(settings) as training:
+        return training.finish()
+
+
+@workflow(RejectionSettings)
+@contextmanager
+def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[RejectionResult]]:
+    """A rejection-sampling run, open and ready to be iterated over step by step; `rejection` runs it to its end."""
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    if not settings.overall and settings.keep == 1:
+        nats = best_of_n_kl(settings.samples)
+        remark(f"Best of {settings.samples}: a round aims at most {nats:.2f} nats from where it begins.")
+    with open_run(settings) as run:
+        yield finished(run, RejectionResult) if run.finished else _training(settings, run, loaded.records)
+
+
+def _training(settings: RejectionSettings, run: Run, prompts: Sequence[Prompt]) -> Training[RejectionResult]:
+    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
+    reward = make_reward(settings.reward, policy, settings.model)
+    source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
+    job = _job(settings, run, policy, reward, source)
+    budget = token_budget(settings, run, policy)
+    every = settings.evaluate_every
+    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+
+    def conclude() -> RejectionResult:
+        return RejectionResult(run.path, finish_run(run, policy.save_whole, source.counts))
+
+    return Training(loop, conclude)
+
+
+def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, source: AnswerSource) -> Job:
+    """The job of imitating the best answers of every round."""
+    share = settings.overall * settings.samples if settings.overall else settings.keep
+    steps = steps_per_round(settings, source.answers, share)
+
+    def rows_of(round: int) -> list[Encoded]:
+        return [one.row for one in keep_best(source.answers.of(round), settings.keep, settings.overall)]
+
+    def tell(step: int) -> Mapping[str, float]:
+        if step % steps:
+            return {}
+        groups = source.answers.of(step // steps)
+        kept = keep_best(groups, settings.keep, settings.overall)
+        _write_samples(run, step, kept)
+        return statistics(groups, kept) | {"round": float(step // steps + 1)}
+
+    items = InRounds(rows_of, steps, settings.batch_size, settings.seed)
+    pad = pad_token_id(policy.tokenizer)
+    return Job(
+        label="rejection",
+        steps=steps * settings.rounds,
+        batch=lambda step: WeightedRows.of(collate(items(step), pad, policy.device)),
+        objective=lambda rows: imitate(policy, rows),
+        look=score_look(settings, policy, reward, source.held_out) if source.held_out else None,
+        tell=tell,
+        show=("loss", "score/mean", "score/kept", "held_out/score"),
+    )
+
+
+def _write_samples(run: Run, step: int, kept: Sequence[OwnAnswer]) -> None:
+    """A few of the answers that a round learns from, to read."""
+    rows = [
+        {"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score}
+        for one in kept[:4]
+    ]
+    run.samples(step + 1, rows)

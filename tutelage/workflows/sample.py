@@ -1,0 +1,216 @@
+"""Sampling: answers to prompts, and pairs of them to compare."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tutelage import config
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.formats import load_completions, load_prompts
+from tutelage.data.identity import stable_id
+from tutelage.data.pairing import count_repeated, pair_completions
+from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.data.rows import to_row, write_jsonl
+from tutelage.errors import TutelageError
+from tutelage.infer.best_of_n import Candidate, best_of_n, best_of_n_kl
+from tutelage.infer.search import Search
+from tutelage.infer.test_time import Found, followed, optimise_at_test_time
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rollout.http import HttpSampler
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.sampler import GeneratorSampler, Sampler
+from tutelage.workflows.calling import workflow
+from tutelage.workflows.runs import remark
+from tutelage.workflows.settings.endpoint import KEY
+from tutelage.workflows.settings.sample import SampleSettings
+
+
+@dataclass(frozen=True)
+class SampleResult:
+    """What sampling left behind in its folder."""
+
+    out: Path
+    prompts: int
+    answers: int
+    finished: float
+    """Share of the answers that ended by themselves."""
+    pairs: int
+    """Pairs to compare, in comparisons.jsonl; 0 without `pairs` in the settings."""
+
+    @property
+    def completions(self) -> Path:
+        """The file of the answers."""
+        return self.out / "completions.jsonl"
+
+    def load(self) -> Sequence[CompletionRecord]:
+        """The answers, prompt by prompt."""
+        return load_completions(self.completions).records
+
+    @property
+    def comparisons(self) -> Path | None:
+        """The file of the pairs to compare, if there are any."""
+        return self.out / "comparisons.jsonl" if self.pairs else None
+
+
+@workflow(SampleSettings)
+def sample(settings: SampleSettings) -> SampleResult:
+    """Sample answers to prompts, with a reward only the best of many, and pair them for comparison.
+
+    Writes prompts.jsonl, completions.jsonl and, with `pairs`, comparisons.jsonl to `settings.out`.
+
+    Raises:
+        TutelageError: the settings, the prompts or the model cannot be used.
+    """
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    if not loaded.records:
+        raise TutelageError("There is no prompt to answer.")
+    rows = _completions(settings, loaded.records)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    config.save(settings, settings.out / "config.json")
+    write_jsonl(settings.out / "prompts.jsonl", map(to_row, loaded.records))
+    write_jsonl(settings.out / "completions.jsonl", [to_row(record) | extra for record, extra in rows])
+    records = [record for record, _ in rows]
+    ended = sum(record.finished for record in records) / len(records)
+    remark(f"{len(records)} answers to {len(loaded.records)} prompts, {ended:.0%} ended by themselves.")
+    pairs = _write_pairs(settings, records) if settings.pairs else 0
+    return SampleResult(settings.out, len(loaded.records), len(records), ended, pairs)
+
+
+def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) -> int:
+    """Write the questions that people can be asked; returns how many there are."""
+    shown = [record for record in records if record.text.strip() and "\0" not in record.text]
+    if len(shown) < len(records):
+        remark(
+            f"{len(records) - len(shown)} answers say nothing that could be shown and are left out of the pairs.",
+        )
+    pairs = pair_completions(shown, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
+    write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
+    remark(f"{len(pairs)} pairs to compare ({count_repeated(records)} answers repeat another).")
+    return len(pairs)
+
+
+Rows = list[tuple[CompletionRecord, dict[str, object]]]
+"""Completions, each with the further columns of its line."""
+
+
+def _completions(settings: SampleSettings, prompts: Sequence[Prompt]) -> Rows:
+    """The answers to write, sampled as the settings say."""
+    sampler, sampling = _sampler(settings), settings.sampling
+    if settings.test_time.rounds:
+        return _searched(settings, sampler, prompts)
+    if settings.best_of:
+        return _chosen(settings, sampler, prompts)
+    replies = sampler([prompt.messages for prompt in prompts], settings.n, sampling, seed=settings.seed)
+    return [
+        (_completion(settings, prompt, number, reply.text, reply.finished), {})
+        for prompt, group in zip(prompts, replies, strict=True)
+        for number, reply in enumerate(group)
+    ]
+
+
+def _completion(
+    settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool
+) -> CompletionRecord:
+    """An answer as a record. Its id depends on the sampler, the prompt, its number and its text."""
+    name = settings.model.path
+    asked = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
+    return CompletionRecord(
+        stable_id(name, prompt.id, str(number), text), prompt.id, text, name, asked + _how(settings), finished
+    )
+
+
+def _how(settings: SampleSettings) -> str:
+    if settings.best_of:
+        return f" best_of={settings.best_of}"
+    rounds = settings.test_time.rounds
+    return f" test_time={rounds}x{settings.test_time.width}" if rounds else ""
+
+
+def _sampler(settings: SampleSettings) -> Sampler:
+    if settings.endpoint:
+        return HttpSampler(Endpoint(settings.endpoint, settings.model.path, os.environ.get(KEY, "")))
+    policy = Policy(load_backbone(settings.model))
+    return GeneratorSampler(LocalGenerator(policy), policy.tokenizer, settings.model.path)
+
+
+def _reward(settings: SampleSettings) -> Reward:
+    return make_reward(settings.reward, None, settings.model)
+
+
+def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[Candidate]]) -> Rows:
+    """The first `n` candidates of each prompt, with their scores."""
+    return [
+        (
+            _completion(settings, prompt, number, one.text, one.finished),
+            dict[str, object](score=one.score, **({"round": one.round} if settings.test_time.rounds else {})),
+        )
+        for prompt, group in zip(prompts, found, strict=True)
+        for number, one in enumerate(group[: settings.n])
+    ]
+
+
+def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt]) -> Rows:
+    """The `n` best of `best_of` samples to each prompt."""
+    n = settings.best_of
+    found = best_of_n(sampler, _reward(settings), prompts, n, settings.sampling, seed=settings.seed)
+    best = _mean([group[0].score for group in found])
+    every = _mean([one.score for group in found for one in group])
+    remark(
+        f"Best of {n}: mean score {every:.3f} of all, {best:.3f} of the best; "
+        f"at most {best_of_n_kl(n):.2f} nats from the model.",
+    )
+    return _kept(settings, prompts, found)
+
+
+def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt]) -> Rows:
+    """The best answers that test-time preference optimisation found."""
+    search = settings.test_time
+    found = optimise_at_test_time(
+        sampler,
+        _reward(settings),
+        prompts,
+        search,
+        settings.sampling,
+        seed=settings.seed,
+        done=lambda number: remark(f"test-time search {number}/{search.rounds}"),
+    )
+    settings.out.mkdir(parents=True, exist_ok=True)
+    with (settings.out / "searches.jsonl").open("w", encoding="utf-8") as file:
+        for one in found:
+            row = {"prompt_id": one.prompt.id, "advice": one.advice, "best": one.best.score}
+            file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
+    remark(_summary(found, search))
+    return _kept(settings, prompts, [one.candidates for one in found])
+
+
+def _summary(found: Sequence[Found], search: Search) -> str:
+    """The scores before and after the search, and whether this model follows its own advice."""
+    before, after = (
+        _mean([one.best_sampled.score for one in found]),
+        _mean([one.best.score for one in found]),
+    )
+    better = sum(one.best.round > 0 for one in found)
+    spent = search.width * (search.rounds + 1)
+    text = (
+        f"Test-time preference optimisation: best score {before:.3f} before, {after:.3f} after, a revision is best for "
+        f"{better} of {len(found)} prompts. As many plain answers are --best-of {spent}: compare with these."
+    )
+    match followed(found):
+        case None:
+            text += "\nAll answers to a prompt scored the same, so nothing could be said about them."
+        case False:
+            text += (
+                "\nThe revisions score no better than plain samples: this model does not follow its own advice. "
+                "Published results are from models of 22 billion parameters and more."
+            )
+    return text
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,95 @@
+"""Settings of reinforcement learning against a reward."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tutelage import config
+from tutelage.config.limits import at_least
+from tutelage.config.run import RunSettings
+from tutelage.errors import TutelageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImproveSettings(RunSettings):
+    """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat."""
+
+    model: config.Model
+    prompts: str
+    """Prompts to answer: a file or hub data set; any format of demonstrations or preferences serves too."""
+    reward: tuple[str, ...]
+    """What scores the answers: reward-model folders or module:function(prompts, answers) -> scores, each with an
+    optional =weight; several add up."""
+    recipe: str = "ppo"
+    """The algorithm, as `tutelage recipes` lists them, or module:NAME of your own."""
+    set: tuple[str, ...] = ()
+    """Changes to the recipe, such as penalty.coef=0.1 or surrogate.low=0.1."""
+    steps: int = 100
+    """Rollouts, each followed by the recipe's update."""
+    batch_size: int = 64
+    """Prompts of one rollout; the recipe says how many answers each gets."""
+    sampling: config.Sampling = field(
+        default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
+    )
+    lora: config.Lora = field(default_factory=config.Lora)
+    optimiser: config.Optimiser = field(
+        default_factory=lambda: config.Optimiser(lr=3e-6, eps=config.POLICY_EPS)
+    )
+    critic: Literal["trunk", "network"] = "trunk"
+    """Where the values come from, if the recipe wants any: a head on the policy's own trunk (one forward pass for
+    both), or a network of its own."""
+    critic_from: str = ""
+    """What a critic network begins as: a reward model or language model; empty takes the first reward model."""
+    critic_lr: float = 0.0
+    """Learning rate of the critic; 0 takes the policy's."""
+    ptx: str = ""
+    """Demonstrations or text whose likelihood is kept up beside the objective (PPO-ptx); needs --set ptx=WEIGHT."""
+    tokens_at_once: int | None = None
+    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
+    gives the same result. Halved where memory runs out all the same."""
+    mismatch: Literal["auto", "recompute", "truncated", "none"] = "auto"
+    """Where bf16 makes the sampler's probabilities differ from those of the training pass. recompute, which auto takes
+    there: the old ones are the training pass's; truncated: these, and every token is weighed by training / sampling, at
+    most --mismatch-cap; none: the sampler's, and the difference is only measured."""
+    mismatch_cap: float = 2.0
+    """Largest weight of a token under --mismatch truncated."""
+    watch: tuple[str, ...] = ()
+    """Further scores to log and not to train on, as name=module:function or name=folder."""
+    sample_every: int = 10
+    """Steps between the answers that are written to samples.jsonl."""
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0)
+        if self.tokens_at_once is not None:
+            at_least(self, tokens_at_once=1)
+        _refuse_inert_mismatch(self)
+        sampling = self.sampling
+        if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
+            raise TutelageError(
+                "improve learns from the distribution it samples from; top_k, top_p or min_p would make the two "
+                "differ. Use the temperature."
+            )
+        if sampling.temperature == 0:
+            raise TutelageError(
+                "At temperature 0 every sample is the same and nothing can be learnt; use 0.7 or 1."
+            )
+        if self.lora.dropout:
+            raise TutelageError(
+                "--lora.dropout would make the policy that learns another than the one that sampled; leave it out."
+            )
+        if self.critic == "trunk" and self.critic_from:
+            raise TutelageError(
+                "--critic-from names what a critic network begins as, but --critic is trunk. Use --critic network."
+            )
+
+
+def _refuse_inert_mismatch(settings: ImproveSettings) -> None:
+    """Refuse a correction of what does not differ, and a cap that nothing is held at."""
+    if settings.model.dtype == "float32" and settings.mismatch in ("recompute", "truncated"):
+        raise TutelageError(
+            f"In float32 the sampler's probabilities are those of training, so --mismatch {settings.mismatch} would "
+            "correct nothing. Leave it out."
+        )
+    if settings.mismatch != "truncated" and settings.mismatch_cap != ImproveSettings.mismatch_cap:
+        raise TutelageError(
+            "--mismatch-cap bounds the weights of --mismatch truncated; it does nothing else."
+        )

@@ -1,0 +1,49 @@
+"""Settings of pretraining."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tutelage import config
+from tutelage.config.limits import a_share, above_zero, at_least
+from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.errors import TutelageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(RunSettings, BatchSettings):
+    """Train a language model on plain text: a new small Llama with its own tokenizer, or further training of a model
+    that exists."""
+
+    data: str
+    """Text: a .txt file with documents between blank lines, a file with a `text` column, or a hub data set."""
+    model: str = ""
+    """Folder or hub name of a model to train further; empty makes a new one of the size in --shape."""
+    dtype: Literal["float32", "bf16"] = "float32"
+    """Precision of the arithmetic; the weights being trained stay float32."""
+    device: str = "auto"
+    """Where it runs: auto (a GPU when there is one), cpu, cuda, ..."""
+    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
+    shape: config.Shape = field(default_factory=config.Shape)
+    optimiser: config.Optimiser = field(
+        default_factory=lambda: config.Optimiser(
+            lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, warmup=0.05, schedule="cosine"
+        )
+    )
+    epochs: float = 1.0
+    """Passes over the text."""
+    held_out: float = 0.02
+    """Share of the documents kept aside to measure perplexity."""
+    evaluate_every: int = 50
+    """Steps between looks at the held-out text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "epochs")
+        at_least(self, evaluate_every=1)
+        a_share(self, "held_out")
+        if self.model and self.shape != config.Shape():
+            raise TutelageError(
+                f"--shape describes a new model, but --model {self.model} names one that exists. Leave one of them out."
+            )

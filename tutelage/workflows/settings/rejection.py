@@ -1,0 +1,47 @@
+"""Settings of rejection-sampling fine-tuning."""
+
+from dataclasses import dataclass, field
+
+from tutelage import config
+from tutelage.config.limits import a_share, above_zero, at_least
+from tutelage.config.rounds import RoundSettings
+from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.errors import TutelageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionSettings(RoundSettings, RunSettings, BatchSettings):
+    """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample answers to each prompt, keep those that
+    score best, fine-tune on them; in --rounds, each with the answers of the policy as it has become."""
+
+    model: config.Model
+    keep: int = 1
+    """Best answers to each prompt that are learnt."""
+    overall: float = 0.0
+    """Instead of --keep, the share of all answers of a round that are learnt, the best of all prompts together; prompts
+    whose answers score high then count for more."""
+    lora: config.Lora = field(default_factory=config.Lora)
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(lr=2e-5, warmup=0.03))
+    epochs: float = 1.0
+    """Passes over the answers of a round."""
+    held_out: float = 0.05
+    """Share of the prompts kept aside to measure the score of a fresh answer."""
+    evaluate_every: int = 50
+    """Steps between looks at these."""
+
+    def __post_init__(self) -> None:
+        BatchSettings.__post_init__(self)
+        RoundSettings.__post_init__(self)
+        above_zero(self, "epochs")
+        at_least(self, keep=1, evaluate_every=1)
+        a_share(self, "held_out", "overall")
+        if not self.prompts or not self.reward:
+            raise TutelageError("rejection needs --prompts to answer and a --reward that scores the answers.")
+        if self.keep >= self.samples:
+            raise TutelageError(
+                f"--keep {self.keep} of --samples {self.samples} rejects nothing: keep fewer, or sample more."
+            )
+        if self.overall and self.keep != type(self).keep:
+            raise TutelageError(
+                "--keep counts per prompt and --overall over all of them: give one of the two."
+            )

@@ -1,0 +1,38 @@
+"""Settings of supervised fine-tuning."""
+
+from dataclasses import dataclass, field
+
+from tutelage import config
+from tutelage.config.limits import a_share, above_zero, at_least
+from tutelage.config.run import BatchSettings, RunSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftSettings(RunSettings, BatchSettings):
+    """Fine-tune a language model on demonstrations: the loss is on the responses only."""
+
+    model: config.Model
+    data: str
+    """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set; the format is recognised."""
+    lora: config.Lora = field(default_factory=config.Lora)
+    optimiser: config.Optimiser = field(
+        default_factory=lambda: config.Optimiser(lr=2e-5, warmup=0.03, schedule="cosine")
+    )
+    epochs: float = 1.0
+    """Passes over the demonstrations."""
+    held_out: float = 0.05
+    """Share of the demonstrations kept aside to measure perplexity and ROUGE."""
+    evaluate_every: int = 50
+    """Steps between looks at the held-out demonstrations."""
+    samples: int = 4
+    """Held-out prompts that are answered before and after, to read."""
+    rouge: int = 32
+    """Held-out prompts that are answered greedily at the end and compared with their references; 0 for none."""
+    max_new_tokens: int = 128
+    """Length limit of those answers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "epochs")
+        at_least(self, evaluate_every=1, samples=0, rouge=0, max_new_tokens=1)
+        a_share(self, "held_out")

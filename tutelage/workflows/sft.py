@@ -1,0 +1,131 @@
+"""Supervised fine-tuning on demonstrations."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tutelage import config
+from tutelage.core.rows import Encoded
+from tutelage.data.chat import encode
+from tutelage.data.formats import load_demonstrations
+from tutelage.data.records import Demonstration, Prompt
+from tutelage.evaluation.text import rouge
+from tutelage.infer.answering import answer
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import encode_demonstrations
+from tutelage.train.supervised.language import LanguageJob, divide, held_out_metrics, language_loop
+from tutelage.workflows.calling import workflow
+from tutelage.workflows.results import SftResult
+from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.workflows.settings.sft import SftSettings
+
+
+@workflow(SftSettings)
+def sft(settings: SftSettings) -> SftResult:
+    """Fine-tune a language model on demonstrations; the loss is on the responses only.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the data or the model cannot be used.
+    """
+    with prepare_sft(settings) as training:
+        return training.finish()
+
+
+@workflow(SftSettings)
+@contextmanager
+def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
+    """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
+    loaded = load_demonstrations(settings.data)
+    remark(loaded.describe())
+    with open_run(settings) as run:
+        yield finished(run, SftResult) if run.finished else _training(settings, run, loaded.records)
+
+
+def _training(settings: SftSettings, run: Run, records: Sequence[Demonstration]) -> Training[SftResult]:
+    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
+    data = _divide(settings, policy, records)
+    shown = data.answerable[: settings.samples]
+    budget = token_budget(settings, run, policy)
+    if run.start == 0 and data.held_out:
+        run.log(0, held_out_metrics(policy, data.held_out, budget))
+        _write_samples(run, policy, 0, shown, settings)
+
+    def at_end(step: int) -> None:
+        _write_samples(run, policy, step, shown, settings)
+
+    job = LanguageJob(data.train, data.held_out, settings.epochs, settings.evaluate_every, "sft", at_end)
+    loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
+
+    def conclude() -> SftResult:
+        figures: dict[str, float] = {"rows": len(data.train), "dropped": data.dropped}
+        figures |= _rouge(policy, data.answerable[: settings.rouge], settings)
+        return SftResult(run.path, finish_run(run, policy.save_whole, figures))
+
+    return Training(loop, conclude)
+
+
+@dataclass(frozen=True)
+class SftData:
+    """Demonstrations as token ids, to train on and held out, and the held-out ones that leave room for an answer."""
+
+    train: Sequence[Encoded]
+    held_out: Sequence[Encoded]
+    answerable: Sequence[Demonstration]
+    dropped: int
+
+
+def _divide(settings: SftSettings, policy: Policy, records: Sequence[Demonstration]) -> SftData:
+    max_length = min(settings.max_length, policy.context or settings.max_length)
+    kept, aside = divide(len(records), settings.held_out, settings.seed)
+    train, cuts = encode_demonstrations([records[i] for i in kept], policy.tokenizer, max_length)
+    remark(cuts.describe(max_length))
+    held_records = [records[i] for i in aside]
+    held_out = encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
+    answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
+    return SftData(train, held_out, answerable, len(cuts.dropped))
+
+
+def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -> bool:
+    """Whether the model's context holds the prompt and an answer of full length."""
+    prompt, _ = encode(record.messages, None, policy.tokenizer)
+    return policy.context is None or len(prompt) + settings.max_new_tokens <= policy.context
+
+
+def _answers(policy: Policy, records: Sequence[Demonstration], settings: SftSettings) -> list[str]:
+    """Greedy answers to the prompts of the records."""
+    prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
+    sampling = config.Sampling(temperature=0.0, max_new_tokens=settings.max_new_tokens)
+    return list(answer(policy, prompts, 1, sampling, seed=settings.seed).texts)
+
+
+def _write_samples(
+    run: Run, policy: Policy, step: int, records: Sequence[Demonstration], settings: SftSettings
+) -> None:
+    if not records:
+        return
+    rows = zip(records, _answers(policy, records, settings), strict=True)
+    run.samples(
+        step,
+        [
+            {
+                "prompt": record.messages[-1].content if record.messages else "",
+                "completion": text,
+                "reference": record.response,
+            }
+            for record, text in rows
+        ],
+    )
+
+
+def _rouge(policy: Policy, records: Sequence[Demonstration], settings: SftSettings) -> dict[str, float]:
+    """ROUGE of greedy answers against the held-out responses."""
+    if not records:
+        return {}
+    scores = rouge(_answers(policy, records, settings), [record.response for record in records])
+    return {f"held_out/{name}": value for name, value in scores.items()}
