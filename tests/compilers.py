@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.native import bindings, build, passes
+from tutelage.engines.cpu.native import bindings, build, elementwise
 from tutelage.errors import TutelageError
 
 
@@ -47,5 +47,5 @@ def uncompiled_steps() -> Iterator[None]:
 
 def forget_library() -> None:
     """What was compiled is looked for again, and tried again."""
-    for known in (bindings.library, bindings.is_there, passes._are_as_described):
+    for known in (bindings.library, bindings.is_available, elementwise._agree_with_torch):
         known.cache_clear()

@@ -45,8 +45,6 @@ SUBJECTS = {
     "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",
     "commands/test_resume.py": "interrupted runs, of every verb that trains",
     "commands/test_own_rewards.py": "a function of completions as a reward, through every verb",
-    "engines/cpu/fused/test_fused_parts.py": "each of the fused layers against the layer's own operations",
-    "engines/cpu/test_attention_models.py": "shared prompts through whole models",
     "engines/test_engines_agree.py": "the reference engine and the CPU engine, on every family of models",
     "lab/test_experiments.py": "every experiment in its smallest form",
     "lab/test_findings.py": "the sentences of every experiment",

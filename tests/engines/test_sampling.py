@@ -7,14 +7,12 @@ import tiny
 import torch
 
 from tutelage import config
-from tutelage.core.batch import Rollout
 from tutelage.engines.random_streams import row_seed, uniforms
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.engines.token_sampling import draw, inverse, truncated
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rollout.assembly import concatenate
 
 PROMPTS = PromptTokens(
     ((40, 41, 42), (50,), (9, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71), (0, 80, 0, 81)),
@@ -62,7 +60,7 @@ def test_greedy_is_what_transformers_generates(tiny_model, family):
     rollout = policy.generate(PROMPTS, 1, settings(temperature=0.0), seed=0)
     for prompt, got in zip(PROMPTS.tokens, spoken(rollout), strict=True):
         ids = torch.tensor([prompt])
-        told = policy.model.generate(
+        expected = policy.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=12,
@@ -70,7 +68,7 @@ def test_greedy_is_what_transformers_generates(tiny_model, family):
             eos_token_id=list(policy.end_ids),
             pad_token_id=1,
         )
-        assert got == told[0, len(prompt) :].tolist() == greedily(policy, prompt, 12)
+        assert got == expected[0, len(prompt) :].tolist() == greedily(policy, prompt, 12)
     assert not rollout.logp.any(), "a choice without chance has probability one"
 
 
@@ -315,27 +313,3 @@ def test_first_tokens_come_as_often_as_the_model_says(tiny_model):
     observed = torch.cat([counts[likely], (3000 - counts[likely].sum())[None]]).numpy()
     expected = 3000 * torch.cat([p[likely], (1 - p[likely].sum())[None]]).numpy()
     assert scipy.stats.chisquare(observed, expected).pvalue > 1e-3
-
-
-def test_rollouts_are_joined_with_their_texts_and_versions() -> None:
-    def part(name: str, rows: int, width: int, version: bool = True) -> Rollout:
-        ones = torch.ones(rows, width, dtype=torch.long)
-        return Rollout(
-            prompt=ones[:, :1],
-            prompt_mask=ones[:, :1].bool(),
-            response=ones,
-            mask=ones.bool(),
-            logp=-ones.float(),
-            terminated=torch.ones(rows, dtype=torch.bool),
-            truncated=torch.zeros(rows, dtype=torch.bool),
-            group=1,
-            ids=(name,) * rows,
-            texts=tuple(f"{name}{row}" for row in range(rows)),
-            version=7 * ones if version else None,
-        )
-
-    joined = concatenate([part("a", 2, 1), part("b", 1, 3)], pad=0)
-    assert joined.texts == ("a0", "a1", "b0")
-    assert joined.version is not None
-    assert joined.version.tolist() == [[7, -1, -1], [7, -1, -1], [7, 7, 7]]
-    assert concatenate([part("a", 2, 1), part("b", 1, 3, version=False)], pad=0).version is None

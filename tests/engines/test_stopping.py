@@ -6,7 +6,7 @@ import torch
 
 from tutelage import config
 from tutelage.engines.sampling import PromptTokens, answers
-from tutelage.engines.stopping import Ends, text_of
+from tutelage.engines.stopping import StopCondition, text_of
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -16,7 +16,7 @@ TOKENIZER = tiny.tokenizer()
 
 def ended_at(tokens, stop, tokenizer=TOKENIZER):
     """The number of tokens after which an answer ends."""
-    ends = Ends(tokenizer, (), stop, torch.device("cpu"))
+    ends = StopCondition(tokenizer, (), stop, torch.device("cpu"))
     response = torch.tensor([tokens])
     for length in range(1, len(tokens) + 1):
         if ends.reached(response, torch.tensor([0]), length).any():
@@ -78,7 +78,7 @@ def test_the_end_token_ends_the_text_before_a_stop_string():
 
 def test_special_tokens_and_nothing_are_no_stop_strings():
     with pytest.raises(TutelageError, match=r"special token.*leave it out"):
-        Ends(TOKENIZER, (), (f"a{tiny.END}",), torch.device("cpu"))
+        StopCondition(TOKENIZER, (), (f"a{tiny.END}",), torch.device("cpu"))
     with pytest.raises(TutelageError, match="empty"):
         config.Sampling(stop=("x", ""))
 

@@ -47,7 +47,7 @@ def kept_for_the_gradient(model, dtype, tokens):
         torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16),
     ):
-        states_before(model, collate(rows, 0, CPU))
+        states_before(model, collate(rows, 0, CPU), None)
     return sum(size for size, _ in kept.values())
 
 

@@ -1,4 +1,4 @@
-"""The one place that chooses an engine."""
+"""Chooses the engine of a transformer."""
 
 import os
 
@@ -10,15 +10,16 @@ from tutelage.engines.plain import PlainEngine
 from tutelage.errors import TutelageError
 
 VARIABLE = "TUTELAGE_ENGINE"
-"""The environment variable that stands for `auto`: auto, plain or cpu."""
+"""The environment variable that replaces `auto`: auto, plain or cpu."""
 
 
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     """The engine that `backbone.engine` names, for a transformer on its device.
 
     `auto` is the CPU engine on a processor and the reference engine elsewhere; the environment variable
-    `TUTELAGE_ENGINE` replaces `auto`. `head` is the verified output head of a language model, None for a transformer
-    that is only asked for states. Raises TutelageError where the CPU engine is asked for and cannot serve.
+    `TUTELAGE_ENGINE` replaces `auto`. `head` is the verified output head of a language model, None for a transformer of
+    which only states are used. Raises TutelageError where `--engine cpu` is set and the model is on another device or
+    the kernels cannot be compiled, and where the environment variable has another value.
     """
     name = backbone.engine if backbone.engine != "auto" else _from_environment()
     on_processor = backbone.device.type == "cpu"

@@ -1,8 +1,9 @@
-"""The protocol of a decoder: what reads prompts and the tokens of answers, and gives the logits of the next tokens."""
+"""The protocol of a decoder, which reads prompts and tokens of answers and returns the logits of the next tokens."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tutelage.core.batch import Rollout
@@ -21,21 +22,22 @@ class PromptBatch:
         return max(map(len, self.prompts))
 
 
+@runtime_checkable
 class Decoder(Protocol):
-    """Reads tokens for answers that are being written. Lines are answers, prompt by prompt."""
+    """Reads the tokens of answers that are being sampled. Its lines are these answers, prompt by prompt."""
 
-    def start(self) -> Tensor:
-        """Read the prompts. Returns the logits of every answer's first token. Float[n, V]"""
+    def start(self) -> Float[Tensor, "n V"]:
+        """Read the prompts. Returns the logits of the first token of each line."""
         ...
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Read one more token of each answer. Int[n] -> logits of the next Float[n, V]"""
+    def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
+        """Read one more token of each line. Returns the logits of the next one."""
         ...
 
-    def keep(self, lines: Tensor) -> None:
-        """Drop all lines but these. Int[n], ascending"""
+    def keep(self, lines: Int[Tensor, " n"]) -> None:
+        """Drop all lines but these, which are ascending."""
         ...
 
     def close(self, rows: Rollout) -> None:
-        """Take notice that all lines have ended, with what was written, prompt by prompt."""
+        """Called when all lines have ended. `rows` are all answers, prompt by prompt."""
         ...

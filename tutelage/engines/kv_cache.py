@@ -1,11 +1,12 @@
-"""A key/value cache that never copies what it holds.
+"""A key/value cache of transformers in preallocated memory.
 
-transformers' growing cache concatenates all keys and values again for every decoded token. This one is allocated
-once for the whole answer and hands out views, and rows that have finished leave it.
+The growing cache of transformers concatenates all keys and values again for every decoded token. This one is allocated
+once for the whole answer and returns views, and rows that have ended can be dropped from it.
 """
 
 from typing import Any
 
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
@@ -18,8 +19,10 @@ class PreallocatedLayer(DynamicLayer):
         self.room = room
         self.length = 0
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate the buffers, shaped after the first keys and values that arrive."""
+    def lazy_initialization(
+        self, key_states: Float[Tensor, "B K T w"], value_states: Float[Tensor, "B K T v"]
+    ) -> None:
+        """Allocate the buffers for the sizes and the type of the first keys and values."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = (
             x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (key_states, value_states)
@@ -27,9 +30,13 @@ class PreallocatedLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Append the new positions and return views of everything so far."""
+        self,
+        key_states: Float[Tensor, "B K T w"],
+        value_states: Float[Tensor, "B K T v"],
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Float[Tensor, "B K S w"], Float[Tensor, "B K S v"]]:
+        """Append keys and values of T positions. Returns views of all S positions so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self.length + key_states.shape[2]
@@ -40,15 +47,15 @@ class PreallocatedLayer(DynamicLayer):
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
-        """Positions filled so far."""
+        """The number of filled positions."""
         return self.length
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Turn each row into `repeats` rows: one prompt, many answers."""
+        """Repeat each row `repeats` times: one prompt, many answers."""
         self._rebuild(lambda x: x.repeat_interleave(repeats, dim=0))
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only the rows at `indices`."""
+    def batch_select_indices(self, indices: Int[Tensor, " n"]) -> None:
+        """Replace the rows by those at `indices`."""
         self._rebuild(lambda x: x[indices])
 
     def _rebuild(self, rows: Any) -> None:
@@ -63,10 +70,10 @@ class PreallocatedLayer(DynamicLayer):
 
 
 def preallocated(model_config: Any, room: int) -> Cache:
-    """A cache with `room` positions for the model, or transformers' own where a layer is not plain full attention.
+    """A cache with `room` positions for the model.
 
-    Sliding windows and recurrent layers keep something other than every key, so they use the layers transformers
-    makes for them.
+    Layers with a sliding window and recurrent layers, which do not keep every key, have the cache layers of
+    transformers.
     """
     from transformers import DynamicCache
 
@@ -77,5 +84,5 @@ def preallocated(model_config: Any, room: int) -> Cache:
 
 
 def rows_can_move(cache: Cache) -> bool:
-    """Whether rows can be repeated and dropped: every layer holds keys and values and nothing else."""
+    """Whether rows can be repeated and dropped, since every layer of the cache holds keys and values only."""
     return all(type(layer) in (PreallocatedLayer, DynamicSlidingWindowLayer) for layer in cache.layers)

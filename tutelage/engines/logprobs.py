@@ -1,11 +1,11 @@
-"""From hidden states to log-probabilities without ever holding the logits of all positions.
+"""Log-probabilities from hidden states, without holding the logits of all positions at once.
 
     logits = softcap(scale · (W h + b)) / T          log π(a) = logits[a] − logsumexp(logits)
     H = − Σ_v π(v) log π(v)
 
-The `[N, V]` tensor of a vocabulary of 50,000 words is the largest one in language-model training by far, and
-almost all of it is thrown away. Here it exists one chunk of rows at a time, and the backward pass makes each chunk
-anew; only what fits into one chunk altogether is kept. Softmax and sums run in float32 whatever the weights' type.
+The [N, V] tensor of logits with a vocabulary of 50,000 tokens is the largest one in language-model training by far, and
+almost all of it is discarded. Here it exists one chunk of rows at a time, and the backward pass recomputes each chunk;
+it is kept only where all rows fit into one chunk. Softmax and sums are float32 whatever the type of the weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,35 +13,40 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tutelage.core.kl import exact_kl
 
-CHUNK_ELEMENTS = 1 << 25  # logits held at once, 128 MiB of float32: a batch that fits is not computed twice
+CHUNK_ELEMENTS = 1 << 25
+"""Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
+
+ValueHead = Callable[[Float[Tensor, "M d"]], Float[Tensor, "M 1"]]
+"""A head that predicts the value of hidden states."""
 
 
 @dataclass(frozen=True)
 class Head:
     """The map from hidden states to logits: `softcap(scale · (W h + b))`.
 
-    `weight` None says that the states are logits already (an architecture whose head we could not reproduce).
-    `module` is called instead of W and b where the head is not one matrix, as with LoRA on the head.
+    Without `weight` and `module` the head is unknown, and the states are logits already: an architecture whose head is
+    not reproduced. `module` is called instead of W and b where the head is not one matrix, as with LoRA on the head.
     """
 
-    weight: Tensor | None = None  # [V, d]
-    bias: Tensor | None = None  # [V]
+    weight: Float[Tensor, "V d"] | None = None
+    bias: Float[Tensor, " V"] | None = None
     scale: float = 1.0
     softcap: float | None = None
-    module: Callable[[Tensor], Tensor] | None = None
+    module: Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]] | None = None
 
     @property
     def is_known(self) -> bool:
-        """Whether it takes hidden states, not logits."""
+        """Whether the head takes hidden states, not logits."""
         return self.weight is not None or self.module is not None
 
-    def logits(self, states: Tensor) -> Tensor:
-        """States [N, d] → logits [N, V] in float32."""
+    def logits(self, states: Float[Tensor, "*N d"]) -> Float[Tensor, "*N V"]:
+        """Logits of hidden states, in float32."""
         if self.module is not None:
             raw = self.module(states)
         elif self.weight is not None:
@@ -54,21 +59,25 @@ class Head:
         return raw if self.softcap is None else torch.tanh(raw / self.softcap) * self.softcap
 
 
-def softmax_parts(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Softmax, in the place of the logits, and log-sum-exp in two parts: the largest logit and what comes on top.
+def softmax_parts(
+    logits: Float[Tensor, "n V"],
+) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """The softmax, which overwrites the logits, and the log-sum-exp of each row in two parts:
 
-    Float[n, V] → Float[n, V], Float[n], Float[n]. As one number of the size of the logits it would be less exact.
+    logsumexp x = max x + log Σ exp(x − max x)        (their sum, as one number, would be less exact)
     """
-    most = logits.amax(-1)
-    shares = torch.softmax(logits, -1, out=logits)
-    return shares, most, -shares.amax(-1).log()
+    maximum = logits.amax(-1)
+    probabilities = torch.softmax(logits, -1, out=logits)
+    return probabilities, maximum, -probabilities.amax(-1).log()
 
 
-def add_product(weight: Tensor, left: Tensor, right: Tensor, total: Tensor | None = None) -> Tensor | None:
-    """The product `left` `right` added to `total`, a gradient of `weight` in float32 at least; None starts a total.
-
-    Float[out, n], Float[n, in] -> Float[out, in]
-    """
+def add_product(
+    weight: Float[Tensor, "out in"],
+    left: Float[Tensor, "out n"],
+    right: Float[Tensor, "n in"],
+    total: Float[Tensor, "out in"] | None = None,
+) -> Float[Tensor, "out in"] | None:
+    """The product `left` `right` added to `total`, a gradient of `weight` in float32 at least; None starts a total."""
     if total is None:
         product = left @ right
         return product.to(torch.promote_types(product.dtype, torch.float32))
@@ -77,7 +86,7 @@ def add_product(weight: Tensor, left: Tensor, right: Tensor, total: Tensor | Non
 
 @dataclass(frozen=True)
 class HeadKernels:
-    """The two operations of `token_scores` that an engine may compute in its own way."""
+    """The two operations of `token_scores` that an engine may replace."""
 
     softmax_parts: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
     """See `softmax_parts`."""
@@ -89,44 +98,44 @@ PLAIN_KERNELS = HeadKernels(softmax_parts, add_product)
 
 
 def token_scores(
-    states: Tensor,
+    states: Float[Tensor, "N d"],
     head: Head,
-    tokens: Tensor,
+    tokens: Int[Tensor, " N"],
     *,
     temperature: float = 1.0,
     entropy: bool = False,
     kernels: HeadKernels = PLAIN_KERNELS,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probability of `tokens` [N] (and the entropy of their whole distribution) from `states` [N, d].
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
+    """The log-probability of each token, and the entropy of its distribution if `entropy` is set, else None.
 
-    Both come in float32 [N] and carry gradients to the states and to the head. The entropy is given only where
-    asked, since it costs a second sum over the vocabulary.
+    Both are float32, with gradients to the states and to the head. The entropy costs a second sum over the vocabulary.
     """
     if head.module is not None or head.weight is None:
         return _checkpointed(states, head, tokens, temperature, entropy)
-    logp, spread = _ChunkedScores.apply(
+    logp, entropies = _ChunkedScores.apply(
         states, head.weight, head.bias, tokens, head.scale, head.softcap, temperature, entropy, kernels
     )
-    return logp, spread if entropy else None
+    return logp, entropies if entropy else None
 
 
 def exact_divergence(
-    states: Tensor,
+    states: Float[Tensor, "N d"],
     head: Head,
-    ref_states: Tensor,
-    ref_logits: Callable[[Tensor], Tensor],
+    ref_states: Float[Tensor, "N e"],
+    ref_logits: Callable[[Float[Tensor, "n e"]], Float[Tensor, "n V"]],
     *,
     temperature: float = 1.0,
-) -> Tensor:
-    """KL(π‖ref) of the next-token distributions at each of N states. Float[N, d], Float[N, d] -> Float[N]
+) -> Float[Tensor, " N"]:
+    """KL(π‖ref) of the next-token distributions at each of N states, in nats.
 
-    `ref_logits` is the reference's head. The gradient goes to `states` and `head`, chunk by chunk as in `token_scores`.
+    `ref_logits` is the head of the reference. The gradient goes to `states` and `head`, chunk by chunk as in
+    `token_scores`.
     """
 
     def divergence(states: Tensor, ref_states: Tensor) -> Tensor:
         with torch.no_grad():
-            there = ref_logits(ref_states) / temperature
-        return exact_kl(head.logits(states) / temperature, there)
+            expected = ref_logits(ref_states) / temperature
+        return exact_kl(head.logits(states) / temperature, expected)
 
     width = states.shape[-1] if head.weight is None else head.weight.shape[0]
     parts = [
@@ -144,7 +153,7 @@ def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:
 def _checkpointed(
     states: Tensor, head: Head, tokens: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The same in plain autograd, chunk by chunk: for heads that are more than one matrix."""
+    """`token_scores` in plain autograd, chunk by chunk: for heads that are more than one matrix."""
 
     def scores(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = (head.logits(states) / temperature).log_softmax(-1)
@@ -158,8 +167,8 @@ def _checkpointed(
     ]
     if not parts:
         return states.new_zeros(0, dtype=torch.float32), None
-    logp, spread = (torch.cat(column) for column in zip(*parts, strict=True))
-    return logp, spread if entropy else None
+    logp, entropies = (torch.cat(column) for column in zip(*parts, strict=True))
+    return logp, entropies if entropy else None
 
 
 class _ChunkedScores(torch.autograd.Function):
@@ -167,8 +176,8 @@ class _ChunkedScores(torch.autograd.Function):
 
     With p the distribution at one position and a its token:
         ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
-    Only p is computed, in the place of the logits. Where p was kept, the first backward pass makes the gradient in its
-    place; a second one computes it anew.
+    Only p is stored, over the logits. Where p was kept for the backward pass, the gradient overwrites it; a second
+    backward pass computes p again.
     """
 
     @staticmethod
@@ -186,31 +195,33 @@ class _ChunkedScores(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         head = Head(weight, bias, scale, softcap)
         rows = states.shape[0]
-        logp, spread = torch.zeros(rows, device=states.device), torch.zeros(rows, device=states.device)
+        logp, entropies = torch.zeros(rows, device=states.device), torch.zeros(rows, device=states.device)
         parts = list(_chunks(rows, weight.shape[0]))
         ctx.kept = None
         for part in parts:
             logits = _logits(head, states[part], temperature)
             chosen = logits.gather(-1, tokens[part, None]).squeeze(-1)
-            shares, most, above = kernels.softmax_parts(logits)
-            logp[part] = (chosen - most) - above
+            probabilities, maximum, log_sum = kernels.softmax_parts(logits)
+            logp[part] = (chosen - maximum) - log_sum
             if entropy:
-                spread[part] = torch.special.entr(shares).sum(-1)
-            ctx.kept = shares if len(parts) == 1 and ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(states, weight, bias, tokens, spread)
+                entropies[part] = torch.special.entr(probabilities).sum(-1)
+            ctx.kept = probabilities if len(parts) == 1 and ctx.needs_input_grad[0] else None
+        ctx.save_for_backward(states, weight, bias, tokens, entropies)
         ctx.settings = (scale, softcap, temperature, entropy, kernels)
         device = states.device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        return logp, spread
+        return logp, entropies
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, bias, tokens, spread = ctx.saved_tensors
+        states, weight, bias, tokens, entropies = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None
         scale, softcap, temperature, entropy, kernels = ctx.settings
         head = Head(weight, bias, scale, softcap)
         device, dtype, enabled = ctx.autocast
-        as_before = torch.autocast(device, dtype=dtype, enabled=enabled)  # or other logits would be rebuilt
+        autocast = torch.autocast(
+            device, dtype=dtype, enabled=enabled
+        )  # as in the forward pass, for equal logits
         to_logp, to_entropy = gradients
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_states = torch.empty_like(states) if need_states else None
@@ -218,29 +229,31 @@ class _ChunkedScores(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
         for part in _chunks(states.shape[0], weight.shape[0]):
             if kept is None:
-                with as_before:
+                with autocast:
                     logits = _logits(head, states[part], temperature)
-                shares, *_ = kernels.softmax_parts(logits)
+                probabilities, *_ = kernels.softmax_parts(logits)
             else:
-                shares = kept
+                probabilities = kept
             if entropy:
-                slope = torch.special.entr(shares).mul_(to_entropy[part, None])
-                slope.addcmul_(shares, -(to_logp[part] + to_entropy[part] * spread[part])[:, None])
+                grad_logits = torch.special.entr(probabilities).mul_(to_entropy[part, None])
+                grad_logits.addcmul_(
+                    probabilities, -(to_logp[part] + to_entropy[part] * entropies[part])[:, None]
+                )
             else:
-                slope = shares.mul_(-to_logp[part, None])
-            slope.scatter_add_(-1, tokens[part, None], to_logp[part, None])
+                grad_logits = probabilities.mul_(-to_logp[part, None])
+            grad_logits.scatter_add_(-1, tokens[part, None], to_logp[part, None])
             if scale != temperature:
-                slope.mul_(scale / temperature)
+                grad_logits.mul_(scale / temperature)
             if softcap is not None:
-                with as_before:
-                    slope.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
-            slope = slope.to(states.dtype)
+                with autocast:
+                    grad_logits.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
+            grad_logits = grad_logits.to(states.dtype)
             if grad_states is not None:
-                torch.matmul(slope, weight.to(states.dtype), out=grad_states[part])
+                torch.matmul(grad_logits, weight.to(states.dtype), out=grad_states[part])
             if need_weight:
-                grad_weight = kernels.add_product(weight, slope.T, states[part], grad_weight)
+                grad_weight = kernels.add_product(weight, grad_logits.T, states[part], grad_weight)
             if grad_bias is not None:
-                grad_bias += slope.sum(0)
+                grad_bias += grad_logits.sum(0)
         if need_weight and not len(states):
             grad_weight = torch.zeros_like(weight)
         return (
@@ -252,6 +265,6 @@ class _ChunkedScores(torch.autograd.Function):
 
 
 def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
-    """logits / T of some rows, which nobody else holds. Float[n, V]"""
+    """logits / T of some rows, in memory that may be overwritten. Float[n, V]"""
     logits = head.logits(states)
     return logits if temperature == 1.0 else logits.div_(temperature)

@@ -1,4 +1,4 @@
-"""Memory that is left on a device."""
+"""The memory that is left on a device."""
 
 from pathlib import Path
 
@@ -8,9 +8,11 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def available_memory(device: torch.device) -> float:
-    """Bytes that can still be taken on the device, ∞ where the system does not say."""
+    """Bytes that can still be allocated on the device; ∞ where the system does not tell."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # ours, and empty
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
+            device
+        )  # held by torch, and free
         return float(torch.cuda.mem_get_info(device)[0] + unused)
     try:
         entries = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())

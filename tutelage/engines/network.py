@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -63,8 +64,10 @@ def precision(device: torch.device, dtype: torch.dtype) -> AbstractContextManage
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
-def run_trunk(model: nn.Module, tokens: Tensor, mask: Tensor, **more: Any) -> Tensor:
-    """Last hidden states of the transformer without its head. Int[B, T], Bool[B, T] -> Float[B, T, d]"""
+def run_trunk(
+    model: nn.Module, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], **more: Any
+) -> Float[Tensor, "B T d"]:
+    """Last hidden states of the transformer without its head. `mask` is true for tokens, false for padding."""
     out = trunk(model)(
         input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask), use_cache=False, **more
     )

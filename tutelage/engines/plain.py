@@ -1,8 +1,8 @@
 """The reference engine: transformers' own modules on padded batches, on any device and in any precision.
 
 It changes nothing about a model, compiles nothing and keeps nothing between calls. Every other engine is tested
-against it. Each row is a line of a padded batch; on a GPU, rows that share prompts are read as one packed sequence
-where that spares enough tokens (see `PlainEngine.packs`).
+against it. Each row is a row of a padded batch; on a GPU, rows that share prompts are read as one packed sequence
+where that saves enough tokens (see `PlainEngine.packs`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import embedding, pad
@@ -18,25 +19,32 @@ from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import before_each_response_token, by_tokens, distinct, left_padded, positions, spread
 from tutelage.engines.decoding import Decoder, PromptBatch
-from tutelage.engines.engine import Engine, ValueHead
+from tutelage.engines.engine import Engine
 from tutelage.engines.kv_cache import preallocated, rows_can_move
-from tutelage.engines.logprobs import PLAIN_KERNELS, Head, HeadKernels, exact_divergence, token_scores
+from tutelage.engines.logprobs import (
+    PLAIN_KERNELS,
+    Head,
+    HeadKernels,
+    ValueHead,
+    exact_divergence,
+    token_scores,
+)
 from tutelage.engines.network import Backbone, attention_window, inner, precision, run_trunk, trunk
-from tutelage.engines.packing import Packed, pack
-from tutelage.engines.sampling import PromptTokens, sample
+from tutelage.engines.packing import PackedRows, pack
+from tutelage.engines.sampling import OnToken, PromptTokens, sample
 
-SPARED = 0.3
-"""Share of the tokens of a padded batch that a packed sequence must spare: its attention computes all their pairs."""
+SAVED = 0.3
+"""Share of the tokens of a padded batch that a packed sequence must save: its attention computes all pairs."""
 LONGEST_PACKED = 8192
-"""Tokens of the longest packed sequence: its mask has the square of them."""
+"""Tokens of the longest packed sequence: its mask has the square of their number."""
 DEPART_WHEN = 0.75
-"""Lines leave a cache once fewer than this share is still at work: leaving copies the cache."""
+"""The share of unfinished lines below which finished lines leave a cache, which copies the cache."""
 
 
 class PlainEngine:
     """The reference implementation of `Engine`.
 
-    `head` is the verified output head of a language model, or None for a transformer that is only asked for states.
+    `head` is the verified output head of a language model, or None for a transformer of which only states are used.
     """
 
     name = "plain"
@@ -55,7 +63,7 @@ class PlainEngine:
         """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
         return precision(self.device, self.dtype)
 
-    def states(self, rows: Rows) -> Tensor:
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """See `Engine.states`. Logits [M, V] where the head of the model is unknown."""
         if self.packs and (packed := self._pack(rows)) is not None:
             with self.precision():
@@ -63,7 +71,7 @@ class PlainEngine:
         with self.precision():
             return before_each_response_token(self._padded(rows), rows)[rows.mask]
 
-    def last_states(self, rows: Rows) -> Tensor:
+    def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Equal rows are read once."""
         kept, same = distinct(rows)
         if len(kept) < len(rows):
@@ -118,22 +126,22 @@ class PlainEngine:
         with self.precision():
             return exact_divergence(states, self.head, ref_states, ref_logits, temperature=temperature)
 
-    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """See `Engine.logits`. The attention runs on kernels whose gradient has a gradient."""
         kernels = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
         with self.precision(), kernels:
             return self.head.logits(self.states(rows)) / temperature
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Tokens are counted with their padding."""
         return by_tokens(batch.lengths(), tokens)
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Float[Tensor, ""]) -> None:
         """See `Engine.backward`."""
         loss.backward()
 
-    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
-        """See `Engine.total_norm`. Squares are added up in double precision."""
+    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
+        """See `Engine.total_norm`. Squares are summed in double precision."""
         norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients]
         return torch.stack(norms).norm().float() if norms else torch.zeros(())
 
@@ -151,7 +159,7 @@ class PlainEngine:
         seed: int,
         on_policy: bool = False,
         rows_at_once: int | None = None,
-        on_token: Callable[[Tensor], None] | None = None,
+        on_token: OnToken | None = None,
     ) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
         with self.decoding(prompts, n, sampling, on_policy=on_policy) as make_decoder:
@@ -171,26 +179,26 @@ class PlainEngine:
     def decoding(
         self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, on_policy: bool
     ) -> Iterator[Callable[[PromptBatch], Decoder]]:
-        """Inside, the function that is given makes a decoder for a batch of prompts."""
+        """The context of a rollout. Its value is a function that makes a decoder for a batch of prompts."""
         yield lambda batch: CachedDecoder(self.backbone, self.head, batch, sampling.max_new_tokens)
 
-    def _pack(self, rows: Rows) -> Packed | None:
-        """The rows as a packed sequence, or None where that does not pay or the attention cannot be given a mask."""
+    def _pack(self, rows: Rows) -> PackedRows | None:
+        """The rows as a packed sequence, or None where that saves too little or the attention takes no such mask."""
         cells = rows.prompt_mask.numel() + rows.mask.numel()
         longest = int(rows.lengths().max()) if len(rows) else 0
         if longest > attention_window(self.model) or not self._reads_packed_sequences():
             return None
-        packed = pack(rows, ends=False)
+        packed = pack(rows, with_last=False)
         count = len(packed.tokens)
-        return packed if count <= min((1 - SPARED) * cells, LONGEST_PACKED) else None
+        return packed if count <= min((1 - SAVED) * cells, LONGEST_PACKED) else None
 
-    def _packed(self, packed: Packed) -> Tensor:
+    def _packed(self, packed: PackedRows) -> Tensor:
         """Last hidden states of a packed sequence of N tokens, by one attention with a mask. Float[N, d]"""
-        sequence, prefix = packed.shape.sequence, packed.shape.stem
+        sequence, prefix = packed.layout.sequence, packed.layout.prefix
         seen = ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
         states: Tensor = trunk(self.model)(
             input_ids=packed.tokens[None],
-            position_ids=packed.places[None],
+            position_ids=packed.positions[None],
             attention_mask=seen[None, None],
             use_cache=False,
         ).last_hidden_state
@@ -204,15 +212,16 @@ class PlainEngine:
         return self._packable
 
     def _packed_equals_padded(self) -> bool:
+        """Whether packed and padded states of two rows of seven tokens agree up to rounding."""
         if not (self.is_scalar or self.head.is_known):
             return False
         vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
         prompt = torch.arange(3, 6, device=self.device).expand(2, 3) % vocabulary
         response = torch.arange(7, 15, device=self.device).view(2, 4) % vocabulary
-        real = torch.ones(2, 4, dtype=torch.bool, device=self.device)
-        rows = Rows(prompt=prompt, prompt_mask=real[:, :3], response=response, mask=real)
+        mask = torch.ones(2, 4, dtype=torch.bool, device=self.device)
+        rows = Rows(prompt=prompt, prompt_mask=mask[:, :3], response=response, mask=mask)
         expected = before_each_response_token(self._padded(rows), rows)[rows.mask]
-        packed = pack(rows, ends=False)
+        packed = pack(rows, with_last=False)
         try:
             found = self._packed(packed)[packed.before[rows.mask]]
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
@@ -223,7 +232,7 @@ class PlainEngine:
         )
 
     def _padded(self, rows: Rows) -> Tensor:
-        """Last hidden states of rows side by side, or logits where the head is unknown. Float[B, Q + R, d]"""
+        """Last hidden states of a padded batch, or logits where the head is unknown. Float[B, Q + R, d]"""
         tokens = torch.cat([rows.prompt, rows.response], 1)
         mask = torch.cat([rows.prompt_mask, rows.mask], 1)
         if self.is_scalar or self.head.is_known:
@@ -235,42 +244,42 @@ class PlainEngine:
 
 
 class CachedDecoder:
-    """Decoding with a key/value cache: prompts padded on the left, one line of the cache for each answer."""
+    """A decoder with a key/value cache: prompts padded on the left, one line of the cache for each answer."""
 
     def __init__(self, backbone: Backbone, head: Head, batch: PromptBatch, limit: int) -> None:
         self.backbone, self.head, self.batch, self.device = backbone, head, batch, backbone.device
-        filler = batch.prompts[0][0]  # any token: the mask tells what is padding
+        filler = batch.prompts[0][0]  # any token: the mask excludes padding
         self.prompt, mask = left_padded(batch.prompts, filler, self.device)
         self.mask = pad(mask, (0, limit), value=True)
         self.filled = mask.shape[1]
         self.cache = preallocated(inner(backbone.model).config, self.filled + limit)
-        self.together = rows_can_move(self.cache)
+        self.rows_can_move = rows_can_move(self.cache)
         self.live = torch.arange(sum(batch.answers), device=self.device)  # each answer's line in the cache
 
-    def start(self) -> Tensor:
+    def start(self) -> Float[Tensor, "n V"]:
         """See `Decoder.start`. A prompt is read once where a cache can be copied to the lines of its answers."""
         answers = torch.tensor(self.batch.answers, device=self.device)
         source = torch.arange(len(answers), device=self.device).repeat_interleave(answers)
-        if not self.together:
+        if not self.rows_can_move:
             self.prompt, self.mask = self.prompt[source], self.mask[source]
         mask = self.mask[:, : self.filled]
         logits = self._logits(self.prompt, positions(mask), mask)
-        if self.together:
+        if self.rows_can_move:
             self.cache.batch_select_indices(source)
             self.mask, logits = self.mask[source], logits[source]
         return logits
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
         """See `Decoder.step`. The lines of answers that have ended read any token."""
         self.filled += 1
         mask = self.mask[:, : self.filled]
-        every = tokens.new_zeros(len(mask)).index_copy_(0, self.live, tokens)
-        return self._logits(every[:, None], mask.sum(1, keepdim=True) - 1, mask)[self.live]
+        of_lines = tokens.new_zeros(len(mask)).index_copy_(0, self.live, tokens)
+        return self._logits(of_lines[:, None], mask.sum(1, keepdim=True) - 1, mask)[self.live]
 
-    def keep(self, lines: Tensor) -> None:
+    def keep(self, lines: Int[Tensor, " n"]) -> None:
         """See `Decoder.keep`. Lines leave the cache where that is possible and enough of them are idle."""
         self.live = self.live[lines]
-        if self.together and len(self.live) < DEPART_WHEN * len(self.mask):
+        if self.rows_can_move and len(self.live) < DEPART_WHEN * len(self.mask):
             self.cache.batch_select_indices(self.live)
             self.mask = self.mask[self.live]
             self.live = torch.arange(len(self.live), device=self.live.device)
@@ -278,24 +287,28 @@ class CachedDecoder:
     def close(self, rows: Rollout) -> None:
         """See `Decoder.close`."""
 
-    def _logits(self, tokens: Tensor, where: Tensor, mask: Tensor) -> Tensor:
-        given: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask.long(), "position_ids": where}
-        given |= {"past_key_values": self.cache, "use_cache": True}
-        return next_logits(self.backbone, self.head, last_states(self.backbone, self.head, given)[:, -1])
+    def _logits(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        inputs: dict[str, Any] = {
+            "input_ids": tokens,
+            "attention_mask": mask.long(),
+            "position_ids": positions,
+        }
+        inputs |= {"past_key_values": self.cache, "use_cache": True}
+        return next_logits(self.backbone, self.head, last_states(self.backbone, self.head, inputs)[:, -1])
 
 
-def last_states(backbone: Backbone, head: Head, given: dict[str, Any]) -> Tensor:
-    """Last hidden states [B, T, d] of a forward pass, or logits [B, T, V] where the head is unknown."""
+def last_states(backbone: Backbone, head: Head, inputs: dict[str, Any]) -> Float[Tensor, "B T d"]:
+    """Last hidden states for the `inputs` of the model's forward pass; logits [B, T, V] where the head is unknown."""
     model: nn.Module = backbone.model
     with precision(backbone.device, backbone.dtype):
         if not head.is_known:
-            logits: Tensor = model(**given).logits
+            logits: Tensor = model(**inputs).logits
             return logits
-        states: Tensor = trunk(model)(**given).last_hidden_state
+        states: Tensor = trunk(model)(**inputs).last_hidden_state
         return states
 
 
-def next_logits(backbone: Backbone, head: Head, states: Tensor) -> Tensor:
-    """Logits of the next token of each line. Float[n, d] -> Float[n, V]"""
+def next_logits(backbone: Backbone, head: Head, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
+    """Logits of the next token of each line, in the precision of the backbone."""
     with precision(backbone.device, backbone.dtype):
         return head.logits(states)

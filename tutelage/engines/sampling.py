@@ -1,16 +1,17 @@
-"""Sampling answers: each different prompt is read once, each token once, and answers that have ended leave.
+"""Samples answers: each distinct prompt is read once, each token once, and answers that have ended are dropped.
 
-Every row has its own stream of uniform numbers, and tokens are drawn by inverting the cumulative distribution, one
-number per token. So what a row says does not depend on the rows it was sampled with, as far as floating point goes:
-the logits of a row may differ with its company in their last bits, by some 1e-6, and a token changes where its number
-falls that close to the border between two.
+Every row has its own stream of uniform numbers, and tokens are sampled by inverting the cumulative distribution, one
+number per token. So the tokens of a row do not depend on the rows that are sampled with it, up to rounding: the logits
+of a row may differ with the other rows of its batch in their last bits, by some 1e-6, and a token changes where its
+number is that close to the boundary between two tokens.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from tutelage import config
@@ -21,19 +22,23 @@ from tutelage.engines.decoding import Decoder, PromptBatch
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import Backbone, context_of, inner
 from tutelage.engines.random_streams import row_seed, uniforms
-from tutelage.engines.stopping import Ends, text_of
+from tutelage.engines.stopping import StopCondition, text_of
 from tutelage.engines.token_sampling import draw
 from tutelage.errors import TutelageError
 
-STORE = 1 << 29
-"""Bytes for the keys and values of the answers that are written at the same time."""
+KV_BYTES = 1 << 29
+"""Bytes for the keys and values of the answers that are sampled at the same time."""
 FEWEST_ROWS, MOST_ROWS = 64, 1024
-"""A step of fewer rows leaves the linear layers waiting for their weights; more were no faster on a small model."""
+"""Bounds of the rows of a step: with fewer the linear layers wait for their weights, more were no faster on a small
+model."""
+
+OnToken = Callable[[Int[Tensor, " B"]], None]
+"""A function that is called with the tokens of every step."""
 
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Tokenised prompts, each at least one token long. `ids` names the random stream of each prompt."""
+    """Tokenised prompts of at least one token each. `ids` name the random streams of the prompts."""
 
     tokens: tuple[tuple[int, ...], ...]
     ids: tuple[str, ...]
@@ -49,33 +54,34 @@ def sample(
     end_ids: Sequence[int],
     seed: int,
     rows_at_once: int | None = None,
-    on_token: Callable[[Tensor], None] | None = None,
+    on_token: OnToken | None = None,
 ) -> Rollout:
     """Sample `n` answers to each prompt. Row b answers prompt b // n.
 
-    `logp` is that of the distribution the token was drawn from: at the temperature, after truncation. A row's
-    stream depends on `seed`, the prompt's id and the sample's number alone, never on the other rows. `on_token`
-    sees the tokens [B] of every step as they are drawn (for streaming). `rows_at_once` bounds the memory; None takes as
-    many as make sense. Raises TutelageError when a prompt leaves no room for an answer.
+    `logp` is the log-probability of a token under the distribution that it was sampled from: at the temperature, after
+    truncation. The random stream of a row depends on `seed`, the prompt's id and the number of the sample, never on
+    other rows. `on_token` is called with the tokens of every step, for streaming. `rows_at_once` bounds the memory;
+    None chooses a bound. Raises TutelageError where a prompt and an answer exceed the context of the model, ValueError
+    for no prompt or no sample.
     """
     if n < 1 or not prompts.tokens:
         raise ValueError("sampling needs at least one prompt and one sample")
     limit = sampling.max_new_tokens
     _check_room(context_of(backbone.model), max(map(len, prompts.tokens)), limit)
-    sheet = _Sheet(backbone, prompts, n, sampling, end_ids, seed)
+    buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed)
     for batch, lines in prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit)):
         decoder, rows = make_decoder(batch), torch.tensor(lines, device=backbone.device)
-        sheet.write(decoder, rows, on_token)
-        decoder.close(sheet.rollout(prompts, n).rows(rows))
-    return sheet.rollout(prompts, n)
+        buffer.write(decoder, rows, on_token)
+        decoder.close(buffer.rollout(prompts, n).rows(rows))
+    return buffer.rollout(prompts, n)
 
 
 def _rows_at_once(backbone: Backbone, limit: int) -> int:
-    """As many rows as have room for their keys and values in `STORE` bytes, if each head has keys of its own."""
+    """The number of rows whose keys and values fit into `KV_BYTES`, assuming that each head has keys of its own."""
     settings = inner(backbone.model).config.get_text_config()
-    wide = int(settings.num_hidden_layers * settings.hidden_size)
-    store = min(STORE, available_memory(backbone.device) / 4)
-    return int(min(max(store / (2 * wide * backbone.dtype.itemsize * limit), FEWEST_ROWS), MOST_ROWS))
+    width = int(settings.num_hidden_layers * settings.hidden_size)
+    available = min(KV_BYTES, available_memory(backbone.device) / 4)
+    return int(min(max(available / (2 * width * backbone.dtype.itemsize * limit), FEWEST_ROWS), MOST_ROWS))
 
 
 def _check_room(context: int | None, longest: int, limit: int) -> None:
@@ -89,9 +95,9 @@ def _check_room(context: int | None, longest: int, limit: int) -> None:
 def prompt_batches(
     prompts: PromptTokens, n: int, rows_at_once: int
 ) -> Iterator[tuple[PromptBatch, list[int]]]:
-    """Different prompts, and the rows of the rollout that answer them, about `rows_at_once` rows at a time.
+    """Batches of distinct prompts, and the rows of the rollout that answer them, about `rows_at_once` rows each.
 
-    Prompts of like length, asked equally often, go together; the answers to one prompt are never parted.
+    A batch has prompts of similar length with similar numbers of answers; the answers to one prompt are in one batch.
     """
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts.tokens):
@@ -99,7 +105,7 @@ def prompt_batches(
     part: list[tuple[int, ...]] = []
     rows: list[int] = []
     for prompt, own in sorted(rows_of.items(), key=lambda item: (len(item[1]), len(item[0]))):
-        # every prompt takes up as many slots as the one that is asked most
+        # every prompt takes up as many slots as the one with the most answers
         uneven = bool(part) and len(own) > 2 * len(rows_of[part[0]])
         if part and (uneven or len(rows) + len(own) > rows_at_once):
             yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
@@ -109,8 +115,8 @@ def prompt_batches(
     yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
 
 
-class _Sheet:
-    """What the rows have said so far."""
+class _RolloutBuffer:
+    """The tokens of all rows so far, with their log-probabilities and lengths."""
 
     def __init__(
         self,
@@ -122,7 +128,7 @@ class _Sheet:
         seed: int,
     ) -> None:
         self.sampling, self.device = sampling, backbone.device
-        self.ends = Ends(backbone.tokenizer, end_ids, sampling.stop, backbone.device)
+        self.stop_condition = StopCondition(backbone.tokenizer, end_ids, sampling.stop, backbone.device)
         self.pad = pad_token_id(backbone.tokenizer)
         seeds = [row_seed(seed, name, number) for name in prompts.ids for number in range(n)]
         limit = sampling.max_new_tokens
@@ -133,7 +139,7 @@ class _Sheet:
         self.terminated = torch.zeros(len(seeds), dtype=torch.bool, device=backbone.device)
 
     @torch.no_grad()
-    def write(self, decoder: Decoder, rows: Tensor, on_token: Callable[[Tensor], None] | None) -> None:
+    def write(self, decoder: Decoder, rows: Tensor, on_token: OnToken | None) -> None:
         """Decode until each of `rows` Int[b] has ended or reached the limit."""
         limit = self.sampling.max_new_tokens
         logits = decoder.start()
@@ -143,7 +149,7 @@ class _Sheet:
             self.length[rows] = t + 1
             if on_token is not None:
                 on_token(self.response[:, t])
-            ended = self.ends.reached(self.response, rows, t + 1)
+            ended = self.stop_condition.reached(self.response, rows, t + 1)
             if ended.any():
                 self.terminated[rows] = ended
                 going = (~ended).nonzero().squeeze(1)
@@ -155,7 +161,7 @@ class _Sheet:
                 logits = decoder.step(token)
 
     def rollout(self, prompts: PromptTokens, n: int) -> Rollout:
-        """All rows, with no column that is padding in each of them."""
+        """All rows, without the columns that are padding in every row."""
         prompt, prompt_mask = left_padded(prompts.tokens, self.pad, self.device)
         width = int(self.length.max())
         columns = torch.arange(width, device=self.device)
@@ -172,8 +178,9 @@ class _Sheet:
         )
 
 
+@runtime_checkable
 class Vocabulary(Protocol):
-    """What turns tokens into text: a policy, for one."""
+    """The parts of a policy that turn tokens into text."""
 
     @property
     def tokenizer(self) -> Any: ...

@@ -1,24 +1,29 @@
-"""From logits to one token: temperature, truncation, and the inverse of the cumulative distribution.
+"""Token sampling: temperature, truncation, and the inverse of the cumulative distribution.
 
     q(v) ∝ π(v)^(1/T) over the tokens that truncation keeps          token = min { v : q(0) + … + q(v) > u }
 
-One uniform number u makes one token, and `logp` is log q(token).
+One uniform number u determines one token, whose log-probability is log q(token).
 """
 
 import math
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage import config
 
-BLOCK = 64  # neighbouring tokens whose probabilities are summed before anything is accumulated
-LIKELIEST = 256  # how many of the likeliest tokens are looked at first for a nucleus; it is rarely larger
+BLOCK = 64
+"""Neighbouring tokens whose probabilities are summed before the sums are accumulated."""
+LIKELIEST = 256
+"""The number of likeliest tokens in which a nucleus is searched first; it is rarely larger."""
 
 
-def draw(logits: Tensor, sampling: config.Sampling, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """One token per row from logits [B, V] and uniform numbers [B]: (token, its log-probability), each [B]."""
+def draw(
+    logits: Float[Tensor, "B V"], sampling: config.Sampling, uniform: Float[Tensor, " B"]
+) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
+    """One token per row, and its log-probability: the likeliest token, with log-probability 0, at temperature 0."""
     if sampling.temperature == 0:
         token = logits.argmax(-1)
         return token, torch.zeros_like(token, dtype=torch.float32)
@@ -30,11 +35,11 @@ def draw(logits: Tensor, sampling: config.Sampling, uniform: Tensor) -> tuple[Te
     return token, probabilities.gather(-1, token[:, None]).log().squeeze(-1)
 
 
-def inverse(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """The tokens at which the cumulative sums of `probabilities` [B, V] pass `uniform` [B]. Int[B]
+def inverse(probabilities: Float[Tensor, "B V"], uniform: Float[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The token of each row at which the cumulative sum of its `probabilities` passes `uniform`.
 
-    To accumulate a whole vocabulary in double precision would cost more than its softmax, so the block is found
-    first and the token within it. Each search is scaled to its own total: rounding never leads beyond it.
+    Accumulating a whole vocabulary in double precision would cost more than its softmax, so the block is searched first
+    and then the token within it. Each search is scaled to its own total, so that rounding never leads beyond it.
     """
     rows, vocabulary = probabilities.shape
     if vocabulary % BLOCK:
@@ -46,20 +51,21 @@ def inverse(probabilities: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _search(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Where `uniform` [B] falls when `weights` [B, n] share [0, 1) between them, and how far into that share."""
+    """The interval of [0, 1), divided in proportion to `weights` [B, n], that contains `uniform` [B], and the relative
+    position within it. Int[B], Float[B]"""
     cumulative = weights.double().cumsum(-1)
     total = cumulative[:, -1:]
     target = uniform.to(cumulative)[:, None] * total
     entry = torch.searchsorted(cumulative, target, right=True)
-    # a number just below 1 can be rounded to the total; it means the last entry that has any weight
+    # a number just below 1 can be rounded to the total; it stands for the last entry with a positive weight
     entry = torch.minimum(entry, (cumulative < total).sum(-1, keepdim=True))
     share = weights.gather(-1, entry).double()
     fallen = (target - (cumulative.gather(-1, entry) - share)) / share
     return entry.squeeze(-1), fallen.squeeze(-1).clamp(0, 1)
 
 
-def truncated(logits: Tensor, sampling: config.Sampling) -> Tensor:
-    """Logits with −inf wherever top-k, then top-p, then min-p leaves a token out."""
+def truncated(logits: Float[Tensor, "B V"], sampling: config.Sampling) -> Float[Tensor, "B V"]:
+    """Logits with −inf for the tokens that top-k, then top-p, then min-p excludes."""
     if 0 < sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, -1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -72,7 +78,7 @@ def truncated(logits: Tensor, sampling: config.Sampling) -> Tensor:
 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Keep the likeliest tokens until they reach `top_p` together; all are sorted only for rows that need it."""
+    """Keep the likeliest tokens until their probabilities sum to `top_p`. All tokens are sorted only where needed."""
     kept = torch.full_like(logits, -torch.inf)
     total = logits.logsumexp(-1, keepdim=True)
     rows = torch.arange(len(logits), device=logits.device)

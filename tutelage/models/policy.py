@@ -15,8 +15,8 @@ from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import positions as positions
 from tutelage.engines.choose import engine_for
-from tutelage.engines.engine import Engine, ValueHead
-from tutelage.engines.logprobs import Head
+from tutelage.engines.engine import Engine
+from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, context_of, end_ids_of, inner, verified_head
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import save_model

@@ -10,9 +10,9 @@ from compilers import needs_compiler
 from tutelage import config
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu.activation_cache import ActivationCache
-from tutelage.engines.cpu.flash_attention import Fused
+from tutelage.engines.cpu.flash_attention import FlashKernels
 from tutelage.engines.cpu.fused import two_steps
-from tutelage.engines.cpu.native.trees import Trees
+from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.errors import TutelageError
@@ -89,8 +89,8 @@ def products(monkeypatch):
 
         return noted
 
-    monkeypatch.setattr(two_steps, "behind_attention", counted(two_steps.behind_attention))
-    for kernels in (Fused, Trees):
+    monkeypatch.setattr(two_steps, "layer_outputs", counted(two_steps.layer_outputs))
+    for kernels in (FlashKernels, NativeKernels):
         monkeypatch.setattr(kernels, "forward", counted(kernels.forward, first=1))
     return counts
 
@@ -112,8 +112,8 @@ def test_answers_that_all_reach_the_limit_are_handed_out_where_they_lie(policy, 
     rollout, kept = sampled(policy, PromptTokens(((40, 41, 42), (50,)), ("a", "b")))
     expected = gradients(policy, rollout)
     monkeypatch.setattr(torch.Tensor, "index_select", None)
-    group = next(iter(kept._known.values()))[0]
-    there = {x.untyped_storage().data_ptr() for x in group.computed[kept.layers[0]]}
+    group = next(iter(kept._index.values()))[0]
+    there = {x.untyped_storage().data_ptr() for x in group.activations[kept.layers[0]]}
     taken = group.take(kept.layers[0], 7, 0)
     assert {x.untyped_storage().data_ptr() for x in taken} == there
     monkeypatch.undo()
@@ -137,11 +137,11 @@ def test_a_group_that_is_parted_is_held_until_its_last_row_is_out(policy, produc
     parts = [rollout.rows(torch.arange(start, start + 2)) for start in range(0, len(rollout), 2)]
     expected = [gradients(policy, part) for part in parts]
     products.clear()
-    groups = {group for group, _ in kept._known.values()}
+    groups = {group for group, _ in kept._index.values()}
     with reused(policy, kept):
         for part, wanted in zip(parts, expected, strict=True):
             assert_same(gradients(policy, part), wanted)
-        assert not any(group.computed for group in groups)
+        assert not any(group.activations for group in groups)
     assert products == []
     assert len(groups) == 3, "one prompt was asked twice"
 
@@ -217,8 +217,8 @@ def test_scores_without_gradients_leave_what_is_kept_to_those_with(policy, produ
 def test_kept_activations_that_disagree_with_a_forward_pass_are_refused(policy):
     rollout, kept = sampled(policy)
     policy.engine._verified = False
-    for group, _ in kept._known.values():
-        group.computed[kept.layers[-1]].y.add_(torch.linspace(0, 3, policy.width))
+    for group, _ in kept._index.values():
+        group.activations[kept.layers[-1]].y.add_(torch.linspace(0, 3, policy.width))
     with reused(policy, kept), pytest.raises(TutelageError, match=r"kept from sampling.*--engine plain"):
         policy.scores(rollout)
 
@@ -233,7 +233,7 @@ def test_answers_of_hardly_any_token(policy, limit, products):
     assert products == []
 
 
-def test_what_somebody_listens_to_is_computed(policy):
+def test_layers_with_hooks_are_computed(policy):
     rollout, kept = sampled(policy)
     expected = gradients(policy, rollout)
     heard = []
@@ -265,14 +265,16 @@ def test_what_would_be_too_much_is_not_kept(policy, share, monkeypatch):
 
 def test_the_room_is_that_of_all_tokens_that_there_may_be(policy, monkeypatch):
     held = 16 * sum(p.numel() for p in policy.parameters())
-    bytes_kept = 4 * (12 + 16 * (LONG - 1)) * sum(map(activations._numbers, trunk(policy.model).layers))
+    bytes_kept = (
+        4 * (12 + 16 * (LONG - 1)) * sum(map(activations._floats_per_token, trunk(policy.model).layers))
+    )
     for share, fits in ((1.001, True), (0.999, False)):
         monkeypatch.setattr(activations, "OF_TRAINING", share * bytes_kept / held)
         kept = sampled(policy)[1]
         assert bool(len(kept)) == fits
-        for group, _ in kept._known.values():
-            for layer, computed in group.computed.items():
-                assert sum(x[0].numel() for x in computed) == activations._numbers(layer)
+        for group, _ in kept._index.values():
+            for layer, computed in group.activations.items():
+                assert sum(x[0].numel() for x in computed) == activations._floats_per_token(layer)
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)

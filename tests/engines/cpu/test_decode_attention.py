@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tutelage.engines.cpu import prompt_cache as shared_prompts
+from tutelage.engines.cpu import prompt_cache
 from tutelage.engines.cpu.decode_attention import over_prompt_and_answer, within_prompts
-from tutelage.engines.cpu.prompt_cache import SharedPrompts
+from tutelage.engines.cpu.prompt_cache import PromptCache
 
 
 def numbers(*shape, seed=0, dtype=torch.float32):
@@ -51,11 +51,11 @@ def test_a_prompt_is_read_from_left_to_right():
 
 def attended(monkeypatch, *, move_when, room, leaving):
     """What one layer says to six tokens of 4, 2 and 3 answers to three prompts, of which some leave."""
-    monkeypatch.setattr(shared_prompts, "MOVE_WHEN", move_when)
-    monkeypatch.setattr(shared_prompts, "ROOM", room)
+    monkeypatch.setattr(prompt_cache, "MOVE_WHEN", move_when)
+    monkeypatch.setattr(prompt_cache, "ROOM", room)
     layer, heads, width = torch.nn.Identity(), 2, 4
     lengths, answers = [3, 5, 5], [4, 2, 3]
-    store = SharedPrompts(lengths, answers, 6, dtype=torch.float32, device=torch.device("cpu"))
+    store = PromptCache(lengths, answers, 6, dtype=torch.float32, device=torch.device("cpu"))
     for first, behind in ((0, 2), (2, 3)):  # in two parts
         store.reading = (first, behind)
         count = sum(lengths[first:behind])
@@ -90,15 +90,15 @@ def test_answers_that_leave_take_nothing_from_the_others(monkeypatch, leaving, m
 
 def test_nothing_moves_until_enough_have_left():
     layer = torch.nn.Identity()
-    store = SharedPrompts([4, 4], [4, 4], 8, dtype=torch.float32, device=torch.device("cpu"))
+    store = PromptCache([4, 4], [4, 4], 8, dtype=torch.float32, device=torch.device("cpu"))
     store.reading = (0, 2)
     store.read(layer, *(numbers(1, 1, 8, 2, seed=s) for s in range(3)), None)
 
     def step():
         store.open()
         store.attend(layer, *(numbers(len(store.place), 1, 2, seed=s) for s in range(3)), None)
-        stored = store.layers[layer]
-        return [x.data_ptr() for x in (*stored.prompt, *stored.answer)]
+        entry = store.layers[layer]
+        return [x.data_ptr() for x in (*entry.prompt, *entry.answer)]
 
     before = step()
     assert step() == before

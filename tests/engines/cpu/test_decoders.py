@@ -1,4 +1,4 @@
-"""Decoding: no token is read twice, in whatever way it is read, and the weights it runs on are gone afterwards."""
+"""Decoding: no token is read twice, by no decoder, and the weights it runs on are gone afterwards."""
 
 import copy
 from dataclasses import replace
@@ -9,11 +9,16 @@ import torch
 
 from tutelage import config
 from tutelage.engines import memory, plain
-from tutelage.engines.cpu import decoders
+from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
-from tutelage.engines.cpu import prompt_cache as shared_prompts
 from tutelage.engines.cpu.decoders import CachedDecoder, Decoding, SharedDecoder
-from tutelage.engines.cpu.decoding_weights import Blocks, Panels, decoding_weights, lines, packable
+from tutelage.engines.cpu.decoding_weights import (
+    MklLinear,
+    OneDnnLinear,
+    decoding_weights,
+    has_onednn,
+    padded_lines,
+)
 from tutelage.engines.decoding import PromptBatch
 from tutelage.engines.network import inner, trunk
 from tutelage.engines.sampling import PromptTokens
@@ -73,7 +78,7 @@ def test_all_ways_of_decoding_say_the_same(made, family, monkeypatch):
     for name, values in {"MOVE_WHEN": (0.0, 1.0), "ROOM": (1, 3)}.items():
         for value in values:
             with monkeypatch.context() as changed:
-                changed.setattr(shared_prompts, name, value)
+                changed.setattr(prompt_cache, name, value)
                 assert_same(policy.generate(PROMPTS, 4, settings(), seed=1), expected)
     with monkeypatch.context() as changed:
         changed.setattr(decoders, "READ_AT_ONCE", 4)
@@ -122,21 +127,21 @@ def counted(policy, monkeypatch, n, limit):
 def test_each_token_is_read_once_and_each_prompt_once(made, family, n, monkeypatch):
     policy = made(family)
     decoders.supports(policy.model, 1)  # tries the model once, and remembers
-    told = sum(map(len, set(PROMPTS.tokens)))
+    prompt_tokens = sum(map(len, set(PROMPTS.tokens)))
     _, more = counted(policy, monkeypatch, n, 12)
-    monkeypatch.setattr(forms, "lines", lambda count: count)
+    monkeypatch.setattr(forms, "padded_lines", lambda count: count)
     monkeypatch.setattr(forms, "_is_close", lambda wanted, laid_out: wanted == laid_out)
     rollout, read = counted(policy, monkeypatch, n, 12)
     lengths = rollout.mask.sum(1)
-    assert read == told + int((lengths - 1).sum()), "nothing follows the last token of an answer"
+    assert read == prompt_tokens + int((lengths - 1).sum()), "nothing follows the last token of an answer"
     idle = 1.25 if not forms._mkl_is_faster() else 2.5
-    assert read <= more <= told + idle * int((lengths - 1).sum())
+    assert read <= more <= prompt_tokens + idle * int((lengths - 1).sum())
 
 
 def test_the_numbers_of_lines_are_few_and_close():
-    sizes = [lines(count) for count in range(1, 513)]
+    sizes = [padded_lines(count) for count in range(1, 513)]
     assert all(count <= size <= count * 1.25 for count, size in enumerate(sizes, 1))
-    assert all(lines(size) == size for size in sizes)
+    assert all(padded_lines(size) == size for size in sizes)
     assert len(set(sizes)) == 8 + 4 * 6
     assert sizes[:8] == list(range(1, 9))
 
@@ -241,14 +246,14 @@ def test_the_layers_are_themselves_again_whatever_happened(made, layout):
     assert not any("forward" in vars(module) for module in policy.model.modules())
 
 
-@pytest.fixture(params=[Blocks, Panels])
+@pytest.fixture(params=[OneDnnLinear, MklLinear])
 def layout(request, monkeypatch):
     """Decode in this layout, whatever the processor."""
-    if request.param is Panels and not torch.backends.mkl.is_available():
+    if request.param is MklLinear and not torch.backends.mkl.is_available():
         pytest.skip("this torch was built without MKL")
-    if not packable(torch.float32):
+    if not has_onednn(torch.float32):
         pytest.skip("this torch was built without oneDNN")
-    monkeypatch.setattr(forms, "_mkl_is_faster", lambda: request.param is Panels)
+    monkeypatch.setattr(forms, "_mkl_is_faster", lambda: request.param is MklLinear)
     return request.param
 
 
@@ -280,11 +285,11 @@ def test_decoding_layers_are_the_layers(made, family, layout):
 def test_a_form_adds_to_what_is_there(layout, bias):
     weight, x, there = torch.randn(6, 4), torch.randn(3, 4), torch.randn(3, 6)
     shift = torch.randn(6) if bias else None
-    form = Panels(weight, shift, 3) if layout is Panels else Blocks(weight, shift)
+    form = MklLinear(weight, shift, 3) if layout is MklLinear else OneDnnLinear(weight, shift)
     expected = torch.nn.functional.linear(x, weight, shift)
     before = there.clone()
     torch.testing.assert_close(form(x), expected, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(form.onto(there, x), there + expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(form.plus(there, x), there + expected, rtol=1e-5, atol=1e-6)
     assert torch.equal(there, before)
 
 
@@ -292,7 +297,7 @@ def test_a_layout_for_some_lines_refuses_others():
     if not torch.backends.mkl.is_available():
         pytest.skip("this torch was built without MKL")
     with pytest.raises(RuntimeError, match="laid out for 3 lines"):
-        Panels(torch.randn(6, 4), None, 3)(torch.randn(2, 4))
+        MklLinear(torch.randn(6, 4), None, 3)(torch.randn(2, 4))
 
 
 COUNTS = (40, 33, 21, 9, 6, 80, 70, 60, 56)
@@ -341,5 +346,5 @@ def test_bf16_keys_and_values_are_stored_as_such(made):
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         decoder = SharedDecoder(policy.backbone, weights, asked, 12)
         decoder.start()
-    (stored, *_) = decoder.store.layers.values()
-    assert {x.dtype for x in (*stored.prompt, *stored.answer)} == {torch.bfloat16}
+    (entry, *_) = decoder.kv_cache.layers.values()
+    assert {x.dtype for x in (*entry.prompt, *entry.answer)} == {torch.bfloat16}

@@ -1,8 +1,7 @@
-"""Gradients that are added up in place are those of autograd, in one stretch of memory."""
+"""Gradients that are accumulated in place are those of autograd, in one arena."""
 
 import copy
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -26,8 +25,7 @@ BATCHES = [
 
 def holder(parameters):
     """What stands for a model with these parameters."""
-    held = list(parameters)
-    return SimpleNamespace(parameters=lambda: held)
+    return nn.ParameterList(parameters)
 
 
 def policy_of(folder, rank=0, **more):
@@ -66,7 +64,7 @@ def test_they_are_those_of_autograd(tiny_model, family, rank):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_those_of_all_matrices_of_a_lean_model_lie_side_by_side(tmp_path, tied):
+def test_those_of_all_matrices_of_a_fused_model_lie_side_by_side(tmp_path, tied):
     policy = policy_of(tiny.save("qwen3", tmp_path, tie_word_embeddings=tied))
     gradients = Gradients(holder(policy.parameters()))
     with gradients.in_place():
@@ -91,7 +89,7 @@ def test_what_an_update_left_behind_is_not_in_the_next(tiny_model):
         assert torch.equal(a, b)
 
 
-def test_it_adds_to_a_gradient_that_somebody_else_began(tiny_model):
+def test_it_adds_to_a_gradient_that_exists(tiny_model):
     policy = policy_of(tiny_model("llama"))
     pull(policy)
     once = found(policy)
@@ -101,7 +99,7 @@ def test_it_adds_to_a_gradient_that_somebody_else_began(tiny_model):
         torch.testing.assert_close(a, 2 * b, rtol=1e-4, atol=1e-6)
 
 
-def test_weights_of_somebody_else_get_theirs_from_autograd(tiny_model):
+def test_weights_of_other_models_get_their_gradients_from_autograd(tiny_model):
     policy, other = (policy_of(tiny_model("llama")) for _ in range(2))
     pull(other)
     expected = found(other)
@@ -149,15 +147,15 @@ def test_a_row_that_is_looked_up_several_times_gets_the_sum():
 def test_an_embedding_learns_what_torch_lets_it_learn(padding, in_place):
     torch.manual_seed(0)
     own = nn.Embedding(5, 3, padding_idx=padding)
-    lean = nn.Sequential(copy.deepcopy(own))
-    fuse(lean)
-    assert type(lean[0]) is not nn.Embedding
+    fused = nn.Sequential(copy.deepcopy(own))
+    fuse(fused)
+    assert type(fused[0]) is not nn.Embedding
     tokens, slopes = torch.tensor([[1, 2, 1], [4, 2, 0]]), torch.randn(2, 3, 3)
     (own(tokens) * slopes).sum().backward()
-    with Gradients(holder(lean.parameters() if in_place else [])).in_place():
-        assert torch.equal(lean(tokens), own(tokens))
-        (lean(tokens) * slopes).sum().backward()
-    torch.testing.assert_close(lean[0].weight.grad, own.weight.grad)
+    with Gradients(holder(fused.parameters() if in_place else [])).in_place():
+        assert torch.equal(fused(tokens), own(tokens))
+        (fused(tokens) * slopes).sum().backward()
+    torch.testing.assert_close(fused[0].weight.grad, own.weight.grad)
 
 
 def test_embeddings_that_do_more_stay_as_they_are():

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tutelage.engines.cpu import memory
-from tutelage.engines.cpu.memory import Stretch, hand_back_freed_memory, keep_freed_memory
+from tutelage.engines.cpu.memory import Arena, keep_freed_memory, release_freed_memory
 
 MILLION = 1_000_000
 
@@ -32,41 +32,41 @@ print((faults() - before) * resource.getpagesize() / (8 * 4 * 4 * (10 << 20)))
 @pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.3), ("", 0.9, 1.1)])
 def test_pages_of_tensors_that_are_freed_together_are_found_once(keep, low, high):
     """The share of the pages of each step that had to be found anew."""
-    told = subprocess.run(
+    found = subprocess.run(
         [sys.executable, "-c", FAULTS.format(keep=keep)], capture_output=True, text=True, check=True
     )
-    assert low <= float(told.stdout) <= high
+    assert low <= float(found.stdout) <= high
 
 
 HELD = """
 import torch
-from tutelage.engines.cpu.memory import Stretch, hand_back_freed_memory, keep_freed_memory
+from tutelage.engines.cpu.memory import Arena, release_freed_memory, keep_freed_memory
 def held():
     return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmRSS"))
 {keep}
 before = held()
-stretch = Stretch([8 << 20, 8 << 20])
-first, second = stretch.take(8 << 20), stretch.take(8 << 20)
+arena = Arena([8 << 20, 8 << 20])
+first, second = arena.take(8 << 20), arena.take(8 << 20)
 assert first.data_ptr() + first.nbytes == second.data_ptr()
 first.fill_(1), second.fill_(2)
 both = held() - before
-del stretch, first
+del arena, first
 one = held() - before
 del second
 none = held() - before
-hand_back_freed_memory()
+release_freed_memory()
 print(both, one, none, held() - before)
 """
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="what is held is read from /proc")
 @pytest.mark.parametrize("keep", ["keep_freed_memory()", ""])
-def test_a_stretch_is_given_back_with_the_last_part_of_it(keep):
+def test_an_arena_is_freed_with_its_last_tensor(keep):
     """In MiB, each part of 32: huge pages may reach beyond them. To the system, unless freed memory is kept."""
-    told = subprocess.run(
+    found = subprocess.run(
         [sys.executable, "-c", HELD.format(keep=keep)], capture_output=True, text=True, check=True
     )
-    both, one, none, handed_back = map(int, told.stdout.split())
+    both, one, none, handed_back = map(int, found.stdout.split())
     assert 62 <= both <= 70
     assert one == both
     assert none == both if keep and platform.libc_ver()[0] == "glibc" else none <= 8
@@ -78,35 +78,35 @@ def kept():
     """Freed memory is kept, and none is spare."""
     if not keep_freed_memory():
         pytest.skip("only glibc is asked to keep it")
-    hand_back_freed_memory()
+    release_freed_memory()
 
 
-def place(stretch: Stretch) -> int:
-    return stretch.take(1).data_ptr()
+def place(arena: Arena) -> int:
+    return arena.take(1).data_ptr()
 
 
-def test_the_next_stretch_lies_where_the_last_was(kept):
-    first = Stretch([MILLION])
+def test_the_next_arena_reuses_the_memory_of_the_last(kept):
+    first = Arena([MILLION])
     where = place(first)
-    second = Stretch([MILLION])
+    second = Arena([MILLION])
     assert place(second) != where
     del first
-    assert place(Stretch([MILLION // 2, MILLION // 4])) == where
+    assert place(Arena([MILLION // 2, MILLION // 4])) == where
 
 
-def test_a_spare_stretch_that_is_far_too_large_is_not_held_for_a_small_one(kept):
-    large = Stretch([10 * MILLION])
+def test_a_spare_mapping_that_is_far_too_large_is_not_reused(kept):
+    large = Arena([10 * MILLION])
     large.take(10 * MILLION).fill_(1.0)
     del large
-    small = Stretch([MILLION])
+    small = Arena([MILLION])
     assert not memory._spare
     assert len(small.rest) < 10 * MILLION
 
 
-def test_parts_of_a_stretch_do_not_overlap_and_begin_at_lines_of_the_caches():
+def test_tensors_of_an_arena_do_not_overlap_and_are_aligned_to_cache_lines():
     sizes = [3, 17, 16, 1]
-    stretch = Stretch(sizes)
-    parts = [stretch.take(size) for size in sizes]
+    arena = Arena(sizes)
+    parts = [arena.take(size) for size in sizes]
     for number, part in enumerate(parts):
         part.fill_(number)
     assert [part.tolist() for part in parts] == [[float(n)] * size for n, size in enumerate(sizes)]

@@ -24,7 +24,7 @@ from tutelage import config
 from tutelage.core.batch import Scored
 from tutelage.core.rows import collate
 from tutelage.engines.cpu import activation_cache as activations
-from tutelage.engines.cpu.prompt_cache import SharedPrompts
+from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.rewards.function import FunctionReward
@@ -135,8 +135,8 @@ def test_a_sampler_that_disagrees_is_noticed_though_its_work_is_taken_over(tiny_
     policy = policy_of(tiny_model("llama"))
     world = World(policy, recipe_of(*ONE_STEP, name="grpo"), steps=1)
     before = snapshot(policy.parameters())
-    attend = SharedPrompts.attend
-    monkeypatch.setattr(SharedPrompts, "attend", lambda *given: 0.9 * attend(*given))
+    attend = PromptCache.attend
+    monkeypatch.setattr(PromptCache, "attend", lambda *given: 0.9 * attend(*given))
     with pytest.raises(TutelageError, match=r"disagree by 0.* nats on a token"):
         next(world.train())
     assert_identical(policy.parameters(), before)

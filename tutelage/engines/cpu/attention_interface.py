@@ -1,10 +1,10 @@
-"""One way into the attention of every architecture that shares transformers' attention interface.
+"""Replaces the attention of every architecture that uses transformers' attention interface.
 
     with attention_by(model, function):
         trunk(model)(input_ids=..., position_ids=...)
 
-Inside, each attention layer of `model` hands its queries, keys and values to `function` instead of attending by
-itself, and transformers builds no mask: what may look at what is the function's business alone.
+Inside, each attention layer of `model` passes its queries, keys and values to `function` instead of attending itself.
+transformers builds no mask: the function alone decides which tokens attend to which.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, PreTrainedConfig
@@ -21,18 +22,24 @@ from transformers import AttentionInterface, PreTrainedConfig
 from tutelage.engines.network import inner, trunk
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
-"""(layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
-→ ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single line where it is known, else None).
+"""The type of an attention function:
 
-Keys and values come with their own, smaller number of heads K where queries share them. `scaling` None is 1/√w.
+    (layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
+    → ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single row, or None where it is not known)
+
+Keys and values have a smaller number of heads K where several queries share them. `scaling` None is 1/√w.
 """
 
 Attend = Callable[[nn.Module, Tensor, Tensor, Tensor, float | None], Tensor]
-"""For one token of each line: (layer, query [n, H, w], key [n, K, w], value [n, K, w'], scaling) → [n, H, w']."""
+"""The type of an attention of one token of each line:
+
+    (layer, query [n, H, w], key [n, K, w], value [n, K, w'], scaling) → [n, H, w']
+"""
 
 NAME = "tutelage"
+"""The name under which `attend` is registered with transformers."""
 HARMLESS = frozenset({"position_ids", "cache_position", "past_key_values", "layer_idx", "use_cache"})
-"""What layers pass along that does not change what they compute. `sliding_window` is looked at by itself."""
+"""Arguments of the attention interface that do not change the result. `sliding_window` is checked separately."""
 
 _function: ContextVar[Attention] = ContextVar("attention")
 _twice: ContextVar[bool] = ContextVar("twice", default=False)
@@ -40,8 +47,10 @@ _reach: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _ENDLESS = 1 << 62
 
 
-def attend(layer: nn.Module, *tensors: Tensor | None, **more: Any) -> tuple[Tensor, Tensor | None]:
-    """What layers call inside `attention_by`: the function that was given to it."""
+def attend(
+    layer: nn.Module, *tensors: Float[Tensor, "..."] | None, **more: Any
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
+    """Call the function of the innermost `attention_by`. This is what attention layers call inside it."""
     return _function.get()(layer, *tensors, **more)
 
 
@@ -49,7 +58,7 @@ AttentionInterface.register(NAME, attend)  # a name without a mask function: tra
 
 
 def of_one_token(attend: Attend) -> Attention:
-    """An attention of one token of each line, for layers that hand over lines of one token."""
+    """`attend` as an attention function, for layers that read lines of one token."""
 
     def attention(
         layer: nn.Module,
@@ -68,10 +77,10 @@ def of_one_token(attend: Attend) -> Attention:
 
 @contextmanager
 def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
-    """Let the attention layers of `model` (with or without a PEFT wrapper) call `function`; as before afterwards.
+    """Inside, the attention layers of `model` (with or without a PEFT wrapper) call `function`.
 
-    May be nested, and other threads are not concerned unless they run the same model at the same time. Ask
-    `supports` first: a layer that does not use the interface, or that needs more than it is given, is not stopped here.
+    It may be nested. Other threads are not affected unless they run the same model at the same time. `supports` must
+    hold: a layer that does not use the interface, or that needs more than the function does, is not detected here.
     """
     with attention_under(_configurations(inner(model).config), function):
         yield
@@ -79,7 +88,7 @@ def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
 
 @contextmanager
 def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -> Iterator[None]:
-    """`attention_by` for the layers that look into these configurations."""
+    """`attention_by` for the layers that read these configurations."""
     before = [each._attn_implementation for each in settings]
     token = _function.set(function)
     try:
@@ -93,12 +102,12 @@ def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -
 
 
 def is_replaced(settings: PreTrainedConfig) -> bool:
-    """Whether layers that look into this configuration are inside `attention_by`."""
+    """Whether the layers that read this configuration are inside `attention_by`."""
     return bool(settings._attn_implementation == NAME)
 
 
 def gradients_are_differentiated() -> bool:
-    """Whether only operations will do that torch can differentiate twice (see `differentiable_twice`)."""
+    """Whether layers must use operations that torch can differentiate twice (see `differentiable_twice`)."""
     return _twice.get()
 
 
@@ -114,29 +123,29 @@ def differentiable_twice() -> Iterator[None]:
 
 
 def supports(model: nn.Module, length: int) -> bool:
-    """Whether on sequences of up to `length` tokens every token mixing of `model` goes through the interface and is
-    softmax(scaling · Q Kᵀ) V over all earlier positions: so not where a window is shorter, scores are capped, or a
-    bias, a sink, a recurrence or a convolution has a part in it.
+    """Whether the only token mixing of `model` on up to `length` tokens is plain attention through the interface:
+    softmax(scaling · Q Kᵀ) V over all earlier positions. It is not where a window is shorter, scores are capped, or
+    there is a bias, a sink, a recurrence or a convolution.
 
-    What an architecture does is not taken from a list. It is tried, once for each model: two short sequences stand
-    in one row, are kept apart by the function alone, and must come out as they do by themselves.
+    Architectures are not taken from a list. Each model is tried once: two short sequences are put into one row and kept
+    apart by the function alone, and must give the states that they give by themselves.
     """
     whole = inner(model)
     if any(getattr(part, "gradient_checkpointing", False) for part in whole.modules()):
-        return False  # the second forward pass would happen after the function is gone
+        return False  # the second forward pass would happen after the function was reset
     if whole not in _reach:
         with without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
             _reach[whole] = _tried_reach(model)
     return length <= _reach[whole]
 
 
-def grouped(query: Tensor, key: Tensor) -> Tensor:
-    """Queries [B, H, T, w] → [B, K, H/K, T, w] beside keys [B, K, S, w] that H/K of them share."""
+def grouped(query: Float[Tensor, "B H T w"], key: Float[Tensor, "B K S w"]) -> Float[Tensor, "B K r T w"]:
+    """Queries grouped by the head of keys that r = H/K of them share."""
     return query.unflatten(1, (key.shape[1], -1))
 
 
 def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
-    """A configuration and those inside it, outermost first: setting an outer one sets the inner ones too."""
+    """A configuration and those inside it, outermost first, since setting an outer one sets the inner ones too."""
     found = [settings]
     for key in settings.sub_configs:
         if getattr(settings, key, None) is not None:
@@ -146,14 +155,14 @@ def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """A trial must come out the same twice, and must take no random number from the step that it happens in."""
-    learning = [part for part in model.modules() if part.training]
-    for part in learning:
+    """Inside, `model` is in evaluation mode: a trial must be repeatable, and must draw no random number."""
+    training = [part for part in model.modules() if part.training]
+    for part in training:
         part.training = False
     try:
         yield
     finally:
-        for part in learning:
+        for part in training:
             part.training = True
 
 
@@ -163,16 +172,16 @@ def _tried_reach(model: nn.Module) -> int:
     vocabulary = int(inner(model).config.get_text_config().vocab_size)
     device = next(model.parameters()).device
     tokens = (torch.arange(1, 9, device=device) * 7 % vocabulary)[None]
-    places = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]], device=device)
+    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]], device=device)
     probe = _Probe(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1], device=device))
     run = trunk(model)
     try:
         apart = [
-            run(input_ids=tokens[:, part], position_ids=places[:, part], use_cache=False).last_hidden_state
+            run(input_ids=tokens[:, part], position_ids=positions[:, part], use_cache=False).last_hidden_state
             for part in (slice(0, 5), slice(5, 8))
         ]
         with attention_by(model, probe):
-            together = run(input_ids=tokens, position_ids=places, use_cache=False).last_hidden_state
+            together = run(input_ids=tokens, position_ids=positions, use_cache=False).last_hidden_state
     except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
         return 0
     expected = torch.cat(apart, 1).float()
@@ -183,7 +192,7 @@ def _tried_reach(model: nn.Module) -> int:
 
 
 class _Probe:
-    """Plain causal attention within each of the sequences of a row, and a record of what layers ask for beside it."""
+    """Causal attention within each sequence of a row, which notes the shortest window and refuses all other options."""
 
     def __init__(self, sequence: Tensor) -> None:
         self.seen = (sequence[:, None] == sequence).tril()
@@ -209,12 +218,12 @@ class _Probe:
         self.reach = min(self.reach or _ENDLESS, sliding_window or _ENDLESS)
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         scores = torch.einsum("bkgtw,bksw->bkgts", grouped(query, key), key).float() * scale
-        shares = scores.masked_fill(~self.seen, -torch.inf).softmax(-1).to(value.dtype)
-        return torch.einsum("bkgts,bksw->btkgw", shares, value).flatten(2, 3), None
+        probabilities = scores.masked_fill(~self.seen, -torch.inf).softmax(-1).to(value.dtype)
+        return torch.einsum("bkgts,bksw->btkgw", probabilities, value).flatten(2, 3), None
 
 
 def _declared_window(settings: PreTrainedConfig) -> int:
-    """The shortest window that the configuration speaks of, for architectures that do not tell their layers."""
+    """The shortest window in the configuration, for architectures that do not pass it to the attention interface."""
     kinds = getattr(settings, "layer_types", None)
     if kinds and set(kinds) == {"full_attention"}:
         return _ENDLESS

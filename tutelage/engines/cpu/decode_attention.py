@@ -1,28 +1,31 @@
-"""Attention of answers that share a prompt: one copy of its keys and values, one softmax over prompt and answer.
+"""Attention in decoding, where answers share a prompt: one copy of its keys and values, one softmax over both.
 
     scores = scale · [ q Kᵀ | q kᵀ ]        K, V of the prompt, k, v of the answer so far
     output = softmax(scores) [ V ; v ]
 
-All answers to a prompt put their queries into one matrix product with its keys, which are read once for all of
-them; heads that share keys do so too. P prompts, G answers to each, K heads of keys, r queries to each of those,
-Q prompt tokens, T answer tokens.
+The queries of all answers to a prompt, and of all heads that share keys, are multiplied with the prompt's keys in one
+matrix product, which reads the keys once. Letters: P prompts, G answers to each, K heads of keys, r queries to each of
+those, Q prompt tokens, T answer tokens.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tutelage.engines.cpu.flash_attention import fused
-from tutelage.engines.cpu.tree_attention import tells_its_ends
+from tutelage.engines.cpu.flash_attention import flash_attention
+from tutelage.engines.cpu.packed_attention import returns_lse
 
 
 def within_prompts(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float | None
-) -> tuple[Tensor, Tensor | None]:
-    """Causal attention within prompts of one length. [P, H, Q, w], [P, K, Q, w], [P, K, Q, w'] → [P, H, Q, w'], and
-    the log-sum-exp of the scores [P, H, Q] where it is known."""
-    if tells_its_ends(query, key, value):
-        return fused(query, key, value, 0.0, True, scale=scaling)
+    query: Float[Tensor, "P H Q w"],
+    key: Float[Tensor, "P K Q w"],
+    value: Float[Tensor, "P K Q v"],
+    scaling: float | None,
+) -> tuple[Float[Tensor, "P H Q v"], Float[Tensor, "P H Q"] | None]:
+    """Causal attention within prompts of one length, and the log-sum-exp of the scores where it is known."""
+    if returns_lse(query, key, value):
+        return flash_attention(query, key, value, 0.0, True, scale=scaling)
     output = scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
     )
@@ -30,17 +33,16 @@ def within_prompts(
 
 
 def over_prompt_and_answer(
-    query: Tensor,
-    prompt: tuple[Tensor, Tensor],
-    answer: tuple[Tensor, Tensor],
-    hidden: Tensor | None,
+    query: Float[Tensor, "P K G r w"],
+    prompt: tuple[Float[Tensor, "P K Q w"], Float[Tensor, "P K Q v"]],
+    answer: tuple[Float[Tensor, "P K G T w"], Float[Tensor, "P K G T v"]],
+    hidden: Float[Tensor, "P 1 Q"] | None,
     scaling: float | None,
-) -> Tensor:
-    """Attention of one new token of each answer. Query [P, K, G, r, w] → [P, K, G, r, w']
+) -> Float[Tensor, "P K G r v"]:
+    """Attention of one new token of each answer to its prompt and to the answer so far, the new token included.
 
-    `prompt` are keys and values [P, K, Q, ·], `answer` those of the answers [P, K, G, T, ·] with the new token's
-    last. `hidden` [P, 1, Q] is −inf behind the end of a prompt and 0 elsewhere. Scores are float32 whatever the
-    precision.
+    `prompt` and `answer` are keys and values; those of the new token are the last of an answer. `hidden` is −inf after
+    the end of a prompt and 0 elsewhere; None where all prompts are equally long. Scores are float32 in any precision.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.dtype == torch.float32:
@@ -58,24 +60,26 @@ def _joint(
     hidden: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """As matrix products with the scores side by side."""
+    """`over_prompt_and_answer` as matrix products, with all scores of a query in one row."""
     prompts, heads, answers, queries, width = query.shape
     (prompt_keys, prompt_values), (keys, values) = prompt, answer
     length, written = prompt_keys.shape[2], keys.shape[3]
     together, apart = (prompts * heads, answers * queries), (prompts * heads * answers, queries)
-    query = query.contiguous()  # once, since both products want it so
+    query = query.contiguous()  # once, since both products need it
     before = _products(query.view(*together, width), prompt_keys.flatten(0, 1), scale)
     if hidden is not None:
         before.view(prompts, -1, length).add_(hidden)
     after = _products(query.view(*apart, width), keys.flatten(0, 2), scale)
-    shares = torch.cat([before.view(*apart, length), after], -1).softmax(-1).to(values.dtype)
-    output = torch.bmm(shares.view(*together, -1).narrow(2, 0, length), prompt_values.flatten(0, 1))
-    output = torch.baddbmm(output.view(*apart, -1), shares.narrow(2, length, written), values.flatten(0, 2))
+    probabilities = torch.cat([before.view(*apart, length), after], -1).softmax(-1).to(values.dtype)
+    output = torch.bmm(probabilities.view(*together, -1).narrow(2, 0, length), prompt_values.flatten(0, 1))
+    output = torch.baddbmm(
+        output.view(*apart, -1), probabilities.narrow(2, length, written), values.flatten(0, 2)
+    )
     return output.view(prompts, heads, answers, queries, -1)
 
 
 def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """scale · q Kᵀ in float32: rounded scores would be wrong by more than the softmax forgives."""
+    """scale · q Kᵀ in float32: the error of rounded scores would be amplified by the softmax."""
     return torch.baddbmm(
         key.new_empty(1, dtype=torch.float32), query.float(), key.float().mT, beta=0.0, alpha=scale
     )
@@ -88,12 +92,12 @@ def _merged(
     hidden: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """As two fused attentions, which keep the scores of bfloat16 in float32, weighted by their log-sum-exp ℓ:
-    the first has the share σ(ℓ₁ − ℓ₂)."""
+    """`over_prompt_and_answer` as two flash attentions, which keep the scores of bfloat16 in float32. With their
+    log-sum-exp ℓ₁ and ℓ₂, the first has the weight σ(ℓ₁ − ℓ₂)."""
     mask = None if hidden is None else hidden[:, None].to(query.dtype)
-    first, first_sum = fused(query.flatten(2, 3), *prompt, attn_mask=mask, scale=scale)
-    second, second_sum = fused(query.flatten(0, 1), *(x.flatten(0, 1) for x in answer), scale=scale)
-    first, first_sum = first.view(*query.shape[:4], -1), first_sum.view(query.shape[:4])
-    second, second_sum = second.view(*query.shape[:4], -1), second_sum.view(query.shape[:4])
-    share = torch.sigmoid(first_sum - second_sum).to(first.dtype)
+    first, first_lse = flash_attention(query.flatten(2, 3), *prompt, attn_mask=mask, scale=scale)
+    second, second_lse = flash_attention(query.flatten(0, 1), *(x.flatten(0, 1) for x in answer), scale=scale)
+    first, first_lse = first.view(*query.shape[:4], -1), first_lse.view(query.shape[:4])
+    second, second_lse = second.view(*query.shape[:4], -1), second_lse.view(query.shape[:4])
+    share = torch.sigmoid(first_lse - second_lse).to(first.dtype)
     return torch.lerp(second, first, share[..., None])

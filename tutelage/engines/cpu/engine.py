@@ -1,13 +1,14 @@
 """The engine for processors: fused layers, packed sequences, compiled kernels, and a cache of activations.
 
-It computes what `tutelage.engines.plain` computes, up to rounding. What a model's layers are is tried, not taken from a
-list; a model, or a part of one, that is not understood is computed by the reference engine's code.
+It computes what `tutelage.engines.plain` computes, up to rounding. Architectures are not taken from a list: the layers
+of a model are tried. A model, or a part of one, that fails its trial is computed by the reference engine's code.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tutelage import config
@@ -24,8 +25,8 @@ from tutelage.engines.cpu.head import KERNELS
 from tutelage.engines.cpu.memory import keep_freed_memory
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.decoding import Decoder, PromptBatch
-from tutelage.engines.engine import Engine, ValueHead
-from tutelage.engines.logprobs import Head
+from tutelage.engines.engine import Engine
+from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
 from tutelage.engines.sampling import PromptTokens
@@ -36,10 +37,10 @@ TOLERANCE = 1e-3
 
 
 class CpuEngine(PlainEngine):
-    """The implementation of `Engine` for processors. It replaces the classes of layers that it computes itself.
+    """The implementation of `Engine` for processors. It replaces the classes of the layers that have a fused form.
 
-    With `insist` the compiled kernels must be there: raises TutelageError where they cannot be compiled. Without, one
-    line says so and torch's operations take their place.
+    With `insist`, raises TutelageError where the compiled kernels are not available. Without, one warning is logged and
+    torch's operations are used.
     """
 
     name = "cpu"
@@ -53,9 +54,9 @@ class CpuEngine(PlainEngine):
         super().__init__(backbone, head)
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None
-        self._verified = False  # whether kept activations were compared with a forward pass
+        self._verified = False  # whether scores from kept activations were compared with a forward pass
 
-    def states(self, rows: Rows) -> Tensor:
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """See `Engine.states`. Each distinct prompt is read once, and kept activations are not computed again."""
         return self._states(rows, self._cache if torch.is_grad_enabled() else None)
 
@@ -65,7 +66,7 @@ class CpuEngine(PlainEngine):
         with self.precision():
             return states.states_before(self.model, rows, cache)
 
-    def last_states(self, rows: Rows) -> Tensor:
+    def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Each distinct prompt is read once."""
         if not states.shares_prompts(self.model, rows):
             return super().last_states(rows)
@@ -102,25 +103,25 @@ class CpuEngine(PlainEngine):
             )
         self._verified = True
 
-    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """See `Engine.logits`."""
         twice = differentiable_twice() if torch.is_grad_enabled() else nullcontext()
         with twice, self.precision():
             return self.head.logits(self._states(rows, None)) / temperature
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""
         rows = batch.both() if isinstance(batch, Pairs) else batch
         if states.shares_prompts(self.model, rows):
             return by_shared_tokens(shares(batch), tokens)
         return super().split(batch, tokens)
 
-    def backward(self, loss: Tensor) -> None:
-        """See `Engine.backward`. Gradients of matrices are added up where they are kept."""
+    def backward(self, loss: Float[Tensor, ""]) -> None:
+        """See `Engine.backward`. Gradients of matrices are accumulated in place."""
         with self._gradients.in_place():
             loss.backward()
 
-    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
         """See `Engine.total_norm`."""
         return total_norm(gradients)
 
@@ -132,7 +133,7 @@ class CpuEngine(PlainEngine):
     def decoding(
         self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, on_policy: bool
     ) -> Iterator[Callable[[PromptBatch], Decoder]]:
-        """See `PlainEngine.decoding`. Weights are laid out for decoding inside."""
+        """See `PlainEngine.decoding`. Inside, the weights are laid out for decoding."""
         self._gradients.release()
         limit = sampling.max_new_tokens
         cache = self._cache_for(prompts, n, limit) if on_policy else None
@@ -142,7 +143,7 @@ class CpuEngine(PlainEngine):
             yield lambda batch: decoding.decoder(batch, weights)
 
     def _cache_for(self, prompts: PromptTokens, n: int, limit: int) -> ActivationCache | None:
-        """The cache of activations, emptied, where the model's can be kept and there is room for them."""
+        """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
         if self._cache is None and self.dtype == torch.float32 and ActivationCache.can_serve(self.model):
             self._cache = ActivationCache(self.model)
         if self._cache is None or not self._cache.start(prompts.tokens, n, limit):

@@ -1,20 +1,20 @@
-"""Gradients of matrices, added up where they are kept while they are made.
+"""Gradients of matrices, accumulated in place by the matrix products of the backward pass.
 
     ∂W = Σ Gᵀ X        over all products y = X Wᵀ with a gradient G, in all micro-batches
 
-Autograd makes every term in memory of its own and adds it to the others afterwards, which takes three passes more over
-something as large as the model; of an embedding it first makes a matrix of zeros. Inside `Gradients.in_place` a layer
-with a gradient of its own adds its term to `W.grad` as part of the product. All of them lie in one stretch of memory
-(see `Stretch`), which an update and the sampling after it use by turns.
+Autograd allocates each term and adds it to the others afterwards, which takes three more passes over memory as large as
+the model; for an embedding it first creates a matrix of zeros. Inside `Gradients.in_place`, an autograd function that
+computes the gradient of a matrix adds its term to `W.grad` as part of the product. All these gradients lie in one arena
+(see `Arena`), which an update and the sampling after it use in turn.
 
-    gradients = Gradients(model.parameters())
+    gradients = Gradients(model)
     with gradients.in_place():
         loss.backward()                         # not torch.autograd.grad, which would find nothing
     optimiser.step(); optimiser.zero_grad()
-    gradients.forget()
+    gradients.release()
 
-That is for float32 on a processor: there a backward pass runs in the thread that asked for it, and sees who is asking.
-Elsewhere, and for all other parts of a model, everything is as it was.
+This is for float32 on a processor, where a backward pass runs in the thread that started it and sees its context
+variables. On other devices, and for all other parameters, autograd works as usual.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,16 +22,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tutelage.engines.cpu.memory import Stretch
-from tutelage.engines.cpu.native import passes
+from tutelage.engines.cpu.memory import Arena
+from tutelage.engines.cpu.native import elementwise
 
 _in_place: ContextVar["Gradients | None"] = ContextVar("in_place", default=None)
 
 
 class Gradients:
-    """Those of the matrices in float32 that a model trains; all other parameters are left alone."""
+    """The gradients of the trained float32 matrices of a model. All other parameters are left to autograd."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -40,8 +41,8 @@ class Gradients:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, backward passes add to gradients in place, also to those that are there already."""
-        self._take_room()
+        """Inside, backward passes add to the gradients in place, to those that exist already too."""
+        self._allocate()
         token = _in_place.set(self)
         try:
             yield
@@ -49,21 +50,23 @@ class Gradients:
             _in_place.reset(token)
 
     def release(self) -> None:
-        """Let the room be used for something else, unless a parameter holds a gradient in it."""
+        """Free the arena, unless the gradient of a parameter lies in it."""
         if all(p.grad is None for p in self._matrices):
             self._places = {}
 
-    def _take_room(self) -> None:
+    def _allocate(self) -> None:
         if not self._places:
             trained = (p for p in self._model.parameters() if p.requires_grad)
             self._matrices = [p for p in trained if p.dim() == 2 and p.dtype == torch.float32]
-            stretch = Stretch(p.numel() for p in self._matrices)
-            self._places = {id(p): stretch.take(p.numel()).view_as(p) for p in self._matrices}
+            arena = Arena(p.numel() for p in self._matrices)
+            self._places = {id(p): arena.take(p.numel()).view_as(p) for p in self._matrices}
 
-    def place(self, weight: Tensor) -> tuple[Tensor | None, bool]:
-        """Where the gradient of `weight` is, and whether there is something in it already; None where it may not be
-        added to in place."""
-        self._take_room()  # again, where memory ran out and what was there was forgotten
+    def place(self, weight: Float[Tensor, "out in"]) -> tuple[Float[Tensor, "out in"] | None, bool]:
+        """The memory of the gradient of `weight`, and whether it holds a gradient already.
+
+        The memory is None where the gradient may not be added to in place.
+        """
+        self._allocate()  # again where the arena was released after running out of memory
         if id(weight) not in self._places:
             return None, True
         begun = weight.grad is not None
@@ -72,29 +75,36 @@ class Gradients:
         return weight.grad, begun
 
 
-def add_product(weight: Tensor, left: Tensor, right: Tensor, total: Tensor | None = None) -> Tensor | None:
-    """The term `left` `right` of the gradient of `weight`: None once it was added in place, else `total` with it added.
+def add_product(
+    weight: Float[Tensor, "out in"],
+    left: Float[Tensor, "out n"],
+    right: Float[Tensor, "n in"],
+    total: Float[Tensor, "out in"] | None = None,
+) -> Float[Tensor, "out in"] | None:
+    """Add the product `left` `right`, a term of the gradient of `weight`, to that gradient.
 
-    Float[out, n], Float[n, in]. A total is kept in float32 at least, and without a third matrix where the types allow
-    it.
+    Returns None where it was added in place; else `total` with the term added, or the term. A total is kept in float32
+    at least, and without a third matrix where the types allow it.
     """
     place, begun = _place(weight)
     if place is not None and not begun and left.dtype == place.dtype:
         torch.mm(left, right, out=place)
     elif place is not None:
-        _plus(place if begun else place.zero_(), left, right)
+        _add_product(place if begun else place.zero_(), left, right)
     elif total is not None:
-        return _plus(total, left, right)
+        return _add_product(total, left, right)
     else:
         product = left @ right
         return product.to(torch.promote_types(product.dtype, torch.float32))
     return total
 
 
-def add_rows(weight: Tensor, index: Tensor, rows: Tensor) -> Tensor | None:
-    """The gradient of a table whose rows were looked up: None once it was added in place.
+def add_rows(
+    weight: Float[Tensor, "V d"], index: Int[Tensor, " N"], rows: Float[Tensor, "N d"]
+) -> Float[Tensor, "V d"] | None:
+    """The gradient of an embedding from the gradients `rows` of the vectors looked up at `index`.
 
-    Int[N], Float[N, d]. A row that was looked up several times gets the sum.
+    A row that was looked up several times gets the sum. Returns None where the gradient was added in place.
     """
     place, begun = _place(weight)
     to_table = torch.zeros_like(weight) if place is None else place
@@ -104,16 +114,16 @@ def add_rows(weight: Tensor, index: Tensor, rows: Tensor) -> Tensor | None:
     return to_table if place is None else None
 
 
-def total_norm(gradients: Iterable[Tensor]) -> Tensor:
-    """√ Σ g² over all of them: Float[], with the squares of large matrices added up in double precision."""
-    apart: list[Tensor] = []
+def total_norm(gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
+    """√ Σ g² over all entries of all gradients. The squares of large matrices are summed in double precision."""
+    others: list[Tensor] = []
     squares: list[Tensor] = []
     for gradient in gradients:
-        if passes.serve(gradient):
-            squares.append(passes.squares(gradient))
+        if elementwise.supports(gradient):
+            squares.append(elementwise.sum_of_squares(gradient))
         else:
-            apart.append(gradient)
-    rest = nn.utils.get_total_norm(apart)
+            others.append(gradient)
+    rest = nn.utils.get_total_norm(others)
     return torch.stack([rest.double().square(), *squares]).sum().sqrt().float() if squares else rest
 
 
@@ -122,5 +132,5 @@ def _place(weight: Tensor) -> tuple[Tensor | None, bool]:
     return (None, True) if gradients is None else gradients.place(weight)
 
 
-def _plus(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)

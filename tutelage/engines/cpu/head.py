@@ -1,17 +1,20 @@
-"""The output head's kernels on a processor: softmax in one pass over memory, gradients added up in place."""
+"""The kernels of the output head on a processor: softmax in one pass over memory, gradients accumulated in place."""
 
+from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.engines.cpu.gradients import add_product
-from tutelage.engines.cpu.native import passes
+from tutelage.engines.cpu.native import elementwise
 from tutelage.engines.logprobs import HeadKernels
 from tutelage.engines.logprobs import softmax_parts as plain_softmax_parts
 
 
-def softmax_parts(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def softmax_parts(
+    logits: Float[Tensor, "n V"],
+) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     """See `tutelage.engines.logprobs.softmax_parts`."""
-    if passes.serve(logits, whole=False):
-        return logits, *passes.shares(logits)
+    if elementwise.supports(logits, whole=False):
+        return logits, *elementwise.softmax_in_place(logits)
     return plain_softmax_parts(logits)
 
 

@@ -1,4 +1,4 @@
-"""Memory that this process keeps for itself: freed pages, and one arena that weights and gradients take in turns."""
+"""Memory that the process keeps: freed pages, and one arena that decoding weights and gradients use in turn."""
 
 import ctypes
 import mmap
@@ -8,26 +8,27 @@ from contextlib import suppress
 from functools import cache
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Names of mallopt(3), from malloc.h."""
 
 HUGE = 1 << 21
-"""Bytes of a huge page. With small ones, finding the pages takes a good part of the time of reading or filling them."""
-LINE = 16
-"""Floats of a line of the caches."""
-AMPLE = 4
-"""A spare stretch that is more than so many times as large as what is asked for goes back to the system instead."""
-_spare: list[mmap.mmap] = []  # the stretch that nobody holds, if there is one
+"""Bytes of a huge page. With small pages, address translation takes much of the time of reading or filling them."""
+CACHE_LINE = 16
+"""Floats of a cache line."""
+MOST_OVERSIZE = 4
+"""A spare mapping that is more than this factor larger than what is needed is returned to the system instead."""
+_spare: list[mmap.mmap] = []  # the mapping of an arena that was freed, at most one
 
 
-def hand_back_freed_memory() -> None:
-    """Let the system have what is free now of the memory that `keep_freed_memory` keeps.
+def release_freed_memory() -> None:
+    """Return the free memory that `keep_freed_memory` keeps to the system.
 
-    Before something large is laid out for a while that the holes of the heap are of no use to: they would count beside
-    it. Taking the pages again costs .2 s a GB, on virtual machines that give theirs back too up to 1.2 s, so not more
-    often than that.
+    Called before something large is allocated that does not fit into the holes of the heap, which would count in
+    addition. Taking the pages again costs .2 s a GB, and up to 1.2 s on virtual machines that return their memory too,
+    so it should not be called more often than that.
     """
     _spare.clear()
     if _keeps_freed_memory():
@@ -35,66 +36,67 @@ def hand_back_freed_memory() -> None:
 
 
 def _keeps_freed_memory() -> bool:
-    """Whether `keep_freed_memory` was asked for, and could be arranged."""
+    """Whether `keep_freed_memory` was called, with success."""
     return bool(keep_freed_memory.cache_info().currsize) and keep_freed_memory()
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process keep the memory that it frees, for what it needs next; returns whether that could be arranged.
+    """Make this process keep the memory that it frees, for its next allocations; returns whether the system allows it.
 
-    glibc hands large blocks back to the system, which has to find and clear every page anew when the next tensor of
-    that size is written to: that takes about as long as what is computed into it. The process then holds what it held
-    at most until it ends, as it would on a GPU. Only glibc is asked; other allocators have ways of their own.
+    glibc returns large blocks to the system, which has to find and clear every page anew when the next tensor of that
+    size is written: that takes about as long as computing the tensor. With this setting the process holds its peak
+    memory until it ends, as it would on a GPU. Only glibc is configured; other allocators are left alone.
     """
     try:
         libc = ctypes.CDLL(None)
-        libc.gnu_get_libc_version  # noqa: B018  # whoever has it is glibc
+        libc.gnu_get_libc_version  # noqa: B018  # glibc alone has this function
         return bool(libc.mallopt(TRIM_THRESHOLD, -1) and libc.mallopt(MMAP_MAX, 0))
     except (OSError, AttributeError, TypeError):
         return False
 
 
-class Stretch:
-    """Room for vectors of float32 of these sizes in a processor's memory, in huge pages where the system has them.
+class Arena:
+    """Memory of a processor for vectors of float32 of given sizes, in huge pages where the system has them.
 
-    It is free as soon as nobody holds a part of it, whatever was taken from the heap since. Where freed memory is kept
-    (see above) it then waits for who asks next: weights that are laid out for decoding and the gradients of an update
-    take turns in one stretch.
+    The memory is freed with the last tensor in it, whatever was allocated from the heap since. Where the process keeps
+    freed memory (see `keep_freed_memory`), the next arena takes the mapping over: the weights that are laid out for
+    decoding and the gradients of an update use one mapping in turn.
     """
 
     def __init__(self, counts: Iterable[int]) -> None:
-        floats = sum(map(_in_lines, counts))
+        floats = sum(map(_whole_lines, counts))
         if not hasattr(mmap, "MAP_ANONYMOUS"):
             self.rest = torch.empty(floats)
             return
-        mapped = _mapped(4 * floats + HUGE)
+        mapped = _map_memory(4 * floats + HUGE)
         holder = (ctypes.c_char * len(mapped)).from_buffer(mapped)  # dies with the last tensor
-        weakref.finalize(holder, _give_back, mapped).atexit = False
+        weakref.finalize(holder, _keep_as_spare, mapped).atexit = False
         whole = torch.frombuffer(holder, dtype=torch.float32)
         self.rest = whole[-whole.data_ptr() % HUGE // 4 :]
 
-    def take(self, count: int) -> Tensor:
-        """The next vector, at the beginning of a line of the caches."""
-        taken, self.rest = self.rest[:count], self.rest[_in_lines(count) :]
+    def take(self, count: int) -> Float[Tensor, " count"]:
+        """The next vector of `count` floats, aligned to a cache line."""
+        taken, self.rest = self.rest[:count], self.rest[_whole_lines(count) :]
         return taken
 
 
-def _in_lines(floats: int) -> int:
-    return -(-floats // LINE) * LINE
+def _whole_lines(floats: int) -> int:
+    """The number of floats, rounded up to cache lines."""
+    return -(-floats // CACHE_LINE) * CACHE_LINE
 
 
-def _mapped(size: int) -> mmap.mmap:
-    """So many bytes: those that were given back last, where they are enough and not far too many."""
-    if _spare and size <= len(_spare[0]) <= AMPLE * size:
+def _map_memory(size: int) -> mmap.mmap:
+    """A mapping of at least `size` bytes: the spare one, where it is large enough and not far too large."""
+    if _spare and size <= len(_spare[0]) <= MOST_OVERSIZE * size:
         return _spare.pop()
     _spare.clear()
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(AttributeError, OSError):  # another system, or one that was built without them
+    with suppress(AttributeError, OSError):  # systems without huge pages
         mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
 
 
-def _give_back(mapped: mmap.mmap) -> None:
+def _keep_as_spare(mapped: mmap.mmap) -> None:
     if _keeps_freed_memory() and (not _spare or len(_spare[0]) < len(mapped)):
         _spare[:] = [mapped]

@@ -1,7 +1,7 @@
-"""Hidden states of rows: every distinct prompt read once and no padding, where the model's attention allows it.
+"""Hidden states of rows: every distinct prompt is read once and no padding, where the model's attention allows it.
 
 Where it does not (see `attention_interface.supports`), every row is read by itself in a padded batch, with the same
-result. That is said once for each model.
+result. A warning is logged once for each model.
 """
 
 import logging
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
@@ -16,46 +17,43 @@ from tutelage.core.batch import Rows
 from tutelage.core.rows import distinct
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import attention_by, supports, without_dropout
-from tutelage.engines.cpu.fused.exchange import Exchange, exchanging
-from tutelage.engines.cpu.fused.layer import LeanLayer, states_at
-from tutelage.engines.cpu.tree_attention import tree_attention
+from tutelage.engines.cpu.fused.layer import FusedLayer, states_at
+from tutelage.engines.cpu.fused.layer_cache import LayerCache, using_layer_cache
+from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.network import inner, trunk
-from tutelage.engines.packing import Packed, pack, shape_of
+from tutelage.engines.packing import PackedRows, layout_of, pack
 
 _log = logging.getLogger(__name__)
-_told: WeakSet[nn.Module] = WeakSet()
-_narrow: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+_warned: WeakSet[nn.Module] = WeakSet()
+_selects_states: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
-def states_before(model: nn.Module, rows: Rows, cache: ActivationCache | None) -> Tensor:
-    """The state before each of the M response tokens of all rows, row by row. Float[M, d]
+def states_before(model: nn.Module, rows: Rows, cache: ActivationCache | None) -> Float[Tensor, "M d"]:
+    """The hidden state before each of the M response tokens of all rows, row by row.
 
-    Activations that `cache` holds of these rows are taken from there. Ask `shares_prompts` first.
+    Activations of these rows that `cache` keeps are taken from there. `shares_prompts` must hold.
     """
-    packed = pack(rows, ends=False)
-    line = None if cache is None else cache.line(rows, packed)
-    return _line(model, packed, packed.before[rows.mask], line)
+    packed = pack(rows, with_last=False)
+    kept = None if cache is None else cache.lookup(rows, packed)
+    return _packed_states(model, packed, packed.before[rows.mask], kept)
 
 
-def states_at_end(model: nn.Module, rows: Rows) -> Tensor:
-    """The state at the last token of each row; rows that are equal are read once. Float[B, d]
-
-    Ask `shares_prompts` first.
-    """
+def states_at_end(model: nn.Module, rows: Rows) -> Float[Tensor, "B d"]:
+    """The hidden state at the last token of each row; equal rows are read once. `shares_prompts` must hold."""
     kept, same = distinct(rows)
     if len(kept) < len(rows):
         return embedding(same, states_at_end(model, rows.rows(kept)))
-    packed = pack(rows, ends=True)
-    return _line(model, packed, packed.last, None)
+    packed = pack(rows, with_last=True)
+    return _packed_states(model, packed, packed.last, None)
 
 
 def shares_prompts(model: nn.Module, rows: Rows) -> bool:
-    """Whether the rows can be read with every prompt once."""
+    """Whether the model can read the rows as one packed sequence, with every distinct prompt once."""
     longest = int(rows.lengths().max()) if len(rows) else 0
     if supports(model, longest):
         return True
-    if model not in _told:
-        _told.add(model)
+    if model not in _warned:
+        _warned.add(model)
         _log.warning(
             "%s does more than plain attention over %d tokens (a window, a cap, a bias or an attention of its own), so "
             "prompts are read once for each response. Results are the same.",
@@ -65,48 +63,48 @@ def shares_prompts(model: nn.Module, rows: Rows) -> bool:
     return False
 
 
-def _line(model: nn.Module, packed: Packed, places: Tensor, kept: Exchange | None) -> Tensor:
-    """The states at `places` Int[n] of a line, some of which may be the same. Float[n, d]"""
-    narrow: AbstractContextManager[None] = nullcontext()
-    if (last := _last_layer(model)) is not None:
-        wanted, places = places.unique(return_inverse=True)
-        narrow = states_at(last, wanted)
-    known: AbstractContextManager[None] = nullcontext() if kept is None else exchanging(kept)
-    with attention_by(model, tree_attention(packed.shape)), narrow, known:
-        return embedding(places, _states(model, packed.tokens, packed.places))
+def _packed_states(model: nn.Module, packed: PackedRows, index: Tensor, kept: LayerCache | None) -> Tensor:
+    """The states at `index` Int[n] of packed rows; entries of `index` may be equal. Float[n, d]"""
+    selection: AbstractContextManager[None] = nullcontext()
+    if (last := _selecting_layer(model)) is not None:
+        wanted, index = index.unique(return_inverse=True)
+        selection = states_at(last, wanted)
+    cache: AbstractContextManager[None] = nullcontext() if kept is None else using_layer_cache(kept)
+    with attention_by(model, packed_attention(packed.layout)), selection, cache:
+        return embedding(index, _states(model, packed.tokens, packed.positions))
 
 
-def _states(model: nn.Module, tokens: Tensor, places: Tensor) -> Tensor:
-    """What the trunk says about tokens Int[N] at places Int[N] in their rows. Float[N, d], or of those asked for"""
+def _states(model: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
+    """Last hidden states of tokens Int[N] at positions Int[N] in their rows: Float[N, d], or of those selected."""
     states: Tensor = trunk(model)(
-        input_ids=tokens[None], position_ids=places[None], use_cache=False
+        input_ids=tokens[None], position_ids=positions[None], use_cache=False
     ).last_hidden_state
     return states.squeeze(0)
 
 
-def _last_layer(model: nn.Module) -> LeanLayer | None:
-    """The last layer, where it can give the states of some tokens alone and what follows it is content with them."""
+def _selecting_layer(model: nn.Module) -> FusedLayer | None:
+    """The last layer, where it can compute the states of selected tokens alone and the trunk after it accepts that."""
     whole = inner(model)
-    if whole not in _narrow:
+    if whole not in _selects_states:
         with without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
-            _narrow[whole] = _last_can_be_narrow(model)
-    return trunk(model).layers[-1] if _narrow[whole] else None
+            _selects_states[whole] = _try_selecting(model)
+    return trunk(model).layers[-1] if _selects_states[whole] else None
 
 
 @torch.no_grad()
-def _last_can_be_narrow(model: nn.Module) -> bool:
-    """Tried on five tokens of which two are asked for."""
+def _try_selecting(model: nn.Module) -> bool:
+    """Whether two selected states of five tokens equal those of a whole forward pass."""
     layers = getattr(trunk(model), "layers", None)
-    if not isinstance(layers, nn.ModuleList) or not isinstance(layers[-1], LeanLayer):
+    if not isinstance(layers, nn.ModuleList) or not isinstance(layers[-1], FusedLayer):
         return False
     device = next(model.parameters()).device
     tokens = torch.arange(1, 6, device=device) % int(inner(model).config.get_text_config().vocab_size)
-    places, wanted = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
-    with attention_by(model, tree_attention(shape_of([0], [5], [0], device=device))):
-        expected = _states(model, tokens, places)[wanted]
+    positions, wanted = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
+    with attention_by(model, packed_attention(layout_of([0], [5], [0], device=device))):
+        expected = _states(model, tokens, positions)[wanted]
         try:
             with states_at(layers[-1], wanted):
-                found = _states(model, tokens, places)
+                found = _states(model, tokens, positions)
         except (RuntimeError, IndexError, ValueError):
             return False
     return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -205,17 +205,17 @@ def test_it_leaves_what_the_layers_compute(tiny_model, family):
         plain = SharedDecoder(policy.backbone, weights, asked, 8)
         recording = ours.recording
         for decoder in (ours, plain):
-            plain.is_lean = False
+            plain.has_fused_step = False
             decoder.start()
             decoder.step(tokens)
             decoder.keep(going)
-        weights.take_back()
+        weights.restore()
         ours.step(tokens[going] + 1)
         expected = _by_hooks(policy, plain, tokens[going] + 1)
     groups, first = recording.lines()
     for layer, kinds in zip(trunk(policy.model).layers, expected, strict=True):
         of_lines = [
-            recording.groups[group].computed[layer].apply(lambda x, place=place: x[place + 1])
+            recording.groups[group].activations[layer].map(lambda x, place=place: x[place + 1])
             for group, place in zip(groups, first, strict=True)
         ]
         for found, wanted in zip(zip(*of_lines, strict=True), kinds, strict=True):
@@ -223,8 +223,8 @@ def test_it_leaves_what_the_layers_compute(tiny_model, family):
 
 
 def _by_hooks(policy, decoder, tokens):
-    """What each layer computes, in the order of `Computed`."""
-    rows, handles, stack, store = [], [], trunk(policy.model), decoder.store
+    """What each layer computes, in the order of `LayerActivations`."""
+    rows, handles, stack, store = [], [], trunk(policy.model), decoder.kv_cache
 
     def keep(module, given, out):
         rows[-1].append((given[0] if module in residuals else out)[:, -1])
@@ -235,11 +235,11 @@ def _by_hooks(policy, decoder, tokens):
         return out
 
     def ends(layer, query, scaling):
-        stored, found = store.layers[layer], []
+        entry, found = store.layers[layer], []
         for q, place in zip(query, store.place.tolist(), strict=True):
             prompt, slot = divmod(place, store.width)
-            before = stored.prompt[0][prompt, :, : store.lengths[prompt]]
-            keys = torch.cat([before, stored.answer[0][prompt, :, slot, : store.written]], 1)
+            before = entry.prompt[0][prompt, :, : store.lengths[prompt]]
+            keys = torch.cat([before, entry.answer[0][prompt, :, slot, : store.written]], 1)
             scores = q.unflatten(0, (len(keys), -1)) @ keys.mT * scaling
             found.append(scores.logsumexp(-1).flatten())
         return torch.stack(found)
@@ -366,11 +366,11 @@ def test_the_threads_are_those_of_torch():
         torch.set_num_threads(5)
         weight.exp()
         own = set(TASKS.iterdir())
-        team = bindings.team()
+        pool = bindings.thread_pool()
         pointers = weight.data_ptr(), *weight.shape, panels.data_ptr(), 16 * 512
-        bindings.library().tutelage_pack(ctypes.byref(team), *pointers)
-        assert team.parallel
-        assert team.threads == 5
+        bindings.library().tutelage_pack(ctypes.byref(pool), *pointers)
+        assert pool.parallel
+        assert pool.threads == 5
         assert set(TASKS.iterdir()) == own, "there should be no second pool"
     finally:
         torch.set_num_threads(before)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -14,15 +15,16 @@ from tutelage.engines.cpu.attention_interface import (
     gradients_are_differentiated,
     is_replaced,
 )
-from tutelage.engines.cpu.fused.norm import made_again
+from tutelage.engines.cpu.fused.norm import recomputed
 from tutelage.engines.cpu.fused.trial import features, wave
-from tutelage.engines.cpu.native import passes
+from tutelage.engines.cpu.native import elementwise
 
 
-class LeanAttention:
-    """Mixed into an attention module: projections, norms of heads if there are any, rotation, attention, projection.
+class FusedAttention:
+    """Mixin for an attention module: projections, norms of heads in some models, rotation, attention, projection.
 
-    It is used where the attention itself was replaced (see `attention_by`); elsewhere the module's own way stays.
+    It is used inside `attention_by`, where the attention function is replaced; elsewhere the module's own forward pass
+    runs.
     """
 
     config: Any
@@ -35,13 +37,14 @@ class LeanAttention:
 
     def forward(
         self,
-        hidden_states: Tensor,
-        position_embeddings: tuple[Tensor, Tensor] | None = None,
-        attention_mask: Tensor | None = None,
+        hidden_states: Float[Tensor, "B T d"],
+        position_embeddings: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
+        attention_mask: Shaped[Tensor, "..."] | None = None,
         past_key_values: Any = None,
         **more: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        if position_embeddings is None or past_key_values is not None or not self.is_ours():
+    ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "..."] | None]:
+        """The output of the module, and the log-sum-exp of the scores where the attention returns it."""
+        if position_embeddings is None or past_key_values is not None or not self.is_fused():
             result: tuple[Tensor, Tensor | None] = super().forward(  # type: ignore[misc]
                 hidden_states,
                 position_embeddings=position_embeddings,
@@ -50,19 +53,23 @@ class LeanAttention:
                 **more,
             )
             return result
-        out, ends = self.attended(hidden_states, position_embeddings, attention_mask, **more)
-        return self.o_proj(out), ends
+        out, lse = self.attended(hidden_states, position_embeddings, attention_mask, **more)
+        return self.o_proj(out), lse
 
-    def is_ours(self) -> bool:
-        """Whether the attention was replaced, and torch need not differentiate twice."""
+    def is_fused(self) -> bool:
+        """Whether the attention function is replaced, and gradients are not differentiated."""
         return is_replaced(self.config) and not gradients_are_differentiated()
 
     def attended(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None = None, **more: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """What comes before the last projection. [B, T, d] → [B, T, H · w], and see `Attention`"""
+        self,
+        x: Float[Tensor, "B T d"],
+        angles: tuple[Float[Tensor, "..."], Float[Tensor, "..."]],
+        mask: Shaped[Tensor, "..."] | None = None,
+        **more: Any,
+    ) -> tuple[Float[Tensor, "B T Hw"], Float[Tensor, "..."] | None]:
+        """The input of the last projection, and the second result of the attention (see `Attention`)."""
         shape = (*x.shape[:-1], -1, self.head_dim)
-        with made_again(x):
+        with recomputed(x):
             query, key, value = (p(x).view(shape) for p in (self.q_proj, self.k_proj, self.v_proj))
         if norms := self.norms_of_heads():
             query, key = (norm(x) for norm, x in zip(norms, (query, key), strict=True))
@@ -70,75 +77,88 @@ class LeanAttention:
         return self.attend(rotated(query, cos, sin), rotated(key, cos, sin), value, mask, **more)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **more: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """The attention alone. [B, T, H, w], [B, T, K, w], [B, T, K, w] → [B, T, H · w], and see `Attention`"""
+        self,
+        query: Float[Tensor, "B T H w"],
+        key: Float[Tensor, "B T K w"],
+        value: Float[Tensor, "B T K v"],
+        mask: Shaped[Tensor, "..."] | None = None,
+        **more: Any,
+    ) -> tuple[Float[Tensor, "B T Hv"], Float[Tensor, "..."] | None]:
+        """The attention function on rotated queries and keys, and its second result (see `Attention`)."""
         heads = (x.transpose(1, 2) for x in (query, key, value))
-        out, ends = attend(cast(nn.Module, self), *heads, mask, scaling=self.scaling, **more)
-        return out.flatten(2), ends
+        out, lse = attend(cast(nn.Module, self), *heads, mask, scaling=self.scaling, **more)
+        return out.flatten(2), lse
 
     def norms_of_heads(self) -> list[Any]:
-        """Of queries and of keys, or none."""
+        """The norms of queries and of keys; an empty list in models without them."""
         norms = (getattr(self, name, None) for name in ("q_norm", "k_norm"))
         return [norm for norm in norms if norm is not None]
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether it might be one."""
+        """Whether `module` may be tried."""
         names = {name for name, _ in module.named_children()}
         parts = {"q_proj", "k_proj", "v_proj", "o_proj"}
         plain = parts in (names, names - {"q_norm", "k_norm"})
         return plain and all(hasattr(module, name) for name in ("scaling", "head_dim", "config"))
 
     @staticmethod
-    def trial(module: Any) -> list[Tensor]:
-        """What it hands to the attention for three tokens, and what it makes of the answer."""
+    def trial(module: Any) -> list[Float[Tensor, "..."]]:
+        """The queries, keys and values that `module` passes to the attention for three tokens, and its output."""
         weight = next(module.q_proj.parameters())
-        angle = wave(1, 3, module.head_dim // 2, of=weight).repeat(1, 1, 2)
+        angle = wave(1, 3, module.head_dim // 2, like=weight).repeat(1, 1, 2)
         seen: list[Tensor] = []
 
-        def note(layer: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any) -> Any:
+        def record(layer: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any) -> Any:
             seen.extend((query, key, value))
-            asked = {name for name, value in more.items() if value is not None and name not in HARMLESS}
-            if asked - {"scaling", "dropout"} or more["scaling"] != module.scaling or more.get("dropout"):
-                raise ValueError  # it wants something of the attention that would not be told
+            options = {name for name, value in more.items() if value is not None and name not in HARMLESS}
+            if options - {"scaling", "dropout"} or more["scaling"] != module.scaling or more.get("dropout"):
+                raise ValueError  # an option of the attention that the fused form does not pass on
             return query.transpose(1, 2).contiguous(), None
 
-        with attention_under((module.config,), note):
-            x = wave(1, 3, features(module.q_proj), of=weight)
+        with attention_under((module.config,), record):
+            x = wave(1, 3, features(module.q_proj), like=weight)
             out, _ = module(x, position_embeddings=(angle.cos(), angle.sin()), attention_mask=None)
         return [*seen, out]
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Every pair (x[i], x[i + w/2]) turned by its angle. Float[..., w]; both halves of `cos` and `sin` are the same."""
+def rotated(
+    x: Float[Tensor, "*tokens H w"], cos: Float[Tensor, "... w"], sin: Float[Tensor, "... w"]
+) -> Float[Tensor, "*tokens H w"]:
+    """The pairs (x[i], x[i + w/2]) rotated by their angles. Both halves of `cos` and of `sin` are the same."""
     if x.dtype != cos.dtype:
         first, second = x.chunk(2, -1)
         return x * cos + torch.cat((-second, first), -1) * sin
-    y: Tensor = _Rotated.apply(x, cos, sin) if torch.is_grad_enabled() else turned(x, cos, sin, 1.0)
+    y: Tensor = _Rotation.apply(x, cos, sin) if torch.is_grad_enabled() else rotate(x, cos, sin, 1.0)
     return y
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor, way: float) -> Tensor:
-    if passes.serve_turn(x, cos):
-        return passes.turn(x, cos, sin, way)
+def rotate(
+    x: Float[Tensor, "*tokens H w"],
+    cos: Float[Tensor, "... w"],
+    sin: Float[Tensor, "... w"],
+    direction: float,
+) -> Float[Tensor, "*tokens H w"]:
+    """The pairs (x[i], x[i + w/2]) rotated by their angles, or back where `direction` is −1. Without a gradient."""
+    if elementwise.supports_rotation(x, cos):
+        return elementwise.rotate(x, cos, sin, direction)
     y, sin = x * cos, sin.chunk(2, -1)[0]
     (first, second), (x_first, x_second) = y.chunk(2, -1), x.chunk(2, -1)
-    first.addcmul_(x_second, sin, value=-way)
-    second.addcmul_(x_first, sin, value=way)
+    first.addcmul_(x_second, sin, value=-direction)
+    second.addcmul_(x_first, sin, value=direction)
     return y
 
 
-class _Rotated(torch.autograd.Function):
-    """The gradient is turned back."""
+class _Rotation(torch.autograd.Function):
+    """`rotate`, whose gradient is rotated back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return turned(x, cos, sin, 1.0)
+        return rotate(x, cos, sin, 1.0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return turned(grad, cos, sin, -1.0), None, None
+        return rotate(grad, cos, sin, -1.0), None, None

@@ -1,8 +1,9 @@
-"""A table of tokens' vectors:  y_t = W[a_t]. Its gradient is as sparse as the tokens are few."""
+"""An embedding:  y_t = W[a_t]. Its gradient has as many rows as there are tokens."""
 
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
@@ -11,36 +12,37 @@ from tutelage.engines.cpu.attention_interface import gradients_are_differentiate
 from tutelage.engines.cpu.gradients import add_rows
 
 
-class LeanEmbedding:
-    """Mixed into an embedding that looks up rows and does nothing else."""
+class FusedEmbedding:
+    """Mixin for an embedding that looks up rows and does nothing else."""
 
     weight: Tensor
     padding_idx: int | None
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens d"]:
+        """The rows of the weight at `tokens`."""
         wanted = self.weight.requires_grad and torch.is_grad_enabled()
         if not wanted or gradients_are_differentiated():
             out: Tensor = super().forward(tokens)  # type: ignore[misc]
             return out
-        looked_up: Tensor = _LookUp.apply(self.weight, tokens, self.padding_idx)
-        return looked_up
+        rows: Tensor = _Lookup.apply(self.weight, tokens, self.padding_idx)
+        return rows
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether it might be one."""
+        """Whether `module` may be tried."""
         if type(module) is not nn.Embedding:
             return False
         return module.max_norm is None and not (module.sparse or module.scale_grad_by_freq)
 
     @staticmethod
-    def trial(module: Any) -> list[Tensor]:
-        """What it makes of three tokens."""
+    def trial(module: Any) -> list[Float[Tensor, "..."]]:
+        """The output of `module` for three tokens."""
         tokens = torch.arange(3, device=module.weight.device)[None] % module.num_embeddings
         return [module(tokens)]
 
 
-class _LookUp(torch.autograd.Function):
-    """Float[V, d], Int[...] → Float[..., d]. The row `padding` learns nothing."""
+class _Lookup(torch.autograd.Function):
+    """Float[V, d], Int[...] → Float[..., d]. The row `padding` gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, tokens: Tensor, padding: int | None) -> Tensor:

@@ -1,44 +1,46 @@
-"""SwiGLU:  y = W_down (silu(g) · u)  (Shazeer 2020, arXiv 2002.05202). Keeps g and u."""
+"""SwiGLU:  y = W_down (silu(g) · u)  (Shazeer 2020, arXiv 2002.05202). Keeps g and u for the backward pass."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, silu
 
 from tutelage.engines.cpu.attention_interface import gradients_are_differentiated
-from tutelage.engines.cpu.fused.norm import made_again
+from tutelage.engines.cpu.fused.norm import recomputed
 from tutelage.engines.cpu.fused.trial import features, is_one_matrix, wave
 from tutelage.engines.cpu.gradients import add_product
-from tutelage.engines.cpu.native import passes
+from tutelage.engines.cpu.native import elementwise
 
 
-class LeanGate:
-    """Mixed into a feed-forward module with a gate through SiLU."""
+class FusedGate:
+    """Mixin for a feed-forward module with a gate through SiLU."""
 
     gate_proj: Callable[[Tensor], Tensor]
     up_proj: Callable[[Tensor], Tensor]
     down_proj: Any
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        """W_down (silu(W_gate x) · W_up x)"""
         if gradients_are_differentiated():
             out: Tensor = super().forward(x)  # type: ignore[misc]
             return out
-        with made_again(x):
+        with recomputed(x):
             gate, up = self.gate_proj(x), self.up_proj(x)
         if not torch.is_grad_enabled():
             return self.down_proj(silu(gate).mul_(up))
         down = self.down_proj
         if is_one_matrix(down) and down.weight.dtype == gate.dtype:
-            lowered: Tensor = _LoweredSwiGlu.apply(gate, up, down.weight, down.bias)
-            return lowered
+            projected: Tensor = _ProjectedSwiGlu.apply(gate, up, down.weight, down.bias)
+            return projected
         return down(_SwiGlu.apply(gate, up))
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether it might be one."""
+        """Whether `module` may be tried."""
         return {name for name, _ in module.named_children()} == {
             "gate_proj",
             "up_proj",
@@ -47,14 +49,14 @@ class LeanGate:
         }
 
     @staticmethod
-    def trial(module: Any) -> list[Tensor]:
-        """What it makes of two vectors."""
+    def trial(module: Any) -> list[Float[Tensor, "..."]]:
+        """The output of `module` for two vectors."""
         weight = next(module.gate_proj.parameters())
-        return [module(wave(2, features(module.gate_proj), of=weight))]
+        return [module(wave(2, features(module.gate_proj), like=weight))]
 
 
-class _LoweredSwiGlu(torch.autograd.Function):
-    """p Wᵀ + b with p = silu(g) · u, of which W would keep a third copy: it is computed again for the backward pass."""
+class _ProjectedSwiGlu(torch.autograd.Function):
+    """p Wᵀ + b with p = silu(g) · u, recomputed in the backward pass. A linear layer would keep p as well."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -65,32 +67,46 @@ class _LoweredSwiGlu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         gate, up, weight = ctx.saved_tensors
-        return lowered_swiglu_gradients(grad, gate, up, weight, ctx.needs_input_grad[2:])
+        return projected_swiglu_gradients(grad, gate, up, weight, ctx.needs_input_grad[2:])
 
 
-def lowered_swiglu_gradients(
-    grad: Tensor, gate: Tensor, up: Tensor, weight: Tensor, wants: tuple[bool, bool]
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Of g, u, and as far as they are wanted W and b, from that of y = (silu(g) · u) Wᵀ + b."""
+def projected_swiglu_gradients(
+    grad: Float[Tensor, "*rows d"],
+    gate: Float[Tensor, "*rows m"],
+    up: Float[Tensor, "*rows m"],
+    weight: Float[Tensor, "d m"],
+    wanted: tuple[bool, bool],
+) -> tuple[
+    Float[Tensor, "*rows m"],
+    Float[Tensor, "*rows m"],
+    Float[Tensor, "d m"] | None,
+    Float[Tensor, " d"] | None,
+]:
+    """The gradients of g, u, W and b from `grad`, the gradient of y = (silu(g) · u) Wᵀ + b.
+
+    `wanted` says whether the gradients of W and b are. The one of W is None where it was added in place, too.
+    """
     flat, inner = grad.flatten(0, -2), grad @ weight
     product, to_gate, to_up = gate_gradients(gate, up, inner)
-    to_weight = add_product(weight, flat.T, product.flatten(0, -2)) if wants[0] else None
-    return to_gate, to_up, to_weight, flat.sum(0) if wants[1] else None
+    to_weight = add_product(weight, flat.T, product.flatten(0, -2)) if wanted[0] else None
+    return to_gate, to_up, to_weight, flat.sum(0) if wanted[1] else None
 
 
-def gate_gradients(gate: Tensor, up: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """p = silu(g) · u, and the gradients of g and u from that of p, which is used up. Float[..., m] each"""
-    if passes.serve(gate):
-        return passes.gate_gradients(gate, up, grad)
-    through = silu(gate)
-    product = through * up
-    to_up = through.mul_(grad)
+def gate_gradients(
+    gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"], grad: Float[Tensor, "*rows m"]
+) -> tuple[Float[Tensor, "*rows m"], Float[Tensor, "*rows m"], Float[Tensor, "*rows m"]]:
+    """p = silu(g) · u, and the gradients of g and u from the gradient of p. `grad` is overwritten."""
+    if elementwise.supports(gate):
+        return elementwise.gate_gradients(gate, up, grad)
+    activated = silu(gate)
+    product = activated * up
+    to_up = activated.mul_(grad)
     to_gate = grad.mul_(up)
     return product, torch.ops.aten.silu_backward.grad_input(to_gate, gate, grad_input=to_gate), to_up
 
 
 class _SwiGlu(torch.autograd.Function):
-    """silu(g) · u, with silu(g) computed again for the backward pass."""
+    """silu(g) · u, with silu(g) recomputed in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:

@@ -5,89 +5,99 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
 from tutelage.engines.cpu.attention_interface import gradients_are_differentiated
 from tutelage.engines.cpu.fused.trial import wave
-from tutelage.engines.cpu.native import passes
+from tutelage.engines.cpu.native import elementwise
 
 
-class LeanNorm:
-    """Mixed into a module that normalises by the root mean square and has one weight for each feature."""
+class FusedNorm:
+    """Mixin for a module that normalises by the root mean square and has one weight for each feature."""
 
     weight: Tensor
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        """w · x · r"""
         if gradients_are_differentiated() or x.dtype != self.weight.dtype or x.dtype.itemsize < 4:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
             return normed
         if torch.is_grad_enabled():
             scaled, r = _RmsNorm.apply(x, self.weight, epsilon_of(self))
-            scaled.made_from = (x.detach(), r, self.weight)  # see `made_again`
+            scaled.norm_inputs = (x.detach(), r, self.weight)  # see `recomputed`
             return cast(Tensor, scaled)
         return rms_norm(x, self.weight, epsilon_of(self))[0]
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether it might be one."""
+        """Whether `module` may be tried."""
         weights = list(module.named_parameters())
-        lonely = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
+        is_leaf = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
         return (
-            lonely
+            is_leaf
             and weights[0][0] == "weight"
             and weights[0][1].dim() == 1
             and epsilon_of(module) is not None
         )
 
     @staticmethod
-    def trial(module: Any) -> list[Tensor]:
-        """What it makes of two vectors, also with weights that are not all one."""
-        weight, x = module.weight, wave(2, len(module.weight), of=module.weight)
+    def trial(module: Any) -> list[Float[Tensor, "..."]]:
+        """The outputs of `module` for two vectors, with its own weights and with weights that differ from one."""
+        weight, x = module.weight, wave(2, len(module.weight), like=module.weight)
         kept = weight.clone()
         try:
-            return [module(x), module(x * weight.copy_(wave(len(weight), of=weight)))]
+            return [module(x), module(x * weight.copy_(wave(len(weight), like=weight)))]
         finally:
             weight.copy_(kept)
 
 
 def epsilon_of(module: Any) -> Any:
-    """The ε of a norm, by whatever name; None where there is none."""
+    """The ε of a norm, under either name that transformers uses; None where there is none."""
     return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """(y, r). Float[..., d], Float[d] → Float[..., d], Float[..., 1]"""
+def rms_norm(
+    x: Float[Tensor, "*rows d"], weight: Float[Tensor, " d"], epsilon: float
+) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, "*rows 1"]]:
+    """y and r of RMSNorm."""
     r = reciprocal_rms(x, epsilon)
     return scaled(x, r, weight), r
 
 
-def scaled(x: Tensor, r: Tensor, weight: Tensor) -> Tensor:
-    """x · r · w. Float[..., d], Float[..., 1], Float[d]"""
-    return passes.scaled_rows(x, r, weight) if passes.serve(x) else (x * r).mul_(weight)
+def scaled(
+    x: Float[Tensor, "*rows d"], r: Float[Tensor, "*rows 1"], weight: Float[Tensor, " d"]
+) -> Float[Tensor, "*rows d"]:
+    """x · r · w"""
+    return elementwise.scaled_rows(x, r, weight) if elementwise.supports(x) else (x * r).mul_(weight)
 
 
-def reciprocal_rms(x: Tensor, epsilon: float) -> Tensor:
-    """r. Float[..., d] → Float[..., 1]"""
+def reciprocal_rms(x: Float[Tensor, "*rows d"], epsilon: float) -> Float[Tensor, "*rows 1"]:
+    """r = (mean x² + ε)^-½ of each row."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
 
 
 def rms_norm_gradients(
-    grad: Tensor, x: Tensor, weight: Tensor, r: Tensor, more: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """With n = x · r and g the gradient of y:  ∂x = r · (g · w − n · mean(g · w · n)),  ∂w = Σ g · n.
+    grad: Float[Tensor, "*rows d"],
+    x: Float[Tensor, "*rows d"],
+    weight: Float[Tensor, " d"],
+    r: Float[Tensor, "*rows 1"],
+    more: Float[Tensor, "*rows d"] | None = None,
+) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, " d"]]:
+    """The gradients of x and w of RMSNorm from g = `grad`, the gradient of y. With n = x · r:
 
-    Float[..., d] each but ∂w, Float[d]. `more` is added to ∂x.
+    ∂x = r · (g · w − n · mean(g · w · n)) + `more`        ∂w = Σ g · n
     """
-    if passes.serve(x):
-        return passes.norm_gradients(grad, x, r, weight, more)
+    if elementwise.supports(x):
+        return elementwise.norm_gradients(grad, x, r, weight, more)
     normed = x * r
     product = grad * normed
     to_weight = product.flatten(0, -2).sum(0)
-    along = (product @ weight).div_(len(weight)).unsqueeze(-1)
-    to_x = torch.mul(grad, weight, out=product).addcmul_(normed, along, value=-1).mul_(r)
+    projection = (product @ weight).div_(len(weight)).unsqueeze(-1)
+    to_x = torch.mul(grad, weight, out=product).addcmul_(normed, projection, value=-1).mul_(r)
     return to_x if more is None else to_x.add_(more), to_weight
 
 
@@ -110,37 +120,40 @@ class _RmsNorm(torch.autograd.Function):
 
 
 @contextmanager
-def made_again(y: Tensor) -> Iterator[None]:
-    """Inside, who wants to keep y, which came of a norm, keeps how to make it: the norm has kept what that takes."""
-    made_from = getattr(y, "made_from", None)
-    if made_from is None or not torch.is_grad_enabled():
+def recomputed(y: Float[Tensor, "..."]) -> Iterator[None]:
+    """Inside, operations that save `y`, the output of a fused norm, for their backward pass save how to recompute it.
+
+    The norm keeps all that this takes. A tensor that is no such output is saved as usual.
+    """
+    norm_inputs = getattr(y, "norm_inputs", None)
+    if norm_inputs is None or not torch.is_grad_enabled():
         yield
         return
-    again = _Again(made_from)
+    output = _NormOutput(norm_inputs)
 
     def pack(x: Tensor) -> object:
         same = x.numel() == y.numel() and x.data_ptr() == y.data_ptr() and x.is_contiguous()
-        return again.kept(x.shape) if same else x
+        return output.view(x.shape) if same else x
 
     with saved_tensors_hooks(pack, lambda held: held if isinstance(held, Tensor) else held()):
         yield
 
 
-class _Again:
-    """The output of a norm, made for the first who asks for it in the backward pass and held until the last has."""
+class _NormOutput:
+    """The output of a norm, recomputed for its first use in the backward pass and held until its last."""
 
-    def __init__(self, made_from: tuple[Tensor, Tensor, Tensor]) -> None:
-        self.made_from, self.waiting = made_from, 0
+    def __init__(self, norm_inputs: tuple[Tensor, Tensor, Tensor]) -> None:
+        self.norm_inputs, self.uses = norm_inputs, 0
         self.y: Tensor | None = None
 
-    def kept(self, shape: torch.Size) -> Callable[[], Tensor]:
-        """What to call for it, in a shape."""
-        self.waiting += 1
-        return lambda: self._given().view(shape)
+    def view(self, shape: torch.Size) -> Callable[[], Tensor]:
+        """A function that returns the output in a shape. It counts as one use, and is called once."""
+        self.uses += 1
+        return lambda: self._use().view(shape)
 
-    def _given(self) -> Tensor:
-        x, r, weight = self.made_from
+    def _use(self) -> Tensor:
+        x, r, weight = self.norm_inputs
         y = scaled(x, r, weight) if self.y is None else self.y
-        self.waiting -= 1
-        self.y = y if self.waiting > 0 else None
+        self.uses -= 1
+        self.y = y if self.uses > 0 else None
         return y

@@ -1,10 +1,10 @@
-"""A decoding step of a model that is nothing but lean layers, without the modules around them.
+"""A decoding step of a model that consists of fused layers, without calling their modules.
 
     x ← x + W_o attention(rotated(W_qkv norm(x)))          x ← x + W_down (silu(g) · u),  (g, u) = W_gate,up norm(x)
 
-Most of a small model's step goes to calling modules and to small operations. Here queries and keys are turned as one
-tensor, whatever reads one tensor is one product, and products add to the residual stream by themselves. Whether a model
-is made like that is not taken from a list: it is tried, as for its layers (see `make_lean`).
+A step of a small model spends most of its time calling modules and small operations. Here queries and keys are rotated
+as one tensor, matrices that read the same tensor are one product, and products add to the residual stream themselves.
+Whether a model computes this is not taken from a list: it is tried, as its layers are (see `fuse`).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,34 +12,39 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from tutelage.engines.cpu.attention_interface import Attend, attention_by, of_one_token, without_dropout
-from tutelage.engines.cpu.decoding_weights import Blocks, Layer, Panels
+from tutelage.engines.cpu.decoding_weights import Layer, MklLinear, OneDnnLinear
 from tutelage.engines.cpu.fused.attention import rotated
-from tutelage.engines.cpu.fused.layer import LeanLayer
-from tutelage.engines.cpu.fused.norm import LeanNorm, epsilon_of
-from tutelage.engines.cpu.fused.trial import TOLERANCE, is_listened_to
+from tutelage.engines.cpu.fused.layer import FusedLayer
+from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
+from tutelage.engines.cpu.fused.trial import TOLERANCE, has_forward_hooks
 from tutelage.engines.network import inner, trunk
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
+"""The names of the modules that the trunk of such a model has."""
 
-_tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+_agrees: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
-def has_lean_step(model: nn.Module) -> bool:
-    """Whether `LeanStep` is what a model in float32 does. It is tried, so ask before its layers are laid out."""
+def has_fused_step(model: nn.Module) -> bool:
+    """Whether `FusedStep` computes what a model in float32 computes, and no hook has to be called.
+
+    The model is tried once, which has to happen before its layers run on other weights (see `decoding_weights`).
+    """
     whole, stack = inner(model), trunk(model)
-    if whole not in _tried:
-        _tried[whole] = _is_made_so(stack) and _does_the_same(model)
-    return _tried[whole] and not any(map(is_listened_to, stack.layers.modules()))
+    if whole not in _agrees:
+        _agrees[whole] = _consists_of_fused_layers(stack) and _computes_the_same(model)
+    return _agrees[whole] and not any(map(has_forward_hooks, stack.layers.modules()))
 
 
-class LeanStep:
-    """Tokens Int[n] at positions Int[n] → their last hidden states Float[n, d].
+class FusedStep:
+    """A decoding step on the present weights of a model: one token of each of n lines.
 
-    With the layers of the model as they are laid out now, and the products of siblings that there are.
+    `joint` maps a module to the one product of its sibling matrices, where they are laid out as one.
     """
 
     def __init__(self, model: nn.Module, joint: Mapping[nn.Module, Layer]) -> None:
@@ -47,16 +52,19 @@ class LeanStep:
         self.embed, self.angles, self.norm = stack.embed_tokens, stack.rotary_emb, _Norm(stack.norm)
         self.layers = [_Layer(layer, joint) for layer in stack.layers]
 
-    def __call__(self, tokens: Tensor, where: Tensor, attend: Attend) -> Tensor:
+    def __call__(
+        self, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"], attend: Attend
+    ) -> Float[Tensor, "n d"]:
+        """The last hidden states of tokens at positions."""
         x = self.embed(tokens)
-        cos, sin = self.angles(x, where[:, None])
+        cos, sin = self.angles(x, positions[:, None])
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
         return self.norm(x)
 
 
 class _Layer:
-    """One layer. Its linear modules are kept: their weights are looked up when they are needed."""
+    """One layer of the step. It holds the linear modules, whose weights are looked up when they are called."""
 
     def __init__(self, layer: Any, joint: Mapping[nn.Module, Layer]) -> None:
         self.attention, gate = layer.self_attn, layer.mlp
@@ -64,28 +72,29 @@ class _Layer:
         self.before_gate = _Norm(layer.post_attention_layernorm)
         self.norms = [_Norm(norm) for norm in self.attention.norms_of_heads()]
         sources = (self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
-        self.heads_of = joint.get(self.attention) or _together(*sources)
-        self.gate_and_up = joint.get(gate) or _together(gate.gate_proj, gate.up_proj)
-        self.mixed, self.down = _adding(self.attention.o_proj), _adding(gate.down_proj)
+        self.project_heads = joint.get(self.attention) or _concatenated(*sources)
+        self.gate_and_up = joint.get(gate) or _concatenated(gate.gate_proj, gate.up_proj)
+        self.add_output = _residual(self.attention.o_proj)
+        self.add_down = _residual(gate.down_proj)
         self.width = int(self.attention.head_dim)
         self.keys = sources[1].out_features // self.width
         self.queries = sources[0].out_features // self.width
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        heads = self.heads_of(self.before_attention(x)).view(len(x), -1, self.width)
-        turning, value = heads.split((self.queries + self.keys, self.keys), 1)
+        heads = self.project_heads(self.before_attention(x)).view(len(x), -1, self.width)
+        rotating, value = heads.split((self.queries + self.keys, self.keys), 1)
         if self.norms:
-            parts = turning.split((self.queries, self.keys), 1)
-            turning = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], 1)
-        query, key = rotated(turning, cos, sin).split((self.queries, self.keys), 1)
+            parts = rotating.split((self.queries, self.keys), 1)
+            rotating = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], 1)
+        query, key = rotated(rotating, cos, sin).split((self.queries, self.keys), 1)
         out = attend(self.attention, query, key, value, self.attention.scaling)
-        x = self.mixed(x, out.flatten(1))
+        x = self.add_output(x, out.flatten(1))
         gate, up = self.gate_and_up(self.before_gate(x)).chunk(2, -1)
-        return self.down(x, silu(gate).mul_(up))
+        return self.add_down(x, silu(gate).mul_(up))
 
 
 class _Norm:
-    """RMSNorm with its constants made before, in four operations for seven:  w √d · x / hypot(‖x‖, √(ε d))."""
+    """RMSNorm with precomputed constants, in four operations instead of seven: w √d · x / hypot(‖x‖, √(ε d))."""
 
     def __init__(self, norm: Any) -> None:
         size = norm.weight.shape[0]
@@ -97,45 +106,46 @@ class _Norm:
         return (x / length).mul_(self.weight)
 
 
-def _together(*layers: Layer) -> Layer:
+def _concatenated(*layers: Layer) -> Layer:
+    """x ↦ the outputs of all layers in one row"""
     return lambda x: torch.cat([layer(x) for layer in layers], -1)
 
 
-def _adding(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+def _residual(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     """(x, y) ↦ x + layer(y)"""
-    fast = vars(layer).get("forward")
-    return fast.onto if isinstance(fast, Blocks | Panels) else lambda x, y: x + layer(y)
+    laid_out = vars(layer).get("forward")
+    return laid_out.plus if isinstance(laid_out, OneDnnLinear | MklLinear) else lambda x, y: x + layer(y)
 
 
 # The trial ------------------------------------------------------------------------------------------------------------
 
 
-def _is_made_so(stack: nn.Module) -> bool:
-    """Whether modules of the right kinds and names are there, and no others."""
-    if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, LeanNorm):
+def _consists_of_fused_layers(stack: nn.Module) -> bool:
+    """Whether a trunk has the modules of `TRUNK` and no others, with fused layers and a fused norm."""
+    if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, FusedNorm):
         return False
-    return all(isinstance(layer, LeanLayer) for layer in stack.get_submodule("layers").children())
+    return all(isinstance(layer, FusedLayer) for layer in stack.get_submodule("layers").children())
 
 
 @torch.no_grad()
-def _does_the_same(model: nn.Module) -> bool:
-    """Whether three lines of one token come out as from the model itself, with some attention."""
+def _computes_the_same(model: nn.Module) -> bool:
+    """Whether the step and the model agree on three lines of one token, with an attention that mixes no lines."""
     stack = trunk(model)
     device = next(model.parameters()).device
     tokens = torch.tensor([3, 5, 7], device=device) % int(inner(model).config.get_text_config().vocab_size)
-    where = torch.tensor([4, 0, 2], device=device)
+    positions = torch.tensor([4, 0, 2], device=device)
 
     def attend(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         repeats = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
-        shares = (query * key).mul(scaling or 1.0).sigmoid()
-        return shares * value + (1 - shares) * query
+        share = (query * key).mul(scaling or 1.0).sigmoid()
+        return share * value + (1 - share) * query
 
     try:
         with without_dropout(model):
-            found = LeanStep(model, {})(tokens, where, attend)
+            found = FusedStep(model, {})(tokens, positions, attend)
             with attention_by(model, of_one_token(attend)):
-                own = stack(input_ids=tokens[:, None], position_ids=where[:, None], use_cache=False)
+                own = stack(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False)
     except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
         return False
     expected = own.last_hidden_state[:, 0]

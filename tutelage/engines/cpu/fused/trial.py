@@ -1,35 +1,37 @@
-"""What layers are tried on, to see whether they compute what is written in this package."""
+"""Inputs on which layers are tried, and the state in which a layer may be replaced by its fused form."""
 
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 TOLERANCE = 1e-5
-"""How far a trial may be from the layer's own result, relative to its largest number."""
+"""The largest difference of a fused form from the layer itself, relative to the largest number."""
 
 
-def wave(*shape: int, of: Tensor) -> Tensor:
-    """Numbers like those of a hidden state, the same every time."""
+def wave(*shape: int, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Numbers of the size of hidden states in a given shape, with the device and type of `like`; not random."""
     count = torch.Size(shape).numel()
-    return torch.arange(1.0, count + 1, device=of.device).mul(0.7).sin().mul(2).view(shape).to(of.dtype)
+    return torch.arange(1.0, count + 1, device=like.device).mul(0.7).sin().mul(2).view(shape).to(like.dtype)
 
 
 def features(layer: Any) -> int:
+    """The number of features that a linear layer reads."""
     return int(layer.in_features)
 
 
 def is_one_matrix(layer: nn.Module) -> bool:
-    """Whether x Wᵀ + b is all that happens when it is called."""
-    return type(layer) is nn.Linear and is_unheard(layer)
+    """Whether calling `layer` computes x Wᵀ + b and nothing else."""
+    return type(layer) is nn.Linear and is_unmodified(layer)
 
 
-def is_unheard(layer: nn.Module) -> bool:
-    """Whether nobody hooked into it, or replaced what it does."""
+def is_unmodified(layer: nn.Module) -> bool:
+    """Whether `layer` has no hooks and the `forward` of its class."""
     replaced = "forward" in vars(layer)
-    return not (replaced or is_listened_to(layer) or layer._backward_hooks or layer._backward_pre_hooks)
+    return not (replaced or has_forward_hooks(layer) or layer._backward_hooks or layer._backward_pre_hooks)
 
 
-def is_listened_to(layer: nn.Module) -> bool:
-    """Whether somebody wants to know when it is called."""
+def has_forward_hooks(layer: nn.Module) -> bool:
+    """Whether hooks are called before or after the forward pass of `layer`."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks)

@@ -1,18 +1,19 @@
-// Queries and keys turned, and the attention of answers to their prompts and to themselves, in one softmax.
+// The rotation of queries and keys, and the attention of answers to their prompt and to themselves, in one softmax.
 #pragma once
 
 #include "products.hpp"
 
 namespace {
 
-constexpr long SOON = 8;  // tokens: how far before their use the keys of an answer are asked for
+constexpr long SOON = 8;  // tokens: the distance at which the keys of an answer are prefetched
 
 struct Angles {
     const float *cosine, *sine;  // [n][w]
 };
 
-// Norms of heads where there are some, and the turn of queries and keys [H + K][w] of one line.
-void turn(const Model &model, const Layer &layer, const float *cosine, const float *sine, float *heads) {
+// Normalises the heads where the layer has norms of heads, and rotates queries and keys [H + K][w] of one line, in
+// place.
+void rotate(const Model &model, const Layer &layer, const float *cosine, const float *sine, float *heads) {
     const long width = model.width, half = width / 2;
     for (long head = 0; head < model.heads + model.keys; head++) {
         float *x = heads + head * width;
@@ -29,17 +30,17 @@ void turn(const Model &model, const Layer &layer, const float *cosine, const flo
     }
 }
 
-// Queries and keys turned, keys and values where they are kept.
-void turned(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
+// Rotates queries and keys, and stores keys and values in the key/value cache.
+void rotate_and_store(Worker &worker, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
             float *heads, const Records &records) {
     const long width = model.width, row = (model.heads + 2 * model.keys) * width;
     const int64_t *step = lines.answers;
-    me.share(lines.count, 2 * me.threads, [&](long first, long behind) {
+    worker.share(lines.count, 2 * worker.threads, [&](long first, long end) {
         long prompt = 0;
-        for (long line = first; line < behind; line++) {
+        for (long line = first; line < end; line++) {
             while (lines.first[prompt + 1] <= line) prompt++;
             float *x = heads + line * row;
-            turn(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
+            rotate(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
             const float *key = x + model.heads * width, *value = key + model.keys * width;
             records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
             const long slot = prompt * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
@@ -60,39 +61,40 @@ INLINE float dot(const float *x, const float *y, long size) {
     return sum(products) + rest;
 }
 
-// The softmax down each of 16 columns of scores [length][16], all but its last division; the sums, and the largest.
-struct Sums {
+// Sum and maximum of 16 columns of scores.
+struct SoftmaxSums {
     Floats sums, most;
 };
 
-Sums softmax(float *scores, long length) {
+// The numerators exp(score - maximum) of the softmax down each of 16 columns of scores [length][16], in place.
+SoftmaxSums softmax(float *scores, long length) {
     Floats most = load(scores), sums{};
     for (long i = 1; i < length; i++) most = larger(load(scores + i * LANES), most);
     for (long i = 0; i < length; i++) {
-        const Floats share = exponential(load(scores + i * LANES) - most);
-        store(scores + i * LANES, share), sums += share;
+        const Floats numerator = exponential(load(scores + i * LANES) - most);
+        store(scores + i * LANES, numerator), sums += numerator;
     }
     return {sums, most};
 }
 
-// Floats that one thread needs: queries [w][16], scores [Q + T][16], values [max(Q, T)][16].
-INLINE long attention_room(const Model &model, const Lines &lines) {
+// Floats of one thread's workspace: queries [w][16], scores [Q + T][16], values [max(Q, T)][16].
+INLINE long attention_workspace(const Model &model, const Lines &lines) {
     return (model.width + 2 * (lines.longest + lines.written)) * LANES;
 }
 
-// The heads that share keys, of the lines that share a prompt, in blocks of 16 queries: `block` of one prompt and key.
+// Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line.
 struct Block {
     const Model &model;
     const Layer &layer;
     const Lines &lines;
     const Records &records;
-    long prompt, key, start, queries;  // from query `start` of those that the key has, answer by answer
-    float *room;
+    long prompt, key, start, queries;  // `start` counts the queries of the key before this block
+    float *workspace;
 
     long shared() const { return model.heads / model.keys; }
     long line(long query) const { return lines.first[prompt] + (start + query) / shared(); }
     long head(long query) const { return key * shared() + (start + query) % shared(); }
-    long behind(long query) const {  // the query behind the last of the same line
+    long end(long query) const {  // the query after the last one of the same line
         return std::min(queries, query + shared() - (start + query) % shared());
     }
     long answer(long query) const {
@@ -100,43 +102,43 @@ struct Block {
         return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
     }
 
-    // heads [n][H + 2K][w] → [n][H w]
+    // Attention of the block: heads [n][H + 2K][w] → [n][H w], normalised.
     void attend(const float *heads, float *into) const {
         const long length = lines.lengths[prompt];
-        float *turned = room, *scores = turned + model.width * LANES;
-        const Sums found = score(heads, turned, scores, length);
+        float *query_block = workspace, *scores = query_block + model.width * LANES;
+        const SoftmaxSums found = score(heads, query_block, scores, length);
         alignas(64) float inverse[LANES], sums[LANES], most[LANES];
         store(inverse, 1.0f / found.sums), store(sums, found.sums), store(most, found.most);
-        for (long q = 0; q < queries && records.ends; q++)
-            records.ends.of(line(q))[head(q)] = most[q] + std::log(sums[q]);
+        for (long q = 0; q < queries && records.lse; q++)
+            records.lse.of(line(q))[head(q)] = most[q] + std::log(sums[q]);
         float *spare = scores + (length + lines.written) * LANES;
         for (long column = 0; column < model.width; column += LANES)
             mix(scores, length, inverse, column, spare, into);
     }
 
-    Sums score(const float *heads, float *turned, float *scores, long length) const {
+    SoftmaxSums score(const float *heads, float *query_block, float *scores, long length) const {
         const long width = model.width, row = (model.heads + 2 * model.keys) * width;
-        std::fill_n(turned, width * LANES, 0.0f);
+        std::fill_n(query_block, width * LANES, 0.0f);
         for (long q = 0; q < queries; q++) {
             const float *query = heads + line(q) * row + head(q) * width;
-            for (long i = 0; i < width; i++) turned[i * LANES + q] = query[i] * layer.scale;
+            for (long i = 0; i < width; i++) query_block[i * LANES + q] = query[i] * layer.scale;
         }
         const int64_t *step = lines.prompt_keys;
         const float *keys = layer.prompt_keys + prompt * step[0] + key * step[1];
         for (long i = 0; i < length; i += LANES) {
-            ask_for(keys + i, i);
-            set_product(std::min(LANES, length - i), keys + i, step[2], turned, LANES, width, scores + i * LANES);
+            prefetch(keys + i, i);
+            set_product(std::min(LANES, length - i), keys + i, step[2], query_block, LANES, width, scores + i * LANES);
         }
         float *own = scores + length * LANES;
         std::fill_n(own, lines.written * LANES, 0.0f);
-        for (long q = 0; q < queries; q = behind(q)) {
+        for (long q = 0; q < queries; q = end(q)) {
             const float *past = layer.keys + answer(q), *values = layer.values + answer(q);
-            const float *next = behind(q) < queries ? layer.keys + answer(behind(q)) : past;
+            const float *next = end(q) < queries ? layer.keys + answer(end(q)) : past;
             for (long t = 0; t < lines.written; t++) {
                 const long later = t + SOON < lines.written ? t + SOON : t + SOON - lines.written;
-                ask_for_row((t + SOON < lines.written ? past : next) + later * lines.answers[3]);
-                ask_for_row(values + t * lines.answers[3]);
-                for (long lane = q; lane < behind(q); lane++)
+                prefetch_row((t + SOON < lines.written ? past : next) + later * lines.answers[3]);
+                prefetch_row(values + t * lines.answers[3]);
+                for (long lane = q; lane < end(q); lane++)
                     own[t * LANES + lane] = layer.scale * dot(heads + line(q) * row + head(lane) * width,
                                                               past + t * lines.answers[3], width);
             }
@@ -144,30 +146,31 @@ struct Block {
         return softmax(scores, length + lines.written);
     }
 
-    // The keys of the blocks to come and the values beside these: both lie in lines too far apart to be foreseen.
-    void ask_for(const float *keys, long position) const {
+    // Prefetches the keys of the next block and the values of this one: their rows are too far apart for the hardware.
+    void prefetch(const float *keys, long position) const {
         const int64_t *step = lines.prompt_values;
         const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + position * step[2];
         for (long i = 0; i < model.width; i++) __builtin_prefetch(keys + 2 * LANES + i * lines.prompt_keys[2], 0, 2);
-        for (long row = 0; row < LANES; row++) ask_for_row(values + row * step[2]);
+        for (long row = 0; row < LANES; row++) prefetch_row(values + row * step[2]);
     }
 
-    void ask_for_row(const float *row) const {
+    void prefetch_row(const float *row) const {
         for (long i = 0; i < model.width; i += LANES) __builtin_prefetch(row + i, 0, 2);
     }
 
-    void mix(const float *shares, long length, const float *inverse, long column, float *spare, float *into) const {
+    void mix(const float *probabilities, long length, const float *inverse, long column, float *spare,
+             float *into) const {
         const long columns = std::min(LANES, model.width - column);
         const int64_t *step = lines.prompt_values;
         alignas(64) float tile[LANES * LANES];
         long row = step[2];
         const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + column;
         if (columns < LANES) values = padded(values, row, length, columns, spare);
-        set_product(queries, shares, LANES, values, row, length, tile);
-        for (long q = 0; q < queries; q = behind(q)) {
+        set_product(queries, probabilities, LANES, values, row, length, tile);
+        for (long q = 0; q < queries; q = end(q)) {
             row = lines.answers[3], values = layer.values + answer(q) + column;
             if (columns < LANES) values = padded(values, row, lines.written, columns, spare);
-            add_product(behind(q) - q, shares + length * LANES + q, LANES, values, row, lines.written,
+            add_product(end(q) - q, probabilities + length * LANES + q, LANES, values, row, lines.written,
                         tile + q * LANES);
         }
         for (long q = 0; q < queries; q++) {
@@ -178,7 +181,7 @@ struct Block {
         }
     }
 
-    // Rows of fewer than 16 numbers, since reading 16 might read beyond what there is.
+    // Rows of fewer than 16 numbers, padded: reading 16 might read beyond the allocated memory.
     static const float *padded(const float *from, long &row, long length, long columns, float *into) {
         for (long i = 0; i < length; i++) {
             std::fill_n(into + i * LANES, LANES, 0.0f);
@@ -189,17 +192,18 @@ struct Block {
     }
 };
 
-void attention(Worker &me, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
-               const float *heads, float *into, float *room) {
+void attention(Worker &worker, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
+               const float *heads, float *into, float *workspace) {
     const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
-    const long each = pairs < 2 * me.threads ? 2 * me.threads : 1;  // parts to a prompt and key: else one cache reads it
-    me.share(pairs * each, pairs * each, [&](long part, long) {
+    // parts per prompt and key: several where there are few of these
+    const long each = pairs < 2 * worker.threads ? 2 * worker.threads : 1;
+    worker.share(pairs * each, pairs * each, [&](long part, long) {
         const long pair = part / each, prompt = pair / model.keys, key = pair % model.keys;
         const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
         const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
         for (long block = first; block < last; block++) {
-            const long start = queries * block / blocks, behind = queries * (block + 1) / blocks;
-            Block{model, layer, lines, records, prompt, key, start, behind - start, room}.attend(heads, into);
+            const long start = queries * block / blocks, end = queries * (block + 1) / blocks;
+            Block{model, layer, lines, records, prompt, key, start, end - start, workspace}.attend(heads, into);
         }
     });
 }

@@ -1,7 +1,19 @@
-"""What was compiled as Python sees it: its functions, the structures of `step.cpp`, and the threads they run on."""
+"""The compiled library in Python: its functions, a check of the structs they take, and the threads they run on."""
 
 import logging
-from ctypes import CDLL, POINTER, Structure, c_float, c_int64, c_void_p, cast
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    alignment,
+    byref,
+    c_char_p,
+    c_float,
+    c_int64,
+    c_void_p,
+    cast,
+    sizeof,
+)
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,78 +21,17 @@ from typing import Any
 import torch
 
 from tutelage.engines.cpu.native.build import built
+from tutelage.engines.cpu.native.structs import STRUCTS, ActivationBlocks, Lines, Matrix, Model, ThreadPool
 from tutelage.errors import TutelageError
 
 LANES = 16
-"""Numbers of a vector."""
+"""Floats of a vector of the kernels."""
 _log = logging.getLogger(__name__)
 
 
-class Team(Structure):
-    """The threads of torch's own pool: functions of the OpenMP runtime that it runs on, or none."""
-
-    _fields_ = [
-        ("parallel", c_void_p),
-        ("thread", c_void_p),
-        ("threads", c_int64),
-    ]
-
-
-class Matrix(Structure):
-    """W [out, in] as panels, and b."""
-
-    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64)]
-
-
-class Layer(Structure):
-    """The weights of a layer, and where its keys and values are."""
-
-    _fields_ = [
-        *((name, Matrix) for name in ("heads", "mixed", "gate_and_up", "down")),
-        *((name, c_void_p) for name in ("norm", "query_norm", "key_norm", "gate_norm")),
-        *((name, c_float) for name in ("epsilon", "query_epsilon", "key_epsilon", "gate_epsilon", "scale")),
-        *((name, c_void_p) for name in ("prompt_keys", "prompt_values", "keys", "values")),
-    ]
-
-
-class Model(Structure):
-    """All layers, of one shape, and the norm behind them."""
-
-    _fields_ = [
-        ("layers", POINTER(Layer)),
-        *((name, c_int64) for name in ("count", "hidden", "heads", "keys", "width", "inner")),
-        ("norm", c_void_p),
-        ("epsilon", c_float),
-    ]
-
-
-class Lines(Structure):
-    """Which lines there are, and the strides of the keys and values."""
-
-    _fields_ = [
-        *((name, c_int64) for name in ("count", "prompts", "longest", "written")),
-        *((name, c_void_p) for name in ("first", "lengths", "slots")),
-        ("prompt_key_steps", c_int64 * 3),
-        ("prompt_value_steps", c_int64 * 3),
-        ("answer_steps", c_int64 * 4),
-    ]
-
-
-class Kept(Structure):
-    """Where what the layers compute is kept (see `activations.Recording`)."""
-
-    _fields_ = [
-        ("blocks", POINTER(c_void_p)),
-        ("groups", c_int64),
-        ("places", POINTER(c_int64)),
-        ("group", c_void_p),
-        ("first", c_void_p),
-    ]
-
-
 @cache
-def is_there() -> bool:
-    """Whether `library` is; says what is missing where it is not."""
+def is_available() -> bool:
+    """Whether the compiled library can be loaded. Logs one warning with the reason where it cannot."""
     try:
         library()
     except TutelageError as error:
@@ -91,14 +42,17 @@ def is_there() -> bool:
     return True
 
 
-def distrust(told: str) -> None:
-    """Say that something compiled was tried and is not used."""
-    _log.warning("%s Please report that, with the processor and the compiler.", told)
+def warn_disabled(reason: str) -> None:
+    """Log that a compiled kernel failed its trial and is not used, for the `reason` given."""
+    _log.warning("%s Please report that, with the processor and the compiler.", reason)
 
 
 @cache
 def library() -> Any:
-    """The functions of `step.cpp` and `trees.cpp`. Raises TutelageError where they cannot be compiled."""
+    """The loaded library, with the types of its functions.
+
+    Raises TutelageError where it cannot be compiled or loaded, and where a struct has another size than in `structs`.
+    """
     path = built()
     try:
         found = CDLL(str(path))
@@ -106,39 +60,64 @@ def library() -> Any:
         raise TutelageError(
             f"The compiled kernels {path} cannot be loaded ({error}): delete the file to have it made anew."
         ) from error
-    team, model, lines, matrix = POINTER(Team), POINTER(Model), POINTER(Lines), POINTER(Matrix)
-    found.tutelage_room.argtypes, found.tutelage_room.restype = [model, lines, c_int64], c_int64
-    found.tutelage_step.argtypes = [team, model, lines, POINTER(Kept), *[c_void_p] * 4]
-    found.tutelage_product.argtypes = [team, matrix, c_int64, *[c_void_p] * 3]
-    found.tutelage_pack.argtypes = [team, c_void_p, c_int64, c_int64, c_void_p, c_int64]
+    _check_structs(found, path)
+    pool, model, lines, matrix = POINTER(ThreadPool), POINTER(Model), POINTER(Lines), POINTER(Matrix)
+    found.tutelage_step_workspace.argtypes = [model, lines, c_int64]
+    found.tutelage_step.argtypes = [pool, model, lines, POINTER(ActivationBlocks), *[c_void_p] * 4]
+    found.tutelage_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 3]
+    found.tutelage_pack.argtypes = [pool, c_void_p, c_int64, c_int64, c_void_p, c_int64]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
-    found.tutelage_trees_desk.argtypes, found.tutelage_trees_desk.restype = [c_void_p], c_int64
-    found.tutelage_trees.argtypes = [team, *[c_void_p] * 5]
-    found.tutelage_trees_gradients.argtypes = [team, *[c_void_p] * 10]
-    found.tutelage_scale_rows.argtypes = [team, c_int64, c_int64, *[c_void_p] * 4]
-    found.tutelage_norm_gradients.argtypes = [team, c_int64, c_int64, *[c_void_p] * 7]
-    found.tutelage_gate_gradients.argtypes = [team, c_int64, *[c_void_p] * 5]
-    found.tutelage_turn.argtypes = [team, *[c_int64] * 3, *[c_void_p] * 3, c_float, c_void_p]
-    found.tutelage_squares.argtypes = [team, c_int64, *[c_void_p] * 2]
-    found.tutelage_shares.argtypes = [team, c_int64, c_int64, *[c_void_p] * 3]
-    found.tutelage_parts.argtypes, found.tutelage_parts.restype = [c_int64, c_int64], c_int64
-    passes = ("scale_rows", "norm_gradients", "gate_gradients", "turn", "squares", "shares")
-    for name in ("step", "product", "pack", "exponential", "trees", "trees_gradients", *passes):
+    found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
+    found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]
+    found.tutelage_packed_attention_gradients.argtypes = [pool, *[c_void_p] * 10]
+    found.tutelage_scale_rows.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
+    found.tutelage_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 7]
+    found.tutelage_gate_gradients.argtypes = [pool, c_int64, *[c_void_p] * 5]
+    found.tutelage_rotate.argtypes = [pool, *[c_int64] * 3, *[c_void_p] * 3, c_float, c_void_p]
+    found.tutelage_sum_of_squares.argtypes = [pool, c_int64, *[c_void_p] * 2]
+    found.tutelage_softmax.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 3]
+    found.tutelage_parts.argtypes = [c_int64, c_int64]
+    for name in ("step_workspace", "packed_attention_workspace", "parts"):
+        getattr(found, f"tutelage_{name}").restype = c_int64
+    steps = ("step", "product", "pack", "exponential", "packed_attention", "packed_attention_gradients")
+    elementwise = ("scale_rows", "norm_gradients", "gate_gradients", "rotate", "sum_of_squares", "softmax")
+    for name in (*steps, *elementwise):
         getattr(found, f"tutelage_{name}").restype = None
     return found
 
 
-def team() -> Team:
-    """As many threads as torch has now."""
-    return Team(*_runtime(), torch.get_num_threads())
+def _check_structs(found: CDLL, path: Path) -> None:
+    """Raise TutelageError where a struct has another size or alignment in the library than in Python."""
+    found.tutelage_struct_layout.argtypes = [c_char_p, POINTER(c_int64), POINTER(c_int64)]
+    found.tutelage_struct_layout.restype = c_int64
+    for struct in STRUCTS:
+        compiled, own = _compiled_layout(found, struct), (sizeof(struct), alignment(struct))
+        if compiled != own:
+            raise TutelageError(
+                f"The compiled kernels {path} have a struct {struct.__name__} of {compiled[0]} bytes, aligned to "
+                f"{compiled[1]}, where Python has one of {own[0]} bytes, aligned to {own[1]}. Delete the file to have "
+                "it made anew; if that does not help, please report it with the compiler, and use --engine plain."
+            )
+
+
+def _compiled_layout(found: CDLL, struct: type[Structure]) -> tuple[int, int]:
+    """Size and alignment of a struct in the library, in bytes; zeros where the library has none of that name."""
+    size, aligned = c_int64(0), c_int64(0)
+    found.tutelage_struct_layout(struct.__name__.encode(), byref(size), byref(aligned))
+    return size.value, aligned.value
+
+
+def thread_pool() -> ThreadPool:
+    """The threads of torch's pool, as many as `torch.get_num_threads()` says now."""
+    return ThreadPool(*_runtime(), torch.get_num_threads())
 
 
 @cache
 def _runtime() -> tuple[int | None, ...]:
-    """GOMP_parallel and the number of a thread, from the very runtime whose threads wait for torch; none without one.
+    """Addresses of GOMP_parallel and omp_get_thread_num in the OpenMP runtime that torch runs on; None without one.
 
-    A name that is looked for in a library is looked for in those that it was linked with too. GCC's, LLVM's and Intel's
-    runtimes all have these names.
+    dlsym looks for a name in a library and in those that it was linked with. The runtimes of GCC, LLVM and Intel all
+    have these names.
     """
     names = ("GOMP_parallel", "omp_get_thread_num")
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):

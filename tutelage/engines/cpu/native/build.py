@@ -1,7 +1,8 @@
-"""From the sources beside this file to a shared library: compiled for this processor when first needed, and kept.
+"""Compiles the sources beside this file into a shared library for this processor, once.
 
-It is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under a name made of all that it depends on: the source, the
-compiler, its flags and the processor. So nothing that is there is ever out of date, and folders may be shared.
+The library is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under a name that is a hash of all that it depends
+on: the sources, the compiler, its flags and the processor. So no library in that folder is ever out of date, and
+several machines may share the folder.
 """
 
 import hashlib
@@ -15,16 +16,22 @@ from pathlib import Path
 
 from tutelage.errors import TutelageError
 
-SOURCES = [Path(__file__).with_name(name) for name in ("step.cpp", "trees.cpp", "passes.cpp")]
+SOURCES = [
+    Path(__file__).with_name(name)
+    for name in ("step.cpp", "packed_attention.cpp", "elementwise.cpp", "structs.cpp")
+]
 COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
-"""Not -ffast-math: a sum of weights and shares must stay what it is where a number is infinite or none."""
+"""Flags of the compiler. Without -ffast-math, since infinities and NaN must pass through sums and softmax."""
 INSTEAD = "Install g++ or clang++ (CXX names another), or use --engine plain."
 
 
 def built() -> Path:
-    """The library for this processor. Raises TutelageError where it is not there and cannot be made."""
+    """The path of the library for this processor, which is compiled unless it exists.
+
+    Raises TutelageError where there is no compiler, where compiling fails, and where the folder cannot be written to.
+    """
     command = [*_compiler(), *FLAGS, _tuned()]
     name = hashlib.sha256("\0".join([*command, _version(command[0]), _processor()]).encode())
     for path in (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp"))):
@@ -36,7 +43,11 @@ def built() -> Path:
 
 
 def _compile(command: list[str], target: Path) -> None:
-    """Under a name of its own first: two processes may do it at once, and neither sees half a library."""
+    """Compile the sources into `target`.
+
+    The compiler writes to a temporary name, which is renamed at the end: two processes may compile at once, and neither
+    sees an incomplete library.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
@@ -61,7 +72,7 @@ def _compile(command: list[str], target: Path) -> None:
 
 
 def _compiler() -> list[str]:
-    """As a command: CXX may bring flags along."""
+    """The command of the compiler, with the flags that CXX may contain."""
     wanted = shlex.split(os.environ.get("CXX", ""))
     for name in wanted[:1] or COMPILERS:
         if shutil.which(name):
@@ -77,7 +88,7 @@ def _folder() -> Path:
 
 
 def _tuned() -> str:
-    """What makes a compiler use all that this processor can do."""
+    """The flag that makes a compiler use all instructions of this processor."""
     return "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
 
 
@@ -87,15 +98,16 @@ def _version(compiler: str) -> str:
 
 
 def _processor() -> str:
-    """What it can do, as far as the system says: folders may be shared by machines."""
+    """The name and the instruction sets of the processor, as far as the system tells them."""
     try:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    telling = ("flags", "Features", "model name", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.startswith(telling)}))
+    prefixes = ("flags", "Features", "model name", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(prefixes)}))
 
 
-def _first_error(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[0] if lines else "without a word")[:300]
+def _first_error(output: str) -> str:
+    """The first line of the compiler's output that contains an error, at most 300 characters of it."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")[:300]

@@ -1,17 +1,17 @@
-// Products of lines with the weights of a layer. What they read lies in blocks of 16 lines, [blocks][in][16]: one
-// feature of 16 lines side by side.
+// Products of lines with the weights of a layer. Their input is stored in blocks of 16 lines, [blocks][in][16], in
+// which one feature of 16 lines is contiguous.
 #pragma once
 
 #include <cmath>
 
-#include "given.hpp"
+#include "structs.hpp"
 #include "kernel.hpp"
-#include "records.hpp"
+#include "activations.hpp"
 #include "threads.hpp"
 
 namespace {
 
-INLINE float *spot(float *blocks, long features, long line) {
+INLINE float *block_entry(float *blocks, long features, long line) {
     return blocks + line / LANES * features * LANES + line % LANES;
 }
 
@@ -24,9 +24,9 @@ INLINE float root_mean_square(const float *x, long size, float epsilon) {
     return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
 }
 
-// What a product reads, in blocks: `x` as blocks already, or lines [n][in], with their norm where it has a weight. Each
-// thread brings lines into blocks of its own once it has a part to do: two that write to one block would wait for each
-// other's caches.
+// The input of a product: `x` is stored in blocks already, or as lines [n][in], which are normalised where `norm` is
+// not null. Each thread copies lines into blocks of its own once it has a part to do: two threads that wrote to one
+// block would wait for each other's caches.
 struct Input {
     const float *x;
     bool is_blocks;
@@ -44,7 +44,7 @@ struct Input {
         float scales[LANES];
         for (long r = 0; r < count; r++)
             scales[r] = norm ? root_mean_square(rows + r * features, features, epsilon) : 1.0f;
-        for (long first = 0; first < features; first += LANES) {  // 16 by 16: no more lines of a cache than it holds
+        for (long first = 0; first < features; first += LANES) {  // 16 by 16: no more cache lines than it holds
             const long columns = std::min(LANES, features - first);
             for (long r = 0; r < count; r++) {
                 alignas(64) float part[LANES];
@@ -56,9 +56,10 @@ struct Input {
     }
 };
 
-// Parts of about eight panels, as many for each thread.
+// The number of parts of a product: about eight panels each, and equally many for each thread.
 INLINE long parts_of(long panels, long threads) { return threads * std::max(4L, blocks_of(panels / threads) * 2); }
 
+// 16 entries of a bias, or zeros where there is none.
 struct Bias {
     alignas(64) float part[LANES] = {};
 
@@ -68,15 +69,15 @@ struct Bias {
     Floats operator()() const { return load(part); }
 };
 
-// Calls done(line, column, columns, y [16]) for each part of y = x W^T + b.
+// Calls done(line, column, columns, y [16]) for each group of up to 16 columns of y = x W^T + b.
 template <class Done>
-void product(Worker &me, long lines, const Input &input, const Matrix &by, float *own, const Done &done) {
+void product(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, const Done &done) {
     const long panels = blocks_of(by.out);
     const float *x = nullptr;
-    me.share(panels, parts_of(panels, me.threads), [&](long first, long behind) {
+    worker.share(panels, parts_of(panels, worker.threads), [&](long first, long end) {
         if (!x) x = input.blocks(lines, by.in, own);
         alignas(64) float tile[LANES * LANES];
-        for (long panel = first; panel < behind; panel++) {
+        for (long panel = first; panel < end; panel++) {
             const long column = panel * LANES, columns = std::min(LANES, by.out - column);
             const Bias bias(by.bias, column, columns);
             for (long line = 0; line < lines; line += LANES) {
@@ -88,9 +89,10 @@ void product(Worker &me, long lines, const Input &input, const Matrix &by, float
     });
 }
 
-// x += y W^T + b, for lines x [n][out]
-void onto(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *x, const Record &record) {
-    product(me, lines, input, by, own, [&](long line, long column, long columns, Floats y) {
+// x += y W^T + b, where `input` is y [n][in] and x is [n][out]. `record` receives the sum.
+void accumulate_product(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, float *x,
+                        const Record &record) {
+    product(worker, lines, input, by, own, [&](long line, long column, long columns, Floats y) {
         float *to = x + line * by.out + column;
         alignas(64) float before[LANES] = {};
         std::copy_n(to, columns, before);
@@ -99,15 +101,15 @@ void onto(Worker &me, long lines, const Input &input, const Matrix &by, float *o
     });
 }
 
-// silu(g) * u into blocks. Panels of g and u lie by turns.
-void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *own, float *into,
-           const Records &records) {
+// silu(g) * u, into blocks. Panels of g and u alternate in `by`. `records` receives g and u.
+void swiglu(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, float *into,
+            const Records &records) {
     const long inner = by.out / 2, panels = blocks_of(inner), deep = by.in * LANES;
     const float *x = nullptr;
-    me.share(panels, parts_of(2 * panels, me.threads), [&](long first, long behind) {
+    worker.share(panels, parts_of(2 * panels, worker.threads), [&](long first, long end) {
         if (!x) x = input.blocks(lines, by.in, own);
         alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
-        for (long panel = first; panel < behind; panel++) {
+        for (long panel = first; panel < end; panel++) {
             const long column = panel * LANES, columns = std::min(LANES, inner - column);
             const float *weights = by.panels + 2 * panel * deep;
             const Bias gate_bias(by.bias, column, columns), up_bias(by.bias, inner + column, columns);
@@ -120,7 +122,7 @@ void gated(Worker &me, long lines, const Input &input, const Matrix &by, float *
                     const Floats up = load(ups + r * LANES) + up_bias();
                     alignas(64) float y[LANES];
                     store(y, silu(gate) * up);
-                    float *to = spot(into, inner, line + r) + column * LANES;
+                    float *to = block_entry(into, inner, line + r) + column * LANES;
                     for (long i = 0; i < columns; i++) to[i * LANES] = y[i];
                     records.gate.put(line + r, column, columns, gate);
                     records.up.put(line + r, column, columns, up);

@@ -1,9 +1,9 @@
-// What all threads do together is a row of phases, and a phase is a number of parts, which threads take one by one. It
-// is over when its parts are done, not when every thread has come: one that the system has put to sleep holds up only
-// the part that it works on, where at a barrier it would hold up all, hundreds of times a step.
+// Work on all threads: a sequence of phases. A phase is a number of parts, which the threads take one by one. A phase
+// ends when its parts are done, not when every thread has arrived: a thread that the system has suspended delays only
+// the part that it works on, whereas at a barrier it would delay all threads, hundreds of times a step.
 //
-// Threads are those of the OpenMP runtime that torch has loaded, through the functions in `Team`, so that two pools
-// never wait for processors side by side.
+// The threads are those of the OpenMP runtime that torch has loaded, called through the functions in `ThreadPool`, so
+// that two thread pools never compete for the processors.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "given.hpp"
+#include "structs.hpp"
 
 namespace {
 
-constexpr int PATIENCE = 2000;  // looks at a phase before the processor is offered to others
+constexpr int PATIENCE = 2000;  // polls of a phase before the thread yields its processor
 
 struct alignas(64) Phase {
     std::atomic<long> next{0}, done{0};
@@ -27,12 +27,12 @@ inline void pause() {
 #endif
 }
 
-// One thread on its way through the phases.
+// One thread, and the phase that it is in.
 struct Worker {
     Phase *phase;
     long index, threads;
 
-    // work(first, behind) for `parts` runs of `count` pieces
+    // Calls work(first, end) for `parts` ranges that divide `count` pieces.
     template <class Work>
     void share(long count, long parts, const Work &work) {
         parts = std::min(count, parts);
@@ -46,22 +46,23 @@ struct Worker {
     }
 };
 
+// Calls work(worker) on every thread; `work` goes through up to `phases` phases.
 template <class Work>
-void together(const Team &team, long phases, const Work &work) {
+void run_phases(const ThreadPool &pool, long phases, const Work &work) {
     std::vector<Phase> row(phases);
     struct Call {
-        const Team &team;
+        const ThreadPool &pool;
         Phase *first;
         const Work &work;
-    } call{team, row.data(), work};
-    auto enter = [](void *given) {
-        const Call &call = *static_cast<Call *>(given);
-        Worker me{call.first, call.team.thread(), call.team.threads};
-        call.work(me);
+    } call{pool, row.data(), work};
+    auto enter = [](void *argument) {
+        const Call &call = *static_cast<Call *>(argument);
+        Worker worker{call.first, call.pool.thread(), call.pool.threads};
+        call.work(worker);
     };
-    if (team.parallel && team.threads > 1) return team.parallel(enter, &call, static_cast<unsigned>(team.threads), 0);
-    Worker me{row.data(), 0, 1};
-    work(me);
+    if (pool.parallel && pool.threads > 1) return pool.parallel(enter, &call, static_cast<unsigned>(pool.threads), 0);
+    Worker worker{row.data(), 0, 1};
+    work(worker);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Vectors of 16 floats in as many registers as this processor needs for them.
 //
-// A register is a vector of GCC's and Clang's extensions. The 16 are spelt out as several registers, since GCC keeps
-// vectors that are wider than a register in memory: sums of products then run at a tenth of the speed.
+// A register is a vector of GCC's and Clang's extensions. The 16 floats are several registers explicitly, since GCC
+// keeps vectors that are wider than a register in memory: sums of products then run at a tenth of the speed.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,9 @@ constexpr int EACH = BYTES / 4, PARTS = LANES / EACH;  // floats of a register, 
 
 typedef float Register __attribute__((vector_size(BYTES)));
 typedef int32_t Whole __attribute__((vector_size(BYTES)));
-typedef float Anywhere __attribute__((vector_size(BYTES), aligned(4), may_alias));
+typedef float UnalignedRegister __attribute__((vector_size(BYTES), aligned(4), may_alias));
 
-// As halves of halves, not as an array: that would be in memory for as long as GCC has not unrolled the loops over it.
+// N registers as halves of halves, not as an array, which GCC keeps in memory until it has unrolled the loops over it.
 template <int N>
 struct Registers {
     Registers<N / 2> low, high;
@@ -50,7 +50,7 @@ struct Registers<1> {
 
 typedef Registers<PARTS> Floats;
 
-// work(x) of each register, and work(a, b) of each two.
+// Applies work(x) to each register, or work(a, b) to each pair of registers.
 template <class Work>
 INLINE Registers<1> each(Registers<1> x, const Work &work) {
     return work(x.x);
@@ -71,7 +71,7 @@ INLINE Registers<N> each(Registers<N> a, Registers<N> b, const Work &work) {
 template <int N = PARTS>
 INLINE Registers<N> load(const float *from) {
     if constexpr (N == 1)
-        return Register(*reinterpret_cast<const Anywhere *>(from));
+        return Register(*reinterpret_cast<const UnalignedRegister *>(from));
     else
         return {load<N / 2>(from), load<N / 2>(from + N / 2 * EACH)};
 }
@@ -79,15 +79,15 @@ INLINE Registers<N> load(const float *from) {
 template <int N>
 INLINE void store(float *to, Registers<N> x) {
     if constexpr (N == 1) {
-        *reinterpret_cast<Anywhere *>(to) = x.x;
+        *reinterpret_cast<UnalignedRegister *>(to) = x.x;
     } else {
         store(to, x.low);
         store(to + N / 2 * EACH, x.high);
     }
 }
 
-// x, in registers: GCC would read it from memory again for each of its uses, and then waits for reading.
-INLINE Floats held(Floats x) {
+// x, forced into registers: otherwise GCC reads it from memory for each of its uses, and waits for that.
+INLINE Floats in_registers(Floats x) {
     return each(x, [](Register part) {
 #if defined(__x86_64__)
         asm("" : "+v"(part));
@@ -98,7 +98,7 @@ INLINE Floats held(Floats x) {
     });
 }
 
-// The first `count` of 16 numbers.
+// Stores the first `count` of 16 numbers.
 INLINE void put(float *to, long count, Floats x) {
     if (count == LANES) return store(to, x);
     alignas(64) float all[LANES];
@@ -121,14 +121,14 @@ INLINE Floats operator/(Floats a, Floats b) {
 INLINE Floats operator-(Floats x) { return -1.0f * x; }
 INLINE Floats &operator+=(Floats &a, Floats b) { return a = a + b; }
 
-// Lane by lane the larger of two; b where one is no number.
+// The maximum lane by lane; b where one of the two is not a number.
 INLINE Floats larger(Floats a, Floats b) {
     return each(a, b, [](Register x, Register y) { return x > y ? x : y; });
 }
 
 typedef float Four __attribute__((vector_size(16)));
 
-// From 16 numbers to four: join(join(0, 2), join(1, 3)).
+// Reduces 16 numbers to four: join(join(0, 2), join(1, 3)).
 template <class Join>
 INLINE Four quartered(Floats x, const Join &join) {
     Four part[4];
@@ -146,7 +146,8 @@ INLINE float largest(Floats x) {
     return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
 }
 
-// e^x = 2^n e^r with n whole and |r| <= ln 2 / 2, e^r as Cephes' polynomial. 0 below -87.3, finite above 88.4.
+// e^x = 2^n e^r with an integer n and |r| <= ln 2 / 2; e^r is the polynomial of Cephes. 0 below -87.3, finite above
+// 88.4.
 INLINE Register exponential(Register x) {
     const Register none{}, least = -87.33654f - none, most = 88.37626f - none;
     const Register magic = 12582912.0f - none;  // 1.5 * 2^23 rounds

@@ -1,4 +1,4 @@
-"""A model laid out for `step.cpp`: panels of sixteen rows of W, feature by feature, in one stretch of memory."""
+"""The weights of a model as `step.cpp` reads them: panels of sixteen rows of W, feature by feature, in one arena."""
 
 from collections.abc import Iterable, Sequence
 from ctypes import byref
@@ -9,17 +9,18 @@ from torch import Tensor, nn
 
 from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
 from tutelage.engines.cpu.fused.norm import epsilon_of
-from tutelage.engines.cpu.memory import Stretch
-from tutelage.engines.cpu.native.bindings import LANES, Layer, Matrix, Model, library, team
+from tutelage.engines.cpu.memory import Arena
+from tutelage.engines.cpu.native.bindings import LANES, library, thread_pool
+from tutelage.engines.cpu.native.structs import Layer, Matrix, Model
 from tutelage.engines.network import inner, trunk
 from tutelage.errors import TutelageError
 
 
 class NativeWeights:
-    """The layers of a model, and its head where that is one matrix, with weights and adapters as they are now.
+    """Copies of the weights of a model, and of its head where that is one matrix, with the adapters merged.
 
-    `model` is what `step.cpp` works on, `layers` are its layers. Raises TutelageError where a layer has a part that is
-    not one matrix, and where layers have different shapes.
+    `model` is the struct for `step.cpp`, `layers` are its layers. Raises TutelageError where a linear layer is not one
+    matrix, and where the layers have different shapes.
     """
 
     @torch.no_grad()
@@ -30,10 +31,10 @@ class NativeWeights:
                 "The compiled step serves no model whose layers have several shapes. Use --engine plain."
             )
         found = matrix(output)
-        self.held: list[Tensor] = []  # what pointers point to
-        self.memory = Stretch(map(_room, [*_linear(stack), *([] if found is None else [output])]))
+        self.held: list[Tensor] = []  # the tensors that pointers point to
+        self.arena = Arena(map(_floats, [*_linear(stack), *([] if found is None else [output])]))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
-        self.head = None if found is None else self._packed([output])
+        self.head = None if found is None else self._stacked([output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
         width, norm = int(attention.head_dim), stack.norm
         heads, keys = (part.out_features // width for part in (attention.q_proj, attention.k_proj))
@@ -43,10 +44,10 @@ class NativeWeights:
     def _layer(self, layer: Any) -> Layer:
         attention, gate = layer.self_attn, layer.mlp
         found = Layer(
-            heads=self._packed([attention.q_proj, attention.k_proj, attention.v_proj]),
-            mixed=self._packed([attention.o_proj]),
-            gate_and_up=self._by_turns([gate.gate_proj, gate.up_proj]),
-            down=self._packed([gate.down_proj]),
+            heads=self._stacked([attention.q_proj, attention.k_proj, attention.v_proj]),
+            mixed=self._stacked([attention.o_proj]),
+            gate_and_up=self._alternating([gate.gate_proj, gate.up_proj]),
+            down=self._stacked([gate.down_proj]),
             scale=attention.head_dim**-0.5 if attention.scaling is None else attention.scaling,
         )
         norms = {
@@ -61,56 +62,64 @@ class NativeWeights:
                 setattr(found, f"{name}epsilon", epsilon_of(norm))
         return found
 
-    def _packed(self, parts: Sequence[nn.Module]) -> Matrix:
+    def _stacked(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices over the same features, one below the other."""
         matrices = [matrix_in(part, torch.float32) for part in parts]
         weight = torch.cat([weight for weight, _ in matrices])
-        panels = self.memory.take(_panels(len(weight)) * LANES * weight.shape[1])
+        panels = self.arena.take(_panels(len(weight)) * LANES * weight.shape[1])
         self._pack(weight, panels, 1)
-        return self._made(panels, joint_bias(matrices), *weight.shape)
+        return self._matrix(panels, joint_bias(matrices), *weight.shape)
 
-    def _by_turns(self, parts: Sequence[nn.Module]) -> Matrix:
-        """Matrices of one shape, a panel of each by turns."""
+    def _alternating(self, parts: Sequence[nn.Module]) -> Matrix:
+        """Matrices of one shape, whose panels alternate."""
         matrices = [matrix_in(part, torch.float32) for part in parts]
         out, features = matrices[0][0].shape
-        panels = self.memory.take(_panels(out) * LANES * features * len(parts))
+        panels = self.arena.take(_panels(out) * LANES * features * len(parts))
         for index, (weight, _) in enumerate(matrices):
             self._pack(weight, panels[index * LANES * features :], len(parts))
-        return self._made(panels, joint_bias(matrices), len(parts) * out, features)
+        return self._matrix(panels, joint_bias(matrices), len(parts) * out, features)
 
     def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
+        """Copy a matrix [out, in] into panels, of which every `apart`-th is its own."""
         weight, (out, features) = weight.contiguous(), weight.shape
         library().tutelage_pack(
-            byref(team()), weight.data_ptr(), out, features, panels.data_ptr(), apart * LANES * features
+            byref(thread_pool()),
+            weight.data_ptr(),
+            out,
+            features,
+            panels.data_ptr(),
+            apart * LANES * features,
         )
 
-    def _made(self, panels: Tensor, bias: Tensor | None, out: int, features: int) -> Matrix:
+    def _matrix(self, panels: Tensor, bias: Tensor | None, out: int, features: int) -> Matrix:
         return Matrix(panels.data_ptr(), None if bias is None else self._held(bias), out, features)
 
     def _held(self, x: Tensor) -> int:
+        """The address of a tensor in float32, which is kept alive."""
         self.held.append(x.detach().float().contiguous())
         return self.held[-1].data_ptr()
 
 
 def can_be_laid_out(model: nn.Module) -> bool:
-    """Whether `NativeWeights` takes the layers of a model that has a lean step."""
+    """Whether `NativeWeights` takes the layers of a model that has a fused step."""
     stack = trunk(model)
     return is_of_one_shape(stack.layers) and all(map(is_matrix, _linear(stack)))
 
 
 def is_of_one_shape(layers: Iterable[Any]) -> bool:
-    """Whether the products of all layers are equally large."""
+    """Whether the linear layers of all layers have the same shapes."""
     return len(set(map(_shape, layers))) == 1
 
 
 def _shape(layer: Any) -> tuple[int, ...]:
+    """The sizes in which layers may differ."""
     attention, gate = layer.self_attn, layer.mlp
     products = (attention.q_proj, attention.k_proj, attention.v_proj, gate.up_proj)
     return (attention.head_dim, *(part.out_features for part in products))
 
 
 def _linear(stack: Any) -> list[nn.Module]:
-    """The linear layers of all layers."""
+    """The projections of all layers of a trunk."""
     return [
         part
         for layer in stack.layers
@@ -121,9 +130,10 @@ def _linear(stack: Any) -> list[nn.Module]:
 
 
 def _panels(out: int) -> int:
+    """The number of panels of a matrix with `out` rows."""
     return -(-out // LANES)
 
 
-def _room(part: Any) -> int:
+def _floats(part: Any) -> int:
     """Floats that a linear layer takes up at most."""
     return _panels(part.out_features) * LANES * int(part.in_features)

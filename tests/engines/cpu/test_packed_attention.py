@@ -1,4 +1,4 @@
-"""Attention of trees against its definition: each row by itself, softmax over all that stands before."""
+"""Attention of packed sequences against its definition: each row by itself, softmax over all earlier tokens."""
 
 import pytest
 import torch
@@ -6,15 +6,16 @@ from compilers import compiled_with, narrower_registers, needs_compiler
 
 from tutelage.core.rows import Encoded, collate
 from tutelage.engines import packing
-from tutelage.engines.cpu import flash_attention as fused_attention
-from tutelage.engines.cpu import tree_attention as attention
+from tutelage.engines.cpu import flash_attention
+from tutelage.engines.cpu import packed_attention as attention
 from tutelage.engines.cpu.attention_interface import differentiable_twice
-from tutelage.engines.cpu.native import trees
-from tutelage.engines.cpu.native.trees import Trees
-from tutelage.engines.cpu.tree_attention import tree_attention
+from tutelage.engines.cpu.native import packed_attention as native_attention
+from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
 CPU = torch.device("cpu")
+LAYER = torch.nn.Identity()  # the attention function ignores it
 SHAPES = {
     "one group": [((5,), (3, 3, 3))],
     "ragged": [((7,), (2, 9, 1)), ((1,), (4,)), ((3,), (6, 5)), ((12,), (1, 30, 2, 8))],
@@ -24,7 +25,7 @@ SHAPES = {
     "nothing said": [((4,), (0, 0)), ((2,), (0, 3)), ((6,), (0,))],
     "equal": [((5,), (3, 3, 3)), ((2,), (4,)), ((3,), (3,))],
     "long": [((150,), (140, 20, 133)), ((200,), (40,))],
-    "many branches": [((6,), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)), ((40,), (8,) * 6), ((3,), (2, 7))],
+    "many suffixes": [((6,), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)), ((40,), (8,) * 6), ((3,), (2, 7))],
 }
 
 
@@ -54,12 +55,14 @@ def by_definition(query, key, value, where, scale):
 def lines(rows, packed):
     """Where the tokens of each row stand in the line: found by token and position alone, which name a token."""
     found = []
-    stem_of, tokens, places = packed.shape.stem, packed.tokens.tolist(), packed.places.tolist()
+    prefix_of, tokens, places = packed.layout.prefix, packed.tokens.tolist(), packed.positions.tolist()
     for row, last in zip(rows, packed.last.tolist(), strict=True):
-        stem = [i for i in range(len(tokens)) if stem_of[i] == stem_of[last]]
-        own = packed.shape.sequence[last]
+        prefix = [i for i in range(len(tokens)) if prefix_of[i] == prefix_of[last]]
+        own = packed.layout.sequence[last]
         line = [
-            i for i in stem if packed.shape.sequence[i] == own or packed.shape.sequence[i] == stem_of[last]
+            i
+            for i in prefix
+            if packed.layout.sequence[i] == own or packed.layout.sequence[i] == prefix_of[last]
         ]
         assert [tokens[i] for i in line] == list(row.prompt + row.response)
         assert [places[i] for i in line] == list(range(len(row)))
@@ -75,7 +78,7 @@ def lines(rows, packed):
 def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, sharpness, width):
     scale = None if sharpness is None else sharpness * width**-0.5
     rows = rows_of(shape)
-    packed = pack(collate(rows, 0, CPU), ends=True)
+    packed = pack(collate(rows, 0, CPU), with_last=True)
     where = lines(rows, packed)
     generator = torch.Generator().manual_seed(0)
     count = len(packed.tokens)
@@ -85,7 +88,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
     )
     weight = torch.randn(1, count, heads[0], width, generator=generator)
     with differentiable_twice() if plain else torch.enable_grad():
-        got, _ = tree_attention(packed.shape)(None, query, key, value, None, scaling=scale)
+        got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None, scaling=scale)
     slopes = torch.autograd.grad((got * weight).sum(), (query, key, value))
 
     exact = [x.detach().double()[0].transpose(0, 1).requires_grad_() for x in (query, key, value)]
@@ -99,25 +102,25 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sequences_of_one_length_in_a_row_are_seen_as_such(shape):
-    for bundle in pack(collate(rows_of(shape), 0, CPU), ends=True).shape.bundles:
-        token = bundle.token.flatten()
+    for bucket in pack(collate(rows_of(shape), 0, CPU), with_last=True).layout.buckets:
+        token = bucket.token.flatten()
         in_a_row = torch.equal(token, torch.arange(len(token)) + token[0])
-        assert bundle.start == (int(token[0]) if in_a_row else None)
+        assert bucket.start == (int(token[0]) if in_a_row else None)
 
 
 def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):
     """Whether sequences attend one by one or side by side is a question of speed."""
     rows = collate(rows_of("ragged") + rows_of("lone"), 0, CPU)
-    monkeypatch.setattr(packing, "LIKE", 0.1)
-    together = pack(rows, ends=True)
-    monkeypatch.setattr(packing, "LIKE", 1.0)
+    monkeypatch.setattr(packing, "SIMILAR", 0.1)
+    together = pack(rows, with_last=True)
+    monkeypatch.setattr(packing, "SIMILAR", 1.0)
     monkeypatch.setattr(packing, "SHORT", 1)
-    apart = pack(rows, ends=True)
-    assert len(apart.shape.trees) > len(together.shape.trees)
-    assert len(apart.shape.bundles) > len(together.shape.bundles)
+    apart = pack(rows, with_last=True)
+    assert len(apart.layout.trees) > len(together.layout.trees)
+    assert len(apart.layout.buckets) > len(together.layout.buckets)
     query, key, value = torch.randn(3, 1, 2, len(together.tokens), 8)
     one, other = (
-        tree_attention(packed.shape)(None, query, key, value, None)[0] for packed in (together, apart)
+        packed_attention(packed.layout)(LAYER, query, key, value, None)[0] for packed in (together, apart)
     )
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
@@ -125,41 +128,41 @@ def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):
 @pytest.mark.parametrize("shape", ["ragged", "lone and alike"])
 def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(shape, monkeypatch):
     rows = rows_of(shape)
-    packed = pack(collate(rows, 0, CPU), ends=True)
+    packed = pack(collate(rows, 0, CPU), with_last=True)
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
     where = lines(rows, packed)
 
     def flat(x):
         return x[0].transpose(0, 1)
 
-    narrow, _ = tree_attention(packed.shape)(None, query, key, value[..., :3], None)
+    narrow, _ = packed_attention(packed.layout)(LAYER, query, key, value[..., :3], None)
     wanted = by_definition(flat(query), flat(key), flat(value)[..., :3], where, 8**-0.5)
     torch.testing.assert_close(narrow[0], wanted, rtol=1e-5, atol=1e-5)
 
     def gone(*args, **kwargs):
         raise NotImplementedError
 
-    expected, _ = tree_attention(packed.shape)(None, query, key, value, None)
-    for name in ("_fused_is_as_described", "_heads_can_share_keys"):
+    expected, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
+    for name in ("_flash_agrees", "_flash_shares_heads"):
         getattr(attention, name).cache_clear()
-    monkeypatch.setattr(fused_attention, "fused", gone)
+    monkeypatch.setattr(flash_attention, "flash_attention", gone)
     try:
-        got, _ = tree_attention(packed.shape)(None, query, key, value, None)
+        got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     finally:
-        for name in ("_fused_is_as_described", "_heads_can_share_keys"):
+        for name in ("_flash_agrees", "_flash_shares_heads"):
             getattr(attention, name).cache_clear()
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def attended(shape, width, heads=(4, 2)):
-    """Somebody's attention of a line, and the gradient of all that it reads."""
-    packed = pack(collate(rows_of(shape), 0, CPU), ends=True)
+    """The attention of random tensors, and their gradients."""
+    packed = pack(collate(rows_of(shape), 0, CPU), with_last=True)
     generator = torch.Generator().manual_seed(0)
     tensors = [
         torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator).requires_grad_()
         for n in range(3)
     ]
-    out, _ = tree_attention(packed.shape)(None, *tensors, None)
+    out, _ = packed_attention(packed.layout)(LAYER, *tensors, None)
     return [out, *torch.autograd.grad(out.square().sum(), tensors)]
 
 
@@ -168,8 +171,8 @@ def attended(shape, width, heads=(4, 2)):
 def test_what_is_compiled_serves_where_a_head_is_whole_vectors(width, monkeypatch):
     counts = []
     for name in ("forward", "backward"):
-        own = getattr(Trees, name)
-        monkeypatch.setattr(Trees, name, lambda *given, own=own: counts.append(1) or own(*given))
+        own = getattr(NativeKernels, name)
+        monkeypatch.setattr(NativeKernels, name, lambda *given, own=own: counts.append(1) or own(*given))
     attended("ragged", width)
     assert len(counts) == (2 if width == 16 else 0)
 
@@ -190,11 +193,11 @@ def test_what_is_compiled_gives_the_same_bits_each_time_and_with_any_number_of_t
 
 @needs_compiler
 def test_scores_that_are_large_neither_overflow_nor_lose_their_softmax():
-    packed = pack(collate(rows_of("ragged"), 0, CPU), ends=True)
+    packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
     query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16) for _ in range(3))
-    got, _ = tree_attention(packed.shape)(None, query, key, value, None)
+    got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with differentiable_twice():
-        expected, _ = tree_attention(packed.shape)(None, query, key, value, None)
+        expected, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-3)
 
 
@@ -210,37 +213,37 @@ def test_on_processors_with_narrower_registers(shape, flag):
 @pytest.mark.parametrize("why", ["wrong", "long prompts"])
 def test_where_what_is_compiled_cannot_be_relied_on_the_kernels_of_torch_serve(why, monkeypatch, caplog):
     expected = attended("ragged", 16)
-    attention._native_is_as_described.cache_clear()
+    attention._native_agrees.cache_clear()
     if why == "wrong":
-        own = Trees.forward
-        monkeypatch.setattr(Trees, "forward", lambda *given: (own(*given)[0] * 1.01, own(*given)[1]))
+        own = NativeKernels.forward
+        monkeypatch.setattr(NativeKernels, "forward", lambda *given: (own(*given)[0] * 1.01, own(*given)[1]))
     else:
-        monkeypatch.setattr(trees, "MOST_SUMS", 10)
-    monkeypatch.setattr(Trees, "backward", None)  # would be called if it served
+        monkeypatch.setattr(native_attention, "MOST_FLOATS", 10)
+    monkeypatch.setattr(NativeKernels, "backward", None)  # would be called if it served
     found = attended("ragged", 16)
-    attention._native_is_as_described.cache_clear()
+    attention._native_agrees.cache_clear()
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     assert ("compiled attention is not used" in caplog.text) == (why == "wrong")
 
 
 def test_bfloat16_is_as_near_to_the_truth_as_its_rounding():
-    packed = pack(collate(rows_of("ragged"), 0, CPU), ends=True)
+    packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
-    exact, _ = tree_attention(packed.shape)(None, query, key, value, None)
+    exact, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded, _ = tree_attention(packed.shape)(None, query, key, value, None)
+        rounded, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     assert rounded.dtype == torch.bfloat16
     torch.testing.assert_close(rounded.float(), exact, rtol=0.05, atol=0.05)
 
 
 def test_a_gradient_of_the_gradient_exists_in_the_plain_form_and_is_refused_in_the_kernels():
-    packed = pack(collate(rows_of("one group"), 0, CPU), ends=True)
+    packed = pack(collate(rows_of("one group"), 0, CPU), with_last=True)
     count = len(packed.tokens)
     inputs = tuple(torch.randn(1, 2, count, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
 
     def attend(*inputs):
-        return tree_attention(packed.shape)(None, *inputs, None)[0]
+        return packed_attention(packed.layout)(LAYER, *inputs, None)[0]
 
     with differentiable_twice():
         assert torch.autograd.gradcheck(attend, inputs)
@@ -251,14 +254,14 @@ def test_a_gradient_of_the_gradient_exists_in_the_plain_form_and_is_refused_in_t
 
 
 def test_dropout_is_refused():
-    packed = pack(collate(rows_of("one group"), 0, CPU), ends=True)
+    packed = pack(collate(rows_of("one group"), 0, CPU), with_last=True)
     x = torch.randn(1, 1, len(packed.tokens), 4)
     with pytest.raises(ValueError, match="dropout"):
-        tree_attention(packed.shape)(None, x, x, x, None, dropout=0.1)
+        packed_attention(packed.layout)(LAYER, x, x, x, None, dropout=0.1)
 
 
 def test_a_prompt_of_no_tokens_is_refused():
     rows = collate([Encoded((4, 5), (6,)), Encoded((4,), (6,))], 0, CPU)
     rows.prompt_mask[1] = False
     with pytest.raises(ValueError, match="at least one token"):
-        pack(rows, ends=True)
+        pack(rows, with_last=True)

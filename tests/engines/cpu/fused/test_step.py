@@ -6,13 +6,13 @@ import torch
 
 from tutelage import config
 from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.fused.step import has_lean_step
+from tutelage.engines.cpu.fused.step import has_fused_step
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
-LEAN = {"llama", "qwen3"}
+FUSED = {"llama", "qwen3"}
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 
 
@@ -24,32 +24,32 @@ def policy_of(folder, lora=None):
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_models_of_lean_layers_have_a_step_and_others_none(tiny_model, family):
-    assert has_lean_step(policy_of(tiny_model(family)).model) == (family in LEAN)
+def test_models_of_fused_layers_have_a_step_and_others_none(tiny_model, family):
+    assert has_fused_step(policy_of(tiny_model(family)).model) == (family in FUSED)
 
 
-@pytest.mark.parametrize("family", sorted(LEAN))
+@pytest.mark.parametrize("family", sorted(FUSED))
 @pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
 def test_it_samples_what_the_model_samples(tiny_model, family, lora, monkeypatch):
     monkeypatch.setattr(decoders, "is_native", lambda model: False)  # the compiled step would take its place
     policy = policy_of(tiny_model(family), lora)
     settings = config.Sampling(max_new_tokens=12)
     own_forward, calls = trunk(policy.model).forward, []
-    lean = policy.generate(PROMPTS, 3, settings, seed=4)
+    fused = policy.generate(PROMPTS, 3, settings, seed=4)
     monkeypatch.setattr(
         trunk(policy.model),
         "forward",
         lambda *given, **more: (calls.append(1), own_forward(*given, **more))[1],
     )
-    assert torch.equal(policy.generate(PROMPTS, 3, settings, seed=4).response, lean.response)
+    assert torch.equal(policy.generate(PROMPTS, 3, settings, seed=4).response, fused.response)
     assert len(calls) == 1, "the model itself reads the prompts and nothing else"
-    assert len(set(lean.mask.sum(1).tolist())) > 2, "rows end at different times"
-    monkeypatch.setattr(decoders, "has_lean_step", lambda model: False)
+    assert len(set(fused.mask.sum(1).tolist())) > 2, "rows end at different times"
+    monkeypatch.setattr(decoders, "has_fused_step", lambda model: False)
     own = policy.generate(PROMPTS, 3, settings, seed=4)
-    assert torch.equal(lean.response, own.response)
+    assert torch.equal(fused.response, own.response)
     assert len(calls) > 2
-    torch.testing.assert_close(lean.logp, own.logp, rtol=1e-5, atol=1e-5)
-    assert (lean.logp - policy.scores(lean).logp).abs().max() < 1e-5
+    torch.testing.assert_close(fused.logp, own.logp, rtol=1e-5, atol=1e-5)
+    assert (fused.logp - policy.scores(fused).logp).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("changed", ["residual", "embedding", "attention"])
@@ -64,13 +64,13 @@ def test_a_model_that_joins_its_layers_in_another_way_keeps_its_own_step(tiny_mo
         stack.forward = lambda input_ids, **more: whole(inputs_embeds=1.001 * embed(input_ids), **more)
     else:
         layer.self_attn.forward = lambda *given, **more: (1.001 * attend(*given, **more)[0], None)
-    assert not has_lean_step(model)
+    assert not has_fused_step(model)
 
 
-def test_who_listens_to_a_layer_is_called(tiny_model):
+def test_a_model_with_hooks_has_no_fused_step(tiny_model):
     model = policy_of(tiny_model("llama")).model
-    assert has_lean_step(model)
+    assert has_fused_step(model)
     hook = trunk(model).layers[0].mlp.register_forward_hook(lambda module, given, out: None)
-    assert not has_lean_step(model)
+    assert not has_fused_step(model)
     hook.remove()
-    assert has_lean_step(model)
+    assert has_fused_step(model)

@@ -1,4 +1,4 @@
-"""The leaner layers against the layers' own operations, and which layers they are taken for."""
+"""Fused layers against the layers' own operations, and which layers have a fused form."""
 
 import copy
 
@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from tutelage.core.rows import Encoded, collate
 from tutelage.engines.cpu.attention_interface import attention_by, differentiable_twice
 from tutelage.engines.cpu.fused import fuse
-from tutelage.engines.cpu.fused.attention import _Rotated
-from tutelage.engines.cpu.fused.gate import _LoweredSwiGlu, _SwiGlu
+from tutelage.engines.cpu.fused.attention import _Rotation
+from tutelage.engines.cpu.fused.gate import _ProjectedSwiGlu, _SwiGlu
 from tutelage.engines.cpu.fused.norm import _RmsNorm
-from tutelage.engines.cpu.tree_attention import tree_attention
+from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
 ROWS = [
@@ -22,7 +22,7 @@ ROWS = [
     Encoded((11, 12, 13, 14), (18, 19)),
     Encoded((21,), (22, 23)),
 ]
-LEAN = {
+FUSED = {
     "llama": {"Embedding", "LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
     "qwen3": {"Embedding", "Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
     "gemma2": set(),  # embeddings are scaled, weights count from one, gates are GELUs, scores are capped
@@ -43,13 +43,13 @@ def of_family(tiny_model, family):
 
 def both(tiny_model, family):
     own = of_family(tiny_model, family)
-    lean = copy.deepcopy(own)
-    fuse(lean)
-    return own, lean
+    fused = copy.deepcopy(own)
+    fuse(fused)
+    return own, fused
 
 
 def changed(model):
-    return {type(part).__name__ for part in model.modules() if form(part).startswith("Lean")}
+    return {type(part).__name__ for part in model.modules() if form(part).startswith("Fused")}
 
 
 def form(module):
@@ -57,12 +57,12 @@ def form(module):
 
 
 def states(model, packed=None):
-    """Of a line of trees where our attention runs, else of one row."""
+    """Hidden states of a packed sequence, or of one row."""
     if packed is None:
         return model.base_model(input_ids=torch.tensor([[11, 12, 13, 14, 15]])).last_hidden_state
-    with attention_by(model, tree_attention(packed.shape)):
+    with attention_by(model, packed_attention(packed.layout)):
         line = model.base_model(
-            input_ids=packed.tokens[None], position_ids=packed.places[None], use_cache=False
+            input_ids=packed.tokens[None], position_ids=packed.positions[None], use_cache=False
         )
     return line.last_hidden_state
 
@@ -74,19 +74,19 @@ def gradients(model, out):
 
 @pytest.mark.parametrize("family", tiny.EVERY)
 def test_only_layers_that_compute_this_are_taken(tiny_model, family):
-    _, lean = both(tiny_model, family)
-    assert changed(lean) == LEAN[family]
+    _, fused = both(tiny_model, family)
+    assert changed(fused) == FUSED[family]
 
 
-@pytest.mark.parametrize("trees", [False, True])
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_states_and_gradients_are_the_layers_own(tiny_model, family, trees):
-    own, lean = both(tiny_model, family)
-    packed = pack(collate(ROWS, 1, torch.device("cpu")), ends=False) if trees else None
-    expected, found = states(own, packed), states(lean, packed)
+def test_states_and_gradients_are_the_layers_own(tiny_model, family, is_packed):
+    own, fused = both(tiny_model, family)
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False) if is_packed else None
+    expected, found = states(own, packed), states(fused, packed)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     scale = max(float(g.abs().max()) for g in gradients(own, states(own, packed)))
-    for a, b in zip(gradients(lean, found), gradients(own, expected), strict=True):
+    for a, b in zip(gradients(fused, found), gradients(own, expected), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
 
 
@@ -99,14 +99,14 @@ def test_the_gradients_are_the_slopes():
     assert torch.autograd.gradcheck(lambda x, w: _RmsNorm.apply(x, w, 1e-6)[0], (x, weight))
     assert torch.autograd.gradcheck(_SwiGlu.apply, (x, y))
     down, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4), (5,)))
-    assert torch.autograd.gradcheck(_LoweredSwiGlu.apply, (x, y, down, bias))
-    assert torch.autograd.gradcheck(lambda x, y: _LoweredSwiGlu.apply(x, y, down.detach(), None), (x, y))
-    assert torch.autograd.gradcheck(lambda x: _Rotated.apply(x, angle.cos(), angle.sin()), (x,))
+    assert torch.autograd.gradcheck(_ProjectedSwiGlu.apply, (x, y, down, bias))
+    assert torch.autograd.gradcheck(lambda x, y: _ProjectedSwiGlu.apply(x, y, down.detach(), None), (x, y))
+    assert torch.autograd.gradcheck(lambda x: _Rotation.apply(x, angle.cos(), angle.sin()), (x,))
 
 
 def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
-    own, lean = both(tiny_model, "llama")
-    packed = pack(collate(ROWS, 1, torch.device("cpu")), ends=False)
+    own, fused = both(tiny_model, "llama")
+    packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False)
 
     def kept(model):
         total = {}
@@ -119,11 +119,11 @@ def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
         del out
         return sum(x.untyped_storage().nbytes() for at, x in total.items() if at not in weights)
 
-    assert kept(lean) < 0.7 * kept(own)
+    assert kept(fused) < 0.7 * kept(own)
 
 
 def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):
-    own, lean = both(tiny_model, "qwen3")
+    own, fused = both(tiny_model, "qwen3")
 
     def curvature(model):
         with differentiable_twice():
@@ -132,7 +132,7 @@ def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):
             (slope,) = torch.autograd.grad((out**3).sum(), weight, create_graph=True)
             return torch.autograd.grad((slope**2).sum(), weight)[0]
 
-    torch.testing.assert_close(curvature(lean), curvature(own))
+    torch.testing.assert_close(curvature(fused), curvature(own))
 
 
 def test_a_layer_whose_window_would_be_lost_is_left_alone(tiny_model):
@@ -140,9 +140,9 @@ def test_a_layer_whose_window_would_be_lost_is_left_alone(tiny_model):
     windowed = AutoModelForCausalLM.from_pretrained(folder)
     fuse(windowed)
     first, *others = [form(layer.self_attn) for layer in windowed.base_model.layers]
-    assert first == "LeanAttention"
+    assert first == "FusedAttention"
     assert others
-    assert "LeanAttention" not in others
+    assert "FusedAttention" not in others
 
 
 def test_a_norm_of_another_formula_is_left_alone():

@@ -84,7 +84,7 @@ def same_gradients(got, expected):
 def reading(monkeypatch):
     """How many tokens each forward pass through a trunk computed."""
     counts = []
-    line, padded = states._line, PlainEngine._padded
+    line, padded = states._packed_states, PlainEngine._padded
 
     def counted_line(model, packed, *more):
         counts.append(len(packed.tokens))
@@ -95,7 +95,7 @@ def reading(monkeypatch):
         counts.append(out.shape[0] * out.shape[1])
         return out
 
-    monkeypatch.setattr(states, "_line", counted_line)
+    monkeypatch.setattr(states, "_packed_states", counted_line)
     monkeypatch.setattr(PlainEngine, "_padded", counted_padded)
     return counts
 

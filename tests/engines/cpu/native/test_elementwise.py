@@ -5,12 +5,12 @@ import torch
 from compilers import compiled_with, forget_library, narrower_registers, needs_compiler
 from torch.nn.functional import silu
 
-from tutelage.engines.cpu.fused import attention as lean_attention
-from tutelage.engines.cpu.fused import gate as lean_gate
-from tutelage.engines.cpu.fused import norm as lean_norm
+from tutelage.engines.cpu.fused import attention as fused_attention
+from tutelage.engines.cpu.fused import gate as fused_gate
+from tutelage.engines.cpu.fused import norm as fused_norm
 from tutelage.engines.cpu.gradients import total_norm
 from tutelage.engines.cpu.head import softmax_parts
-from tutelage.engines.cpu.native import passes
+from tutelage.engines.cpu.native import elementwise
 
 pytestmark = needs_compiler
 SHAPES = [(700, 48), (4, 33, 16, 16), (1, 40_000)]
@@ -43,15 +43,15 @@ def assert_close(found, expected):
 @pytest.mark.parametrize("along", [False, True])
 def test_the_norm_and_its_gradients(shape, along):
     x, weight, grad, more = (random(*s, seed=n) for n, s in enumerate([shape, shape[-1:], shape, shape]))
-    assert passes.serve(x)
+    assert elementwise.supports(x)
 
     def norm(x, weight):
         return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight
 
     expected, slopes = in_double(norm, x, weight)
-    y, r = lean_norm.rms_norm(x, weight, 1e-6)
+    y, r = fused_norm.rms_norm(x, weight, 1e-6)
     assert_close(y, expected.detach())
-    to_x, to_weight = lean_norm.rms_norm_gradients(grad, x, weight, r, more if along else None)
+    to_x, to_weight = fused_norm.rms_norm_gradients(grad, x, weight, r, more if along else None)
     expected_x, expected_weight = slopes(grad)
     assert_close(to_x, expected_x + more.double() if along else expected_x)
     assert_close(to_weight, expected_weight)
@@ -62,7 +62,7 @@ def test_the_gate_and_its_gradients(shape):
     gate, up, grad = (5 * random(*shape, seed=n) for n in range(3))
     gate.view(-1)[:2] = torch.tensor([-200.0, 200.0])
     expected, slopes = in_double(lambda g, u: silu(g) * u, gate, up)
-    product, to_gate, to_up = lean_gate.gate_gradients(gate, up, grad.clone())
+    product, to_gate, to_up = fused_gate.gate_gradients(gate, up, grad.clone())
     assert_close(product, expected.detach())
     for found, wanted in zip((to_gate, to_up), slopes(grad), strict=True):
         assert_close(found, wanted)
@@ -72,20 +72,20 @@ def test_the_gate_and_its_gradients(shape):
 def test_pairs_are_turned_by_their_angles_and_back(shape):
     x, angle = random(*shape), random(*shape[:-2], 1, shape[-1] // 2, seed=1)
     cos, sin = (turn(angle).repeat(*[1] * (x.dim() - 1), 2) for turn in (torch.cos, torch.sin))
-    assert passes.serve_turn(x, cos)
+    assert elementwise.supports_rotation(x, cos)
     first, second = x.double().chunk(2, -1)
     pairs = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle).to(torch.complex128)
-    there = lean_attention.turned(x, cos, sin, 1.0)
+    there = fused_attention.rotate(x, cos, sin, 1.0)
     assert_close(there, torch.cat((pairs.real, pairs.imag), -1))
-    torch.testing.assert_close(lean_attention.turned(there, cos, sin, -1.0), x, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(fused_attention.rotate(there, cos, sin, -1.0), x, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("x", [random(700, 48), random(3, 100, 32)[:, :, :16].repeat(1, 30, 1)])
 def test_angles_that_are_shared_or_heads_of_odd_halves_stay_with_torch(x):
-    assert not passes.serve_turn(x.unsqueeze(-2), x.unsqueeze(-2)), "halves of no whole vectors"
+    assert not elementwise.supports_rotation(x.unsqueeze(-2), x.unsqueeze(-2)), "halves of no whole vectors"
     wide = torch.cat((x, x), -1)
-    assert passes.serve_turn(wide.unsqueeze(-2), wide.unsqueeze(-2))
-    assert not passes.serve_turn(wide.unsqueeze(-2), wide[:1].unsqueeze(-2))
+    assert elementwise.supports_rotation(wide.unsqueeze(-2), wide.unsqueeze(-2))
+    assert not elementwise.supports_rotation(wide.unsqueeze(-2), wide[:1].unsqueeze(-2))
 
 
 def test_the_norm_of_all_gradients_is_exact_where_float32_sums_are_not():
@@ -103,7 +103,7 @@ def test_shares_and_what_they_are_parts_of(shape):
     logits[:, 5] = -torch.inf
     logits[0], logits[1, -1] = 300.0, 1e4
     exact = logits.double()
-    assert passes.serve(logits, whole=False)
+    assert elementwise.supports(logits, whole=False)
     shares, most, above = softmax_parts(logits.clone())
     assert_close(shares, exact.softmax(-1))
     assert torch.equal(most, logits.amax(-1))
@@ -124,39 +124,39 @@ def test_sums_have_the_same_bits_each_time_and_with_any_number_of_threads():
     found = []
     for threads in (1, 2, 3, 3, 3, 5):
         torch.set_num_threads(threads)
-        _, r = lean_norm.rms_norm(x, weight, 1e-6)
-        found.append([*lean_norm.rms_norm_gradients(grad, x, weight, r), passes.squares(x)])
+        _, r = fused_norm.rms_norm(x, weight, 1e-6)
+        found.append([*fused_norm.rms_norm_gradients(grad, x, weight, r), elementwise.sum_of_squares(x)])
     assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(each, found[0], strict=True))
 
 
 def test_parts_that_do_not_lie_side_by_side_are_read_as_they_are():
     x, weight = random(900, 64)[:, :48], random(96, seed=1)[::2]
-    y, r = lean_norm.rms_norm(x, weight, 1e-6)
+    y, r = fused_norm.rms_norm(x, weight, 1e-6)
     torch.testing.assert_close(y, x * r * weight)
-    to_x, _ = lean_norm.rms_norm_gradients(x.T.contiguous().T, x, weight, r)
-    expected, _ = lean_norm.rms_norm_gradients(x.contiguous(), x.contiguous(), weight.contiguous(), r)
+    to_x, _ = fused_norm.rms_norm_gradients(x.T.contiguous().T, x, weight, r)
+    expected, _ = fused_norm.rms_norm_gradients(x.contiguous(), x.contiguous(), weight.contiguous(), r)
     assert torch.equal(to_x, expected)
 
 
 @narrower_registers
 def test_on_processors_with_narrower_registers(flag):
     with compiled_with(flag):
-        assert passes.serve(torch.ones(4000, 16)), "they are tried before they serve"
+        assert elementwise.supports(torch.ones(4000, 16)), "they are tried before they serve"
         test_shares_and_what_they_are_parts_of((70, 1003))
         test_the_norm_and_its_gradients((700, 48), True)
 
 
 @pytest.mark.parametrize("x", [torch.ones(2, 16), torch.ones(4000, 17), torch.ones(4000, 16).double()])
 def test_few_numbers_odd_rows_and_other_types_stay_with_torch(x):
-    assert not passes.serve(x)
+    assert not elementwise.supports(x)
 
 
 def test_passes_that_compute_something_else_are_not_used(monkeypatch, caplog):
-    own = passes.gate_gradients
-    monkeypatch.setattr(passes, "gate_gradients", lambda *given: [1.01 * x for x in own(*given)])
+    own = elementwise.gate_gradients
+    monkeypatch.setattr(elementwise, "gate_gradients", lambda *given: [1.01 * x for x in own(*given)])
     forget_library()
     try:
-        assert not passes.serve(torch.ones(4000, 16))
+        assert not elementwise.supports(torch.ones(4000, 16))
     finally:
         forget_library()
-    assert "Compiled passes are not used" in caplog.text
+    assert "element-wise kernels are not used" in caplog.text

@@ -10,7 +10,7 @@ from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.core.rows import Encoded, collate
 from tutelage.engines.cpu import states
-from tutelage.engines.cpu.fused.two_steps import BehindAttention, IntoHeads
+from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs
 from tutelage.engines.network import trunk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -39,7 +39,7 @@ def as_transformers_has_them(policy):
     """The same model with its own layers."""
     own = copy.deepcopy(policy)
     for part in own.model.modules():
-        if type(part).__mro__[1].__name__.startswith("Lean"):
+        if type(part).__mro__[1].__name__.startswith("Fused"):
             part.__class__ = type(part).__mro__[2]
     return own
 
@@ -67,7 +67,9 @@ def test_the_slopes_of_the_first_step(biased, normed):
     of_heads = [doubles(width, seed=n) for n in (7, 8)] if normed else []
 
     def step(x, norm, *weights):
-        return IntoHeads.apply(x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights)
+        return AttentionInputs.apply(
+            x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights
+        )
 
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
 
@@ -81,7 +83,7 @@ def test_the_slopes_of_the_second_step(biased, index):
     index = None if index is None else torch.tensor(index)
 
     def step(x, a, norm, *weights):
-        return BehindAttention.apply(x, a, index, None, 1e-6, norm, *weights)
+        return LayerOutputs.apply(x, a, index, None, 1e-6, norm, *weights)
 
     given = (doubles(tokens, size), doubles(tokens, heads), doubles(size), *weights)
     assert torch.autograd.gradcheck(step, given)
@@ -121,19 +123,19 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(tiny_model, frozen
 def widths(policy, monkeypatch):
     """How many tokens each layer is asked behind its attention, first to last."""
     seen = []
-    own = BehindAttention.forward
+    own = LayerOutputs.forward
 
     def forward(ctx, x, a, index, *rest):
         seen.append(len(x) if index is None else len(index))
         return own(ctx, x, a, index, *rest)
 
-    monkeypatch.setattr(BehindAttention, "forward", staticmethod(forward))
+    monkeypatch.setattr(LayerOutputs, "forward", staticmethod(forward))
     policy.scores(batch())
     return seen[-len(trunk(policy.model).layers) :]
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_last_layer_is_spared_what_nobody_reads(tiny_model, family, monkeypatch):
+def test_the_last_layer_computes_no_state_that_is_not_used(tiny_model, family, monkeypatch):
     *others, last = widths(policy_of(tiny_model(family)), monkeypatch)
     assert set(others) == {6 + 2 + 1 + 2 + 3 + 3}, "every prompt once, and of each response what predicts"
     assert last == 1 + 2 + 1 + 4 + 1, "the end of each prompt, and the same of the responses"
@@ -155,11 +157,11 @@ def test_a_model_that_needs_all_tokens_behind_its_layers_has_them(tiny_model, mo
 
 @pytest.mark.parametrize("family", sorted(set(tiny.EVERY) - {"llama", "qwen3"}))
 def test_models_of_other_layers_know_nothing_of_it(tiny_model, family):
-    assert states._last_layer(policy_of(tiny_model(family)).model) is None
+    assert states._selecting_layer(policy_of(tiny_model(family)).model) is None
 
 
 @pytest.mark.parametrize("part", ["self_attn", "mlp", "post_attention_layernorm", "mlp.up_proj"])
-def test_who_listens_to_a_part_is_called(tiny_model, part):
+def test_hooks_of_a_part_are_called(tiny_model, part):
     policy, heard = policy_of(tiny_model("llama")), []
     expected = policy.scores(batch()).logp
     layer = trunk(policy.model).layers[-1]

@@ -1,0 +1,148 @@
+// Element-wise kernels and row sums: the operations of a model between its matrix products, each in one pass over
+// memory (see ../fused and ../../logprobs.py). Pointers are to float32 tensors without gaps.
+
+#include <cmath>
+
+#include "structs.hpp"
+#include "kernel.hpp"
+#include "threads.hpp"
+
+namespace {
+
+constexpr long PART = 1 << 16;  // floats: a smaller part does not pay for a thread
+
+long parts_of(long rows, long width) { return std::min(rows, rows * width / PART + 1); }
+
+// Calls work(part, first, end) for parts of `rows` rows of `width` floats. The parts, and so the order in which each is
+// summed, are the same for any number of threads.
+template <class Work>
+void for_rows(const ThreadPool &pool, long rows, long width, const Work &work) {
+    const long parts = parts_of(rows, width);
+    run_phases(pool, 1, [&](Worker &worker) {
+        worker.share(parts, parts,
+                 [&](long part, long) { work(part, rows * part / parts, rows * (part + 1) / parts); });
+    });
+}
+
+// A vector of `count` numbers and, in the other lanes, `rest`.
+Floats filled(const float *x, long count, float rest) {
+    alignas(64) float part[LANES];
+    std::fill_n(part, LANES, rest);
+    std::copy_n(x, count, part);
+    return load(part);
+}
+
+// Long sums: RUN floats are summed in float32, and the sums of runs in double precision.
+constexpr long RUN = 256 * LANES;
+
+}  // namespace
+
+extern "C" {
+
+// The number of parts that [rows][d] is divided into.
+int64_t tutelage_parts(int64_t rows, int64_t d) { return parts_of(rows, d); }
+
+// y = x r w for rows [n][d], with r [n]. d is a multiple of 16.
+void tutelage_scale_rows(const ThreadPool *pool, int64_t rows, int64_t d, const float *x, const float *r,
+                         const float *w, float *y) {
+    for_rows(*pool, rows, d, [&](long, long first, long end) {
+        for (long row = first; row < end; row++)
+            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES)
+                store(y + i, load(x + i) * r[row] * load(w + j));
+    });
+}
+
+// The gradients of a norm. With n = x r and g the gradient of n w: to_x = r (g w - n mean(g w n)) + more, where `more`
+// may be null, and sums [parts][d] += g n.
+void tutelage_norm_gradients(const ThreadPool *pool, int64_t rows, int64_t d, const float *g, const float *x,
+                             const float *r, const float *w, const float *more, float *to_x, float *sums) {
+    for_rows(*pool, rows, d, [&](long part, long first, long end) {
+        float *own = sums + part * d;
+        for (long row = first; row < end; row++) {
+            Floats along{};
+            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
+                const Floats product = load(g + i) * load(x + i) * r[row];
+                store(own + j, load(own + j) + product);
+                along += product * load(w + j);
+            }
+            const float mean = sum(along) / d * r[row];
+            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
+                const Floats y = r[row] * (load(g + i) * load(w + j) - load(x + i) * mean);
+                store(to_x + i, more ? y + load(more + i) : y);
+            }
+        }
+    });
+}
+
+// p = silu(g) u, and the gradients of g and u. `to_gate` holds the gradient of p and is overwritten. The size is a
+// multiple of 16.
+void tutelage_gate_gradients(const ThreadPool *pool, int64_t size, const float *g, const float *u, float *p,
+                             float *to_gate, float *to_up) {
+    for_rows(*pool, size / LANES, LANES, [&](long, long first, long end) {
+        for (long i = first * LANES; i < end * LANES; i += LANES) {
+            const Floats x = load(g + i), up = load(u + i), grad = load(to_gate + i);
+            const Floats sigmoid = 1.0f / (1.0f + exponential(-x)), through = x * sigmoid;
+            store(p + i, through * up);
+            store(to_up + i, grad * through);
+            store(to_gate + i, grad * up * (sigmoid + through * (1.0f - sigmoid)));
+        }
+    });
+}
+
+// Rotates the pairs (x[i], x[i + w / 2]) of [n][heads][w] by the angles of cos and sin [n][w], whose halves are equal;
+// backwards where `direction` is -1, not 1. w is a multiple of 32.
+void tutelage_rotate(const ThreadPool *pool, int64_t n, int64_t heads, int64_t w, const float *x, const float *cos,
+                   const float *sin, float direction, float *y) {
+    const long half = w / 2;
+    for_rows(*pool, n, heads * w, [&](long, long first, long end) {
+        for (long row = first; row < end; row++)
+            for (long head = row * heads; head < (row + 1) * heads; head++)
+                for (long i = head * w, j = row * w; i < head * w + half; i += LANES, j += LANES) {
+                    const Floats a = load(x + i), b = load(x + i + half);
+                    const Floats c = load(cos + j), s = direction * load(sin + j);
+                    store(y + i, a * c - b * s);
+                    store(y + i + half, b * c + a * s);
+                }
+    });
+}
+
+// sums [parts] of x^2, where the parts are those of rows of 16. The size is a multiple of 16.
+void tutelage_sum_of_squares(const ThreadPool *pool, int64_t size, const float *x, double *sums) {
+    for_rows(*pool, size / LANES, LANES, [&](long part, long first, long end) {
+        double total = 0;
+        for (long start = first * LANES; start < end * LANES; start += RUN) {
+            Floats run{};
+            for (long i = start; i < std::min(start + RUN, end * LANES); i += LANES) run += load(x + i) * load(x + i);
+            total += sum(run);
+        }
+        sums[part] = total;
+    });
+}
+
+// The softmax of x [rows][width], in place, with maximum [rows] and log_sum [rows], the logarithm of the sum of
+// e^(x - maximum). The width is 16 at least.
+void tutelage_softmax(const ThreadPool *pool, int64_t rows, int64_t width, float *x, float *maximum, float *log_sum) {
+    const long whole = width / LANES * LANES, rest = width - whole;
+    for_rows(*pool, rows, width, [&](long, long first, long end) {
+        for (long row = first; row < end; row++) {
+            float *own = x + row * width;
+            const float top = largest(larger(own, width, Floats(own[0])));
+            const Floats last = exponential(filled(own + whole, rest, -INFINITY) - top);
+            double total = sum(last);
+            for (long start = 0; start < whole; start += RUN) {
+                Floats run{};
+                for (long i = start; i < std::min(start + RUN, whole); i += LANES) {
+                    const Floats e = exponential(load(own + i) - top);
+                    store(own + i, e);
+                    run += e;
+                }
+                total += sum(run);
+            }
+            const float factor = static_cast<float>(1 / total);
+            for (long i = 0; i < whole; i += LANES) store(own + i, load(own + i) * factor);
+            put(own + whole, rest, last * factor);
+            maximum[row] = top, log_sum[row] = static_cast<float>(std::log(total));
+        }
+    });
+}
+}

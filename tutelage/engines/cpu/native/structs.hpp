@@ -1,0 +1,69 @@
+// The structs that Python fills in. structs.py declares the same ones for ctypes; structs.cpp tells Python their sizes,
+// and the library is refused where a size differs.
+#pragma once
+
+#include <cstdint>
+
+// The threads of torch's OpenMP runtime, through two functions of that runtime.
+struct ThreadPool {
+    void (*parallel)(void (*)(void *), void *, unsigned, unsigned);  // GOMP_parallel, or null: one thread
+    int (*thread)();                                                 // omp_get_thread_num
+    int64_t threads;
+};
+
+// A linear layer: W [out][in] as panels [ceil(out / 16)][in][16], and b [out] or null.
+struct Matrix {
+    const float *panels, *bias;
+    int64_t out, in;
+};
+
+// The weights of a transformer layer, and the addresses of its keys and values.
+struct Layer {
+    Matrix heads, mixed, gate_and_up, down;  // [q | k | v], o, alternating panels of gate and up, down
+    const float *norm, *query_norm, *key_norm, *gate_norm;
+    float epsilon, query_epsilon, key_epsilon, gate_epsilon, scale;
+    const float *prompt_keys, *prompt_values;
+    float *keys, *values;
+};
+
+// All layers of a model, which have one shape, and the last norm.
+struct Model {
+    const Layer *layers;
+    int64_t count, hidden, heads, keys, width, inner;
+    const float *norm;
+    float epsilon;
+};
+
+// The lines of a decoding step: lines first[p] to first[p + 1] are the answers to prompt p, and slots[line] is the slot
+// of a line among those of its prompt.
+struct Lines {
+    int64_t count, prompts, longest, written;
+    const int64_t *first, *lengths, *slots;
+    int64_t prompt_keys[3], prompt_values[3], answers[4];  // strides: [P, K, w]; [P, K, Q]; [P, K, G, room]
+};
+
+// Where the activations of the layers are kept. Each layer and group of lines has a block with room for `places`
+// tokens, one kind of activation after the other. The tokens of a line are consecutive and begin at `first`.
+struct ActivationBlocks {
+    float *const *blocks;  // [layers][groups]
+    int64_t groups;
+    const int64_t *places;         // [groups]
+    const int64_t *group, *first;  // [n]
+};
+
+// A packed sequence of N tokens: consecutive sequences (shared prefixes, suffixes and lone sequences). Per sequence:
+//     first, length    its first token, and its number of tokens
+//     prefix           the shared prefix that it continues; its own number where there is none
+//     columns          the padded tokens of all sequences before it
+//     offset           of a prefix with suffixes: the tokens of such prefixes before it; -1 for other sequences
+//     accumulators     of a prefix: the number of its gradient accumulators, which as many threads can add to at once
+//     accumulator      of a suffix: the accumulator that it is the first to add to; -1 where another suffix is before it;
+//                      0 of other sequences
+//     next_suffix      the next suffix that adds to the same accumulator; -1 after the last
+struct PackedSequence {
+    int64_t heads, keys, width, sequences;
+    int64_t longest, all_columns, prefix_tokens;  // columns of the longest row of scores; of all sequences together
+    const int64_t *first, *length, *prefix, *columns, *offset, *accumulator, *next_suffix, *accumulators;
+    float scale;
+    const float *query, *key, *value;  // [N][H][w], [N][K][w] twice
+};

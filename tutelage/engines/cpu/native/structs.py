@@ -1,0 +1,90 @@
+"""The structs of `structs.hpp` for ctypes. `bindings.library` compares their sizes with the compiled ones."""
+
+from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
+
+
+class ThreadPool(Structure):
+    """The threads of torch's OpenMP runtime: two functions of that runtime, or null, and the number of threads."""
+
+    _fields_ = [
+        ("parallel", c_void_p),
+        ("thread", c_void_p),
+        ("threads", c_int64),
+    ]
+
+
+class Matrix(Structure):
+    """A linear layer: W [out, in] as panels of sixteen rows, and b [out] or null."""
+
+    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64)]
+
+
+class Layer(Structure):
+    """The weights of a transformer layer, and the addresses of its keys and values."""
+
+    _fields_ = [
+        *((name, Matrix) for name in ("heads", "mixed", "gate_and_up", "down")),
+        *((name, c_void_p) for name in ("norm", "query_norm", "key_norm", "gate_norm")),
+        *((name, c_float) for name in ("epsilon", "query_epsilon", "key_epsilon", "gate_epsilon", "scale")),
+        *((name, c_void_p) for name in ("prompt_keys", "prompt_values", "keys", "values")),
+    ]
+
+
+class Model(Structure):
+    """All layers of a model, which have one shape, and the last norm."""
+
+    _fields_ = [
+        ("layers", POINTER(Layer)),
+        *((name, c_int64) for name in ("count", "hidden", "heads", "keys", "width", "inner")),
+        ("norm", c_void_p),
+        ("epsilon", c_float),
+    ]
+
+
+class Lines(Structure):
+    """The lines of a decoding step, and the strides of the keys and values."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("count", "prompts", "longest", "written")),
+        *((name, c_void_p) for name in ("first", "lengths", "slots")),
+        ("prompt_key_steps", c_int64 * 3),
+        ("prompt_value_steps", c_int64 * 3),
+        ("answer_steps", c_int64 * 4),
+    ]
+
+
+class ActivationBlocks(Structure):
+    """The addresses to which a decoding step writes the activations of layers (see `activation_cache.Recording`)."""
+
+    _fields_ = [
+        ("blocks", POINTER(c_void_p)),
+        ("groups", c_int64),
+        ("places", POINTER(c_int64)),
+        ("group", c_void_p),
+        ("first", c_void_p),
+    ]
+
+
+class PackedSequence(Structure):
+    """The layout of a packed sequence, and the queries, keys and values of its attention."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("heads", "keys", "width", "sequences")),
+        *((name, c_int64) for name in ("longest", "all_columns", "prefix_tokens")),
+        *((name, c_void_p) for name in ("first", "length", "prefix", "columns")),
+        *((name, c_void_p) for name in ("offset", "accumulator", "next_suffix", "accumulators")),
+        ("scale", c_float),
+        *((name, c_void_p) for name in ("query", "key", "value")),
+    ]
+
+
+STRUCTS: tuple[type[Structure], ...] = (
+    ThreadPool,
+    Matrix,
+    Layer,
+    Model,
+    Lines,
+    ActivationBlocks,
+    PackedSequence,
+)
+"""Every struct that Python and C++ share."""

@@ -1,0 +1,191 @@
+"""Attention of a packed sequence: suffixes attend to their shared prefix, which exists once, and to themselves.
+
+On a processor in float32 it runs on compiled kernels (`native.packed_attention`) where those are available, else on
+torch's flash attention (`flash_attention`). Either keeps the result and the log-sum-exp of the scores for the backward
+pass, never a matrix of scores, and is compared with the masked form before it is used.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import scaled_dot_product_attention
+
+from tutelage.engines.cpu.attention_interface import Attention, gradients_are_differentiated
+from tutelage.engines.cpu.flash_attention import FlashKernels, by_heads, gathered
+from tutelage.engines.cpu.native.bindings import warn_disabled
+from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.packing import Bucket, Layout, PrefixTree
+
+
+@runtime_checkable
+class Kernels(Protocol):
+    """Attention of a packed sequence of one layout, forwards and backwards. Scores are `scale` · q · k."""
+
+    def forward(
+        self,
+        query: Float[Tensor, "N H w"],
+        key: Float[Tensor, "N K w"],
+        value: Float[Tensor, "N K w"],
+        scale: float,
+    ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N H"]]:
+        """The output, and the log-sum-exp of the scores of each query."""
+        ...
+
+    def backward(
+        self,
+        tensors: tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]],
+        out: Float[Tensor, "N H w"],
+        lse: Float[Tensor, "N H"],
+        grad: Float[Tensor, "N H w"],
+        scale: float,
+    ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
+        """The gradients of query, key and value, which are `tensors`, from the gradient of `out`."""
+        ...
+
+
+def packed_attention(layout: Layout) -> Attention:
+    """The attention of a packed sequence of that layout, for `attention_by`.
+
+    On a processor it runs on the kernels described above. Elsewhere, and where gradients are differentiated (see
+    `differentiable_twice`), it is one masked attention for each prefix tree, of which torch knows all derivatives.
+    """
+    return partial(_attend, layout, NativeKernels(layout))
+
+
+def _attend(
+    layout: Layout,
+    native: NativeKernels,
+    layer: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    known: tuple[Tensor, Tensor] | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """The attention of one layer. `known` are its output and lse where they are kept from another forward pass."""
+    if dropout:
+        raise ValueError("attention over shared prompts knows no dropout")
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
+        query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    repeats = query.shape[1] // key.shape[1]
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+    kernels_serve = device == "cpu" and not gradients_are_differentiated()
+    if kernels_serve and native.supports(query, key, value) and _native_agrees():
+        return _Attention.apply(query, key, value, known, native, scale)[None], None
+    use_flash = kernels_serve and query.shape[-1] == value.shape[-1] and _flash_agrees()
+    if repeats > 1 and not (use_flash and _flash_shares_heads()):
+        key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
+    if use_flash:
+        return _Attention.apply(query, key, value, known, FlashKernels(layout), scale)[None], None
+    return _masked(query, key, value, layout, scale)[None], None
+
+
+class _Attention(torch.autograd.Function):
+    """[N, H, w], [N, K, w], [N, K, w] → [N, H, w]. `known` are out and lse where they need not be computed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        known: tuple[Tensor, Tensor] | None,
+        kernels: Kernels,
+        scale: float,
+    ) -> Tensor:
+        out, lse = known or kernels.forward(query, key, value, scale)
+        ctx.save_for_backward(query, key, value, out, lse)
+        ctx.kernels, ctx.scale = kernels, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, lse = ctx.saved_tensors
+        return *ctx.kernels.backward((query, key, value), out, lse, grad, ctx.scale), None, None, None
+
+
+def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
+    """The masked form. [N, H, w], [N, H, w], [N, H, w'] → [N, H, w']"""
+    indices, parts = [], []
+    for tree in layout.trees:
+        span = slice(tree.start, tree.stop)
+        sequence, prefix = layout.sequence[span], layout.prefix[span]
+        seen = (sequence[:, None] == sequence) | (prefix[:, None] == sequence)
+        q, k, v = (by_heads(x[span]) for x in (query, key, value))
+        part = scaled_dot_product_attention(q, k, v, attn_mask=seen.tril(), scale=scale)
+        indices.append(torch.arange(tree.start, tree.stop, device=query.device))
+        parts.append(part[0].transpose(0, 1))
+    for bucket in layout.buckets:
+        if not bucket.are_suffixes:
+            q, k, v = (by_heads(gathered(x, bucket)) for x in (query, key, value))
+            part = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+            indices.append(bucket.token.flatten())
+            parts.append(part.transpose(1, 2).flatten(0, 1))
+    whole = value.new_zeros(len(value) + 1, *value.shape[1:])  # the last row receives padding
+    return whole.index_copy(0, torch.cat(indices), torch.cat(parts))[:-1]
+
+
+@cache
+def _native_agrees() -> bool:
+    """Whether the compiled kernels agree with the masked form on this machine. Logs a warning where they do not."""
+    same = _agree_with_masked(NativeKernels, 1) and _agree_with_masked(NativeKernels, 2)
+    if not same:
+        warn_disabled("The compiled attention is not used: its results differ from torch's.")
+    return same
+
+
+@cache
+def _flash_agrees() -> bool:
+    """Whether this torch has flash attention for processors, and it agrees with the masked form."""
+    return _agree_with_masked(FlashKernels, 1)
+
+
+@cache
+def _flash_shares_heads() -> bool:
+    """Whether torch's flash attention takes fewer heads of keys than of queries."""
+    return _flash_agrees() and _agree_with_masked(FlashKernels, 2)
+
+
+def returns_lse(
+    query: Float[Tensor, "b H L w"], key: Float[Tensor, "b K L w"], value: Float[Tensor, "b K L v"]
+) -> bool:
+    """Whether `flash_attention` takes these tensors as they are, and so returns the log-sum-exp of their scores."""
+    plain = query.device.type == "cpu" and query.dtype == torch.float32 and query.shape[-1] == value.shape[-1]
+    shared = query.shape[1] != key.shape[1]
+    return plain and _flash_agrees() and (not shared or _flash_shares_heads())
+
+
+@torch.enable_grad()
+def _agree_with_masked(kernels: Callable[[Layout], Kernels], repeats: int) -> bool:
+    """Whether kernels and masked form agree on a prefix tree and two short sequences, output and gradients."""
+    sequence = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 3)
+    prefix = torch.tensor([0] * 10 + [3] * 3)
+    suffixes = Bucket(torch.tensor([[5, 6, 7], [8, 9, 13]]), True)
+    lone = Bucket(torch.tensor([[10, 11, 12]]), False)
+    layout = Layout((PrefixTree(0, 5, 10),), (suffixes, lone), sequence, prefix)
+    wave = torch.arange(13 * 4 * 16, dtype=torch.float32).view(13, 4, 16)
+    query, key, value = (
+        (wave[:, :heads] * step).sin().requires_grad_()
+        for heads, step in ((4, 0.7), (4 // repeats, 1.3), (4 // repeats, 2.1))
+    )
+    try:
+        out = _Attention.apply(query, key, value, None, kernels(layout), 0.4)
+        found = [out, *torch.autograd.grad(out, (query, key, value), (wave * 0.9).cos())]
+    except (RuntimeError, TypeError, AttributeError, NotImplementedError):
+        return False
+    keys, values = (x.repeat_interleave(repeats, 1) for x in (key, value))
+    exact = _masked(query, keys, values, layout, 0.4)
+    expected = [exact, *torch.autograd.grad(exact, (query, key, value), (wave * 0.9).cos())]
+    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(found, expected, strict=True))
