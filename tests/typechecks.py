@@ -7,7 +7,7 @@ from typing import Any, Self
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
-CHECKED = ("tutelage.core", "tutelage.algorithms")
+CHECKED = ("tutelage.core", "tutelage.algorithms", "tutelage.engines", "tutelage.models")
 """The packages whose annotations are checked; a room is added once its tensors are annotated."""
 
 

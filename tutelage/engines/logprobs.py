@@ -88,9 +88,19 @@ def add_product(
 class HeadKernels:
     """The two operations of `token_scores` that an engine may replace."""
 
-    softmax_parts: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+    softmax_parts: Callable[
+        [Float[Tensor, "n V"]], tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]
+    ]
     """See `softmax_parts`."""
-    add_product: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None]
+    add_product: Callable[
+        [
+            Float[Tensor, "out in"],
+            Float[Tensor, "out n"],
+            Float[Tensor, "n in"],
+            Float[Tensor, "out in"] | None,
+        ],
+        Float[Tensor, "out in"] | None,
+    ]
     """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from tutelage.engines.logprobs import CHUNK_ELEMENTS
@@ -20,7 +21,7 @@ from tutelage.errors import TutelageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Split = Callable[[int], Iterable[Tensor]]
+Split = Callable[[int], Iterable[Int[Tensor, " b"]]]
 """Tokens at once → the rows of each micro-batch, Int[b]."""
 
 FEWEST = 256
@@ -51,7 +52,7 @@ class Budget:
         """The budget itself, or a new one of so many tokens."""
         return given if isinstance(given, Budget) else cls(given)
 
-    def parts(self, split: Split) -> Iterator[Tensor]:
+    def parts(self, split: Split) -> Iterator[Int[Tensor, " b"]]:
         """The micro-batches that `split` makes of the tokens at hand. Yields Int[b]."""
         self._split = split
         for index in split(self.tokens):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
@@ -53,15 +54,15 @@ class ScalarModel:
         """The linear layer d → 1, inside whatever PEFT put around it."""
         return inner(self.model).score
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Float[Tensor, ""]) -> None:
         """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
         self.engine.backward(loss)
 
-    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
         """√ Σ g² over all gradients. Float[]"""
         return self.engine.total_norm(gradients)
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
         return self.engine.split(batch, tokens)
 
@@ -69,16 +70,16 @@ class ScalarModel:
         """Figures of the engine about the last step."""
         return self.engine.metrics()
 
-    def last_states(self, rows: Rows) -> Tensor:
+    def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """The hidden state at the last token of each row. Float[B, d]"""
         return self.engine.last_states(rows)
 
-    def scores(self, rows: Rows) -> Tensor:
+    def scores(self, rows: Rows) -> Float[Tensor, " B"]:
         """One score per answer, read at its last token. Float[B]"""
         with precision(self.device, self.dtype):
             return self.head(self.last_states(rows)).squeeze(-1).float()
 
-    def values(self, rows: Rows) -> Tensor:
+    def values(self, rows: Rows) -> Float[Tensor, "B R"]:
         """V(prompt, response[:t]) for every t, 0 where there is no token. Float[B, R]"""
         with precision(self.device, self.dtype):
             return spread(self.head(self.engine.states(rows)).squeeze(-1).float(), rows.mask)

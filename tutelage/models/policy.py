@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 
@@ -112,7 +113,7 @@ class Policy:
         finally:
             self.model.set_adapter("default")
 
-    def states(self, rows: Rows) -> Tensor:
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """The hidden state before each of the M response tokens, from which it is predicted, row by row. Float[M, d]"""
         return self.engine.states(rows)
 
@@ -138,7 +139,7 @@ class Policy:
             reference=self._reference_engine if exact_kl else None,
         )
 
-    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Tensor:
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """The logits before each of the M response tokens, over the temperature, in plain autograd. Float[M, V]
 
         Derivatives of any order can be taken of them. Nothing larger exists in training, so keep the rows few;
@@ -155,7 +156,7 @@ class Policy:
         seed: int,
         on_policy: bool = False,
         rows_at_once: int | None = None,
-        on_token: Callable[[Tensor], None] | None = None,
+        on_token: Callable[[Int[Tensor, " B"]], None] | None = None,
     ) -> Rollout:
         """Sample `n` answers to each prompt; row b answers prompt b // n.
 
@@ -172,15 +173,15 @@ class Policy:
             on_token=on_token,
         )
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Tensor]:
+    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
         return self.engine.split(batch, tokens)
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Float[Tensor, ""]) -> None:
         """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
         self.engine.backward(loss)
 
-    def total_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
         """√ Σ g² over all gradients. Float[]"""
         return self.engine.total_norm(gradients)
 
