@@ -22,6 +22,8 @@ from tutelage.core.kl import exact_kl
 CHUNK_ELEMENTS = 1 << 25
 """Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
 
+Matrix = Float[Tensor, "_ _"]
+Vector = Float[Tensor, " _"]
 ValueHead = Callable[[Float[Tensor, "M d"]], Float[Tensor, "M 1"]]
 """A head that predicts the value of hidden states."""
 
@@ -88,9 +90,9 @@ def add_product(
 class HeadKernels:
     """The two operations of `token_scores` that an engine may replace."""
 
-    softmax_parts: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+    softmax_parts: Callable[[Matrix], tuple[Matrix, Vector, Vector]]
     """See `softmax_parts`."""
-    add_product: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None]
+    add_product: Callable[[Matrix, Matrix, Matrix, Matrix | None], Matrix | None]
     """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
 
 
