@@ -15,7 +15,7 @@ from tutelage.engines.sampling import OnToken, PromptTokens
 
 @runtime_checkable
 class Engine(Protocol):
-    """How one transformer computes. Engines of one model agree up to rounding; what one keeps is private."""
+    """How one transformer computes. Engines of a model agree up to rounding; what they keep between calls is theirs."""
 
     name: str
     head: Head

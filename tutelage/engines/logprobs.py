@@ -22,6 +22,8 @@ from tutelage.core.kl import exact_kl
 CHUNK_ELEMENTS = 1 << 25
 """Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
 
+Matrix = Float[Tensor, "_ _"]
+Vector = Float[Tensor, " _"]
 ValueHead = Callable[[Float[Tensor, "M d"]], Float[Tensor, "M 1"]]
 """A head that predicts the value of hidden states."""
 
@@ -88,19 +90,9 @@ def add_product(
 class HeadKernels:
     """The two operations of `token_scores` that an engine may replace."""
 
-    softmax_parts: Callable[
-        [Float[Tensor, "n V"]], tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]
-    ]
+    softmax_parts: Callable[[Matrix], tuple[Matrix, Vector, Vector]]
     """See `softmax_parts`."""
-    add_product: Callable[
-        [
-            Float[Tensor, "out in"],
-            Float[Tensor, "out n"],
-            Float[Tensor, "n in"],
-            Float[Tensor, "out in"] | None,
-        ],
-        Float[Tensor, "out in"] | None,
-    ]
+    add_product: Callable[[Matrix, Matrix, Matrix, Matrix | None], Matrix | None]
     """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
 
 

@@ -1,4 +1,4 @@
-"""Decoding: no token is read twice, by no decoder, and the weights it runs on are gone afterwards."""
+"""Decoding: no decoder reads a token twice, and the weights it runs on are gone afterwards."""
 
 import copy
 from dataclasses import replace

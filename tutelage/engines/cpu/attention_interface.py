@@ -21,7 +21,7 @@ from transformers import AttentionInterface, PreTrainedConfig
 
 from tutelage.engines.network import inner, trunk
 
-Attention = Callable[..., tuple[Tensor, Tensor | None]]
+Attention = Callable[..., tuple[Float[Tensor, "B T H v"], Float[Tensor, "T H"] | None]]
 """The type of an attention function:
 
     (layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
@@ -30,7 +30,10 @@ Attention = Callable[..., tuple[Tensor, Tensor | None]]
 Keys and values have a smaller number of heads K where several queries share them. `scaling` None is 1/√w.
 """
 
-Attend = Callable[[nn.Module, Tensor, Tensor, Tensor, float | None], Tensor]
+Attend = Callable[
+    [nn.Module, Float[Tensor, "n H w"], Float[Tensor, "n K w"], Float[Tensor, "n K v"], float | None],
+    Float[Tensor, "n H v"],
+]
 """The type of an attention of one token of each line:
 
     (layer, query [n, H, w], key [n, K, w], value [n, K, w'], scaling) → [n, H, w']

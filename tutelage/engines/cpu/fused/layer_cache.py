@@ -22,7 +22,7 @@ class LayerActivations(NamedTuple):
     up: Float[Tensor, "N m"]
     y: Float[Tensor, "N d"]
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+    def map(self, change: Callable[[Float[Tensor, "..."]], Float[Tensor, "..."]]) -> Self:
         """The activations with `change` applied to each of them."""
         return type(self)(*map(change, self))
 
