@@ -34,7 +34,7 @@ def prepare(place: Place) -> None:
 def ours(place: Place) -> Measured:
     """`tutelage dpo`."""
     from bench.ours import common, durations, run_workflow
-    from tutelage.train.supervised import preference_training
+    from tutelage.workflows import preference_files
     from tutelage.workflows.dpo import dpo
     from tutelage.workflows.settings.dpo import DpoSettings
 
@@ -45,7 +45,7 @@ def ours(place: Place) -> Measured:
         max_length=LONGEST,
         held_out=0.0,
     )
-    with timed(preference_training, "refer") as spent:
+    with timed(preference_files, "refer") as spent:
         rows = run_workflow(dpo, settings)
     share = sum(spent) / len(rows)
     steps = durations(rows)
