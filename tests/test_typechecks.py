@@ -23,7 +23,9 @@ def modules() -> list[ModuleType]:
     """Every file of the checked packages."""
     packages = [importlib.import_module(name) for name in typechecks.CHECKED]
     inside = [
-        m.name for package in packages for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        m.name
+        for package in packages
+        for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     ]
     return [*packages, *(importlib.import_module(name) for name in inside)]
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tutelage import config
+from tutelage.config.limits import at_least
 from tutelage.errors import TutelageError
 
 
@@ -281,3 +282,37 @@ class Next(Settings):
             raise TutelageError("--by uncertainty needs --reward, and nothing else does.")
         if (self.new or self.old) and self.by != "models":
             raise TutelageError("--new and --old go with --by models.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iterate:
+    """Open the next round of a study: sample answers of the new policy, beside those of the older one, as new questions
+    to the raters. Where the policy comes from (weights, reward model, judgements) is kept in the study, and the owner's
+    page shows how agreement, ties and wins move from round to round."""
+
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
+    """The study: its database file, the folder that holds it as study.sqlite, or with --db its name."""
+    policy: str
+    """The new policy: a folder, such as RUN/model of `tutelage improve`, or hub name."""
+    prompts: str
+    """Prompts to answer: a file or hub data set."""
+    against: str = ""
+    """The older policy; the one that the last round was about when empty, "none" to compare the new one's answers with
+    each other."""
+    pairs: int = 1
+    """Pairs of answers to ask about per prompt."""
+    limit: int | None = None
+    """Prompts at most."""
+    db: str = ""
+    """Database to use instead of a file: a postgresql:// URL."""
+    name: str = ""
+    """The study's name, where a file holds several."""
+    sampling: config.Sampling = field(default_factory=config.Sampling)
+    engine: config.EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
+    processor, else plain."""
+    seed: int = 0
+    """Seed of the sampling."""
+
+    def __post_init__(self) -> None:
+        at_least(self, pairs=1)
