@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What a side tells: seconds of each measured step, of parts of it by name, and whatever else is worth a number."""
 
     seconds: list[float]
@@ -66,7 +66,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Needs:
-    """What one step needs at least. A part of a step is named as in `Measured.parts`; "" is the whole of it."""
+    """What one step needs at least. A part of a step is named as in `Measurement.parts`; "" is the whole of it."""
 
     update: float = 0.0
     """Operations of the update, if it had to compute everything by itself."""
@@ -76,7 +76,7 @@ class Needs:
     tokens: float = 0.0
     """Tokens of a step, for the rate: those trained on, or those sampled."""
     kept: float = 0.0
-    """Operations that each token spares the update that was kept from sampling (`tokens/kept` in `Measured.facts`)."""
+    """Operations that each token kept from sampling spares the update (`tokens/kept` in `Measurement.facts`)."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Job:
     """The peer's environment: the name of its list of packages beside this file."""
     shape: str
     prepare: Callable[[Place], None]
-    ours: Callable[[Place], Measured]
-    theirs: Callable[[Place], Measured]
+    ours: Callable[[Place], Measurement]
+    theirs: Callable[[Place], Measurement]
     needs: Callable[[Place], Needs]
     faster: float | None = None
     """The peer's time over ours that is aimed at."""

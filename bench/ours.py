@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.clock import Beside, measured_beside, timed
-from bench.job import Measured, Place
+from bench.job import Measurement, Place
 
 
 def run_workflow(workflow: Callable[[Any], object], settings: Any) -> list[dict[str, float]]:
@@ -24,7 +24,7 @@ def durations(rows: list[dict[str, float]]) -> list[float]:
     return [now["seconds"] - before["seconds"] for before, now in pairwise(rows)]
 
 
-def improved(settings: Any, *, rated_on: str = "") -> Measured:
+def improved(settings: Any, *, rated_on: str = "") -> Measurement:
     """Run `tutelage improve`, and note how long each step sampled, judged what it sampled, and updated.
 
     `rated_on` names a device whose rate is measured around each update; that time is no part of the steps.
@@ -45,7 +45,7 @@ def improved(settings: Any, *, rated_on: str = "") -> Measured:
     if beside:
         steps = [step - told.seconds for step, told in zip(steps, beside[1:], strict=True)]
     shown = ("length/mean", "ended", "score/mean", "kl/reference", "tokens/kept", "seconds")
-    return Measured(
+    return Measurement(
         steps,
         {name: spent[1:] for name, spent in parts.items()},
         [told.rate for told in beside[1:]],

@@ -24,7 +24,7 @@ from tutelage.algorithms.recipe import (
     prepare,
 )
 from tutelage.core.advantages import TotalReturn
-from tutelage.core.batch import Scored
+from tutelage.core.batch import ScoredRollout
 from tutelage.core.pieces import Context
 from tutelage.core.reduce import token_weights
 from tutelage.core.shaping import ScoreShaping
@@ -92,14 +92,14 @@ def score_of(prompt: Tensor, response: Tensor) -> Tensor:
     return right.long().cumprod(1).sum(1) / prompt
 
 
-def rollout(policy: Policy) -> Scored:
+def rollout(policy: Policy) -> ScoredRollout:
     """Answers of the policy with their scores; the reference is the policy itself."""
     prompt = torch.randint(1, WORDS, (PROMPTS,))
     response, mask = policy.sample(prompt)
     ended = (response * mask == 0).any(1)
     with torch.no_grad():
         logp = policy(prompt, response) * mask
-    return Scored(
+    return ScoredRollout(
         prompt=prompt[:, None],
         prompt_mask=torch.ones(PROMPTS, 1, dtype=torch.bool),
         response=response,

@@ -2,7 +2,7 @@
 
 import torch
 
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.rewards.completions import rows_of
 
 HALF = 150
@@ -28,7 +28,7 @@ def expected(policy, questions):
     total = 0.0
     for question in questions:
         rows = collate(
-            [Encoded(question.tokens, (first, 0)) for first in vocabulary.tolist()], 0, policy.device
+            [EncodedRow(question.tokens, (first, 0)) for first in vocabulary.tolist()], 0, policy.device
         )
         p = policy.logits(rows).softmax(-1).reshape(len(vocabulary), LIMIT, -1)
         after = torch.where(ends, low, (low + p[:, 1] @ low) / 2)

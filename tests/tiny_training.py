@@ -6,7 +6,7 @@ from tutelage import config
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import initial_state
 from tutelage.algorithms.registry import recipe_named
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
@@ -18,7 +18,7 @@ from tutelage.train.learner import Learner
 from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.improve import improve
 from tutelage.train.rl.rollouts import collect
-from tutelage.train.rl.settings import ImproveSettings, Setup
+from tutelage.train.rl.settings import RolloutSettings, Setup
 from tutelage.train.supervised.batches import EncodedPair, Order
 
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def some_rows(count, seed=0):
         size = int(torch.randint(1, longest + 1, (1,), generator=generator))
         return tuple(torch.randint(10, 299, (size,), generator=generator).tolist())
 
-    return [Encoded(ids(9), ids(12)) for _ in range(count)]
+    return [EncodedRow(ids(9), ids(12)) for _ in range(count)]
 
 
 def some_pairs(count, seed=0, p_chosen=1.0, margin=0.0):
@@ -65,7 +65,7 @@ def some_pairs(count, seed=0, p_chosen=1.0, margin=0.0):
     return [
         EncodedPair(
             a,
-            Encoded(a.prompt, b.response),
+            EncodedRow(a.prompt, b.response),
             Preference((), "a", "b", p_chosen=p_chosen, weight=1.0 + i % 3, margin=margin),
         )
         for i, (a, b) in enumerate(zip(better, worse, strict=True))
@@ -146,7 +146,7 @@ class World:
             groups["critic"] = self.critic.parameters()
         self.learner = learner_of(groups, steps, lr, **optimiser)
         self.state = None  # of the recipe, after the newest step
-        self.settings = ImproveSettings(
+        self.settings = RolloutSettings(
             config.Sampling(temperature=temperature, max_new_tokens=tokens),
             Budget(budget),
             seed,

@@ -4,11 +4,11 @@ import time
 from functools import partial
 
 from bench.flops import Decoding
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 from bench.jobs.grpo import LARGE, SMALL, Size, prepare
 
 
-def ours(place: Place, size: Size) -> Measured:
+def ours(place: Place, size: Size) -> Measurement:
     """`tutelage.engines.sampling.sample`."""
     from bench.worlds import load_tokenizer
     from tutelage import config
@@ -29,10 +29,10 @@ def ours(place: Place, size: Size) -> Measured:
         rollout = policy.generate(prompts, size.samples, sampling, seed=step)
         sampled.append(int(rollout.mask.sum()))
         seconds.append(time.perf_counter() - started)
-    return Measured(seconds[1:], facts={"tokens": sampled})
+    return Measurement(seconds[1:], facts={"tokens": sampled})
 
 
-def theirs(place: Place, size: Size) -> Measured:
+def theirs(place: Place, size: Size) -> Measurement:
     """`model.generate`."""
     import torch
 
@@ -60,7 +60,7 @@ def theirs(place: Place, size: Size) -> Measured:
         answers = out[:, inputs["input_ids"].shape[1] :]
         sampled.append(int((answers != tokenizer.pad_token_id).sum()))
         seconds.append(time.perf_counter() - started)
-    return Measured(seconds[1:], facts={"tokens": sampled})
+    return Measurement(seconds[1:], facts={"tokens": sampled})
 
 
 def needs(place: Place, size: Size) -> Needs:

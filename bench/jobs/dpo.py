@@ -7,7 +7,7 @@ time. TRL's `precompute_ref_log_probs` is its way of doing the same; its steps, 
 
 from bench.clock import timed
 from bench.flops import Tree, forward, training
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 
 BATCH, LONGEST = 8, 512
 
@@ -31,7 +31,7 @@ def prepare(place: Place) -> None:
     place.note(lengths=lengths)
 
 
-def ours(place: Place) -> Measured:
+def ours(place: Place) -> Measurement:
     """`tutelage dpo`."""
     from bench.ours import common, durations, run_workflow
     from tutelage.workflows import preference_files
@@ -49,10 +49,10 @@ def ours(place: Place) -> Measured:
         rows = run_workflow(dpo, settings)
     share = sum(spent) / len(rows)
     steps = durations(rows)
-    return Measured([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})
+    return Measurement([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})
 
 
-def theirs(place: Place, *, precompute: bool = False) -> Measured:
+def theirs(place: Place, *, precompute: bool = False) -> Measurement:
     """`DPOTrainer`."""
     from trl import DPOConfig, DPOTrainer
 
@@ -78,10 +78,10 @@ def theirs(place: Place, *, precompute: bool = False) -> Measured:
         trainer.train()
     share = sum(spent) / len(clock.ended)
     steps = clock.durations()
-    return Measured([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})
+    return Measurement([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})
 
 
-def theirs_precomputed(place: Place) -> Measured:
+def theirs_precomputed(place: Place) -> Measurement:
     """`DPOTrainer` with the reference asked before the first step."""
     return theirs(place, precompute=True)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 from bench.jobs import grpo
 from bench.jobs.grpo import Size
 
@@ -32,23 +32,23 @@ def _there(place: Place, axis: str, value: int) -> Place:
     return replace(place, job=place.job / f"{axis}-{value}", out=place.out / f"{axis}-{value}")
 
 
-def ours(place: Place) -> Measured:
+def ours(place: Place) -> Measurement:
     """A few steps of `tutelage improve` at every point."""
     return _everywhere(place, grpo.ours)
 
 
-def theirs(place: Place) -> Measured:
+def theirs(place: Place) -> Measurement:
     """A few steps of `GRPOTrainer` at every point."""
     return _everywhere(place, grpo.theirs)
 
 
-def _everywhere(place: Place, step: Any) -> Measured:
+def _everywhere(place: Place, step: Any) -> Measurement:
     points = []
     for axis, value, size in sizes():
         told = step(_there(place, axis, value), size)
         parts = {name: median(spent) for name, spent in told.parts.items()}
         points.append({"axis": axis, "value": value, "seconds": median(told.seconds), "parts": parts})
-    return Measured([point["seconds"] for point in points], facts={"points": points})
+    return Measurement([point["seconds"] for point in points], facts={"points": points})
 
 
 def needs(place: Place) -> Needs:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TypeAlias
 
 from bench.flops import Decoding, Tree, forward, training
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 
 Turns: TypeAlias = list[dict[str, str]]
 
@@ -31,7 +31,7 @@ def prepare(place: Place, size: Size) -> None:
     place.note(lengths=write_prompts(place, size.prompts, size.prompt, size.prompt))
 
 
-def ours(place: Place, size: Size) -> Measured:
+def ours(place: Place, size: Size) -> Measurement:
     """`tutelage improve --recipe grpo`."""
     from bench.ours import common, improved
     from tutelage import config
@@ -56,7 +56,7 @@ def ours(place: Place, size: Size) -> Measured:
     return improved(settings, rated_on=place.device)
 
 
-def theirs(place: Place, size: Size) -> Measured:
+def theirs(place: Place, size: Size) -> Measurement:
     """`GRPOTrainer`."""
     from trl import GRPOConfig, GRPOTrainer
 
@@ -88,7 +88,7 @@ def theirs(place: Place, size: Size) -> Measured:
         callbacks=[clock],
     )
     trainer.train()
-    return Measured(clock.durations(), facts={"length": logged(trainer, "completions/mean_length")})
+    return Measurement(clock.durations(), facts={"length": logged(trainer, "completions/mean_length")})
 
 
 def needs(place: Place, size: Size) -> Needs:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.flops import Tree, training
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 
 PROMPTS, SHORTEST, LONGEST, RESPONSE = 32, 32, 64, 64
 EPOCHS, MINIBATCHES = 4, 4
@@ -30,7 +30,7 @@ def prepare(place: Place) -> None:
     place.note(lengths=lengths)  # at the end, since it says that all is there
 
 
-def ours(place: Place) -> Measured:
+def ours(place: Place) -> Measurement:
     """`tutelage improve --recipe ppo --critic network`."""
     from bench.ours import improved
 
@@ -59,7 +59,7 @@ def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:
     )
 
 
-def theirs(place: Place) -> Measured:
+def theirs(place: Place) -> Measurement:
     """`PPOTrainer`."""
     from transformers import AutoModelForSequenceClassification
 
@@ -67,7 +67,7 @@ def theirs(place: Place) -> Measured:
     return trained(place, judge, place.job / "judge", steps=place.steps + 1)
 
 
-def trained(place: Place, judge: Any, critic: str | Path, *, steps: int, lr: float = 3e-6) -> Measured:
+def trained(place: Place, judge: Any, critic: str | Path, *, steps: int, lr: float = 3e-6) -> Measurement:
     """`PPOTrainer` with `judge` for its reward model, and a critic that begins as the model in a folder."""
     from datasets import Dataset
     from transformers import AutoModelForSequenceClassification
@@ -108,7 +108,7 @@ def trained(place: Place, judge: Any, critic: str | Path, *, steps: int, lr: flo
         callbacks=[clock],
     )
     trainer.train()
-    return Measured(
+    return Measurement(
         clock.durations(),
         facts={
             "score/mean": logged(trainer, "objective/scores"),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.job import Measured, Needs, Place
+from bench.job import Measurement, Needs, Place
 from bench.jobs import ppo
 
 STEPS, SEEDS, RATE = 8, (0, 1, 2), 1e-4
@@ -69,22 +69,22 @@ def _teach(place: Place, folder: Path) -> None:
     shutil.rmtree(unfinished)
 
 
-def ours(place: Place) -> Measured:
+def ours(place: Place) -> Measurement:
     """`tutelage improve --recipe ppo`, with the critic where it is by default."""
     from bench.ours import improved
 
-    def run(seed: int) -> Measured:
+    def run(seed: int) -> Measurement:
         there = replace(_taught(place), out=place.out / str(seed), seed=seed)
         return improved(ppo.settings(there, reward=("bench.rewards:brevity",), steps=STEPS, lr=RATE))
 
     return time_to_level([run(seed) for seed in SEEDS])
 
 
-def theirs(place: Place) -> Measured:
+def theirs(place: Place) -> Measurement:
     """`PPOTrainer`."""
     from bench.theirs import load
 
-    def run(seed: int) -> Measured:
+    def run(seed: int) -> Measurement:
         there = replace(_taught(place), out=place.out / str(seed), seed=seed)
         model, tokenizer = load(there)
         judge = measuring(tokenizer, model.config.vocab_size)
@@ -93,9 +93,9 @@ def theirs(place: Place) -> Measured:
     return time_to_level([run(seed) for seed in SEEDS])
 
 
-def time_to_level(runs: list[Measured]) -> Measured:
+def time_to_level(runs: list[Measurement]) -> Measurement:
     """Seconds until each run has risen to the level; infinite where it never does."""
-    return Measured(
+    return Measurement(
         [seconds_to_level(run.facts["score/mean"], run.facts["seconds"]) for run in runs],
         facts={
             "score/mean": [run.facts["score/mean"] for run in runs],

@@ -1,11 +1,11 @@
 """A reward model: 8 pairs in a step, Bradley–Terry on the score at the last token."""
 
 from bench.flops import Tree, training
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 from bench.jobs.dpo import BATCH, LONGEST, prepare
 
 
-def ours(place: Place) -> Measured:
+def ours(place: Place) -> Measurement:
     """`tutelage reward`."""
     from bench.ours import common, durations, run_workflow
     from tutelage.workflows.reward import reward
@@ -19,10 +19,10 @@ def ours(place: Place) -> Measured:
         held_out=0.0,
         epochs=1.0,
     )
-    return Measured(durations(run_workflow(reward, settings)))
+    return Measurement(durations(run_workflow(reward, settings)))
 
 
-def theirs(place: Place) -> Measured:
+def theirs(place: Place) -> Measurement:
     """`RewardTrainer`."""
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -47,7 +47,7 @@ def theirs(place: Place) -> Measured:
         callbacks=[clock],
     )
     trainer.train()
-    return Measured(clock.durations())
+    return Measurement(clock.durations())
 
 
 def needs(place: Place) -> Needs:

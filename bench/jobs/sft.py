@@ -3,7 +3,7 @@
 import itertools
 
 from bench.flops import Tree, training
-from bench.job import Job, Measured, Needs, Place
+from bench.job import Job, Measurement, Needs, Place
 
 BATCH, LONGEST = 8, 512
 
@@ -26,7 +26,7 @@ def prepare(place: Place) -> None:
     place.note(lengths=[lengths for _, lengths in taken])
 
 
-def ours(place: Place) -> Measured:
+def ours(place: Place) -> Measurement:
     """`tutelage sft`."""
     from bench.ours import common, durations, run_workflow
     from tutelage.workflows.settings.sft import SftSettings
@@ -42,10 +42,10 @@ def ours(place: Place) -> Measured:
         rouge=0,
     )
     rows = run_workflow(sft, settings)
-    return Measured(durations(rows), facts={"loss": [row["loss"] for row in rows]})
+    return Measurement(durations(rows), facts={"loss": [row["loss"] for row in rows]})
 
 
-def theirs(place: Place) -> Measured:
+def theirs(place: Place) -> Measurement:
     """`SFTTrainer`."""
     from trl import SFTConfig, SFTTrainer
 
@@ -67,7 +67,7 @@ def theirs(place: Place) -> Measured:
         callbacks=[clock],
     )
     trainer.train()
-    return Measured(clock.durations(), facts={"loss": logged(trainer, "loss")})
+    return Measurement(clock.durations(), facts={"loss": logged(trainer, "loss")})
 
 
 def needs(place: Place) -> Needs:

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tutelage.algorithms.recipe import Recipe, needs_values
-from tutelage.core.batch import Scored
+from tutelage.core.batch import ScoredRollout
 
 LIMIT = 6
 
 
-def scored_for(recipe: Recipe, seed: int = 0, prompts: int = 4) -> Scored:
+def scored_for(recipe: Recipe, seed: int = 0, prompts: int = 4) -> ScoredRollout:
     """A scored rollout of at least two rows per prompt, `recipe.samples` where it asks for more. P·G rows"""
     generator = torch.Generator().manual_seed(seed)
     group = max(recipe.samples, 2)
@@ -22,7 +22,7 @@ def scored_for(recipe: Recipe, seed: int = 0, prompts: int = 4) -> Scored:
 
     mask = torch.arange(LIMIT) < torch.randint(1, LIMIT + 1, (rows, 1), generator=generator)
     logp = torch.where(mask, -normal(rows, LIMIT).abs(), 0.0)
-    return Scored(
+    return ScoredRollout(
         prompt=torch.zeros(rows, 2, dtype=torch.long),
         prompt_mask=torch.ones(rows, 2, dtype=torch.bool),
         response=torch.zeros(rows, LIMIT, dtype=torch.long),
@@ -38,13 +38,13 @@ def scored_for(recipe: Recipe, seed: int = 0, prompts: int = 4) -> Scored:
     )
 
 
-def greedy_for(scored: Scored) -> Scored:
+def greedy_for(scored: ScoredRollout) -> ScoredRollout:
     """A greedy response to each prompt: the first row of its group with another score."""
     first = scored.rows(torch.arange(0, len(scored), scored.group))
     return replace(first, score=first.score + 0.5, group=1)
 
 
-def padded(scored: Scored, columns: int) -> Scored:
+def padded(scored: ScoredRollout, columns: int) -> ScoredRollout:
     """The same with columns of padding on the right of every response, filled with junk where that is allowed."""
     wide = {}
     for field in fields(scored):

@@ -33,7 +33,7 @@ from tutelage.algorithms.recipe import (
 )
 from tutelage.core.advantages import Gae, RewardToGo, TotalReturn
 from tutelage.core.baselines import MovingAverage
-from tutelage.core.batch import Batch, Scored
+from tutelage.core.batch import Batch, ScoredRollout
 from tutelage.core.groups import Group
 from tutelage.core.kl import Adaptive, Doubling
 from tutelage.core.reduce import token_weights
@@ -42,7 +42,7 @@ from tutelage.core.surrogates import Clipped, KlPenalised, ScoreFunction
 from tutelage.errors import TutelageError
 
 
-def prepared(recipe: Recipe, scored: Scored, state: RecipeState | None = None) -> Batch:
+def prepared(recipe: Recipe, scored: ScoredRollout, state: RecipeState | None = None) -> Batch:
     state = state or initial_state(recipe)
     greedy = greedy_for(scored) if needs_greedy(recipe) else None
     batch, _, _ = prepare(recipe, scored, state, greedy=greedy, max_length=LIMIT)

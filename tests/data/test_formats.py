@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tutelage.data.formats import (
-    Loaded,
+    LoadedRecords,
     load_completions,
     load_demonstrations,
     load_judgements,
@@ -17,7 +17,7 @@ from tutelage.data.formats import (
     load_unpaired,
 )
 from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, user
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 
 Rows = list[dict[str, object]]
@@ -196,7 +196,7 @@ def test_unpaired_labels(tmp_path: Path) -> None:
     path = write(tmp_path, rows)
     labels = (True, False, True)
     assert load_unpaired(path).records == tuple(
-        Unpaired(ASKED, f"{i}", label) for i, label in enumerate(labels)
+        UnpairedAnswer(ASKED, f"{i}", label) for i, label in enumerate(labels)
     )
     shown = load_demonstrations(path)
     assert [record.response for record in shown.records] == ["0", "2"]
@@ -377,7 +377,7 @@ def test_a_file_without_a_single_usable_row_is_an_error(tmp_path: Path) -> None:
 
 # Columns that are not understood -------------------------------------------------------------------------------------
 
-MISTAKEN: list[tuple[Callable[[Path], Loaded[object]], dict[str, object], list[str]]] = [
+MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object], list[str]]] = [
     (
         load_preferences,
         {"prompt": "a", "completion": "b", "label": True},

@@ -30,7 +30,7 @@ from tutelage.data.records import (
     user,
 )
 from tutelage.data.rows import Record, from_row, to_row, write_jsonl
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip)
@@ -71,7 +71,7 @@ RECORDS = {
     Preference: st.tuples(TURNS | st.just(()), PAIR, st.floats(0, 1), NUMBER, st.floats(-9, 9)).map(
         lambda x: Preference(x[0], *x[1], *x[2:])
     ),
-    Unpaired: st.builds(Unpaired, TURNS, TEXT, st.booleans()),
+    UnpairedAnswer: st.builds(UnpairedAnswer, TURNS, TEXT, st.booleans()),
 }
 LOADERS = {
     Prompt: load_prompts,
@@ -80,7 +80,7 @@ LOADERS = {
     Comparison: load_comparisons,
     Judgement: load_judgements,
     Preference: load_preferences,
-    Unpaired: load_unpaired,
+    UnpairedAnswer: load_unpaired,
 }
 
 

@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from tutelage import config
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.choose import engine_for
 from tutelage.engines.network import inner
 from tutelage.engines.sampling import PromptTokens
@@ -19,11 +19,11 @@ CPU = torch.device("cpu")
 FAMILIES = ("opt", "gpt2", "llama", "qwen3", "gemma2", "gemma3")
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 ROWS = [
-    Encoded((40, 41, 42), (7, 8, 9, 10)),
-    Encoded((50,), (11,)),
-    Encoded((40, 41, 42), (12, 13)),
-    Encoded((9, 60, 61, 62, 63), (14, 15, 16, 17, 18, 19)),
-    Encoded((40, 41, 42), (7, 8, 9, 10)),
+    EncodedRow((40, 41, 42), (7, 8, 9, 10)),
+    EncodedRow((50,), (11,)),
+    EncodedRow((40, 41, 42), (12, 13)),
+    EncodedRow((9, 60, 61, 62, 63), (14, 15, 16, 17, 18, 19)),
+    EncodedRow((40, 41, 42), (7, 8, 9, 10)),
 ]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Rollout
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.sampling import PromptTokens
 from tutelage.evaluation.drift import perplexity, response_logp, sequence_kl
 from tutelage.models.backbone import load_backbone
@@ -80,7 +80,7 @@ def test_the_error_is_that_of_a_mean_and_unknown_for_one_answer(tiny_model):
 
 def test_perplexity_is_the_inverse_geometric_mean_probability(tiny_model):
     policy = load(tiny_model("opt"))
-    rows = [Encoded((40, 41), (50, 60, 70)), Encoded((42,), (51,))]
+    rows = [EncodedRow((40, 41), (50, 60, 70)), EncodedRow((42,), (51,))]
     logs = []
     for row in rows:
         for t, token in enumerate(row.response):
@@ -92,7 +92,7 @@ def test_perplexity_is_the_inverse_geometric_mean_probability(tiny_model):
 
 def test_the_probabilities_of_all_answers_add_up_to_one(tiny_model):
     policy = load(tiny_model("qwen3"))
-    rows = [Encoded(PROMPT, (token,)) for token in range(300)]
+    rows = [EncodedRow(PROMPT, (token,)) for token in range(300)]
     batch = collate(rows, 1, CPU)
     for temperature in (0.5, 1.0):
         logp = response_logp(policy, batch, temperature=temperature, budget=50)

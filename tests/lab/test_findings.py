@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tutelage.lab import advantages_page, estimators_page, kl, overoptimisation_page
-from tutelage.lab.cells import Done
+from tutelage.lab.cells import CellResult
 from tutelage.lab.gradients import Estimate
 
 STEPS = 40
@@ -14,7 +14,7 @@ STEPS = 40
 
 def run(
     name: str, title: str, *, score: float, gold: float, distance: float, path: list[float] | None = None
-) -> Done:
+) -> CellResult:
     """A finished run with these figures; gold goes along `path`, the score up."""
     figures = {"score": score, "gold": gold, "kl": distance, "length": 40.0, "ended": 1.0}
     figures |= {f"{key}_error": 0.05 for key in ("score", "gold", "kl", "length")}
@@ -28,7 +28,7 @@ def run(
         }
         for i in range(STEPS)
     ]  # fmt: skip
-    return Done(Path(name), title, figures, steps if name != kl.SFT else [], [])
+    return CellResult(Path(name), title, figures, steps if name != kl.SFT else [], [])
 
 
 SFT = run(kl.SFT, "SFT", score=0.0, gold=1.0, distance=0.0)
@@ -36,7 +36,7 @@ STILL = run("beta-2", "β = 2", score=0.05, gold=1.02, distance=0.1)
 GOOD = run("beta-0.1", "β = 0.1", score=1.0, gold=3.0, distance=5.0)
 
 
-def told(free: Done, *others: Done) -> str:
+def told(free: CellResult, *others: CellResult) -> str:
     return " ".join(
         kl.findings(SFT, [free, *others], run(kl.ALONE, "none", score=1.0, gold=1.0, distance=9.0))
     )
@@ -98,7 +98,9 @@ def test_estimates_are_told_in_units_of_the_exact_one() -> None:
         {"exact": e, "k1": e + n, "k2": 1.5 * e, "k3": e, "abs": 4 * e}
         for e, n in zip(exact, rng.normal(size=4000), strict=True)
     ]
-    found = {one.kind: one for one in estimators_page.kl_estimates(Done(Path("at-1"), "", {}, rows, []))}
+    found = {
+        one.kind: one for one in estimators_page.kl_estimates(CellResult(Path("at-1"), "", {}, rows, []))
+    }
     assert abs(found["k1"].mean.value - 1) < 4 * found["k1"].mean.error
     assert found["k1"].mean.error == pytest.approx(1 / 2.0 / np.sqrt(4000), rel=0.1)
     assert (found["k2"].mean.value, found["k3"].mean.value, found["abs"].mean.value) == pytest.approx(

@@ -7,7 +7,7 @@ import torch
 
 from tutelage.core.batch import Rows
 from tutelage.data.records import Prompt, user
-from tutelage.lab.ensembles import Counted, Scaled
+from tutelage.lab.ensembles import CountedReward, Scaled
 from tutelage.lab.measuring import averages, mean
 from tutelage.lab.recipes_page import pooled
 from tutelage.rewards.completions import Completions
@@ -39,7 +39,7 @@ def test_an_ensemble_of_scaled_rewards_by_hand() -> None:
 
 
 def test_tokens_are_counted_each_time_they_are_asked_about() -> None:
-    reward = Counted(constant(1.0, 2.0, 3.0), tokens=100)
+    reward = CountedReward(constant(1.0, 2.0, 3.0), tokens=100)
     assert reward(COMPLETIONS).tolist() == [1.0, 2.0, 3.0]
     assert reward.tokens == 107
     reward(COMPLETIONS)

@@ -25,7 +25,7 @@ from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.critic import TrunkCritic
 from tutelage.train.rl.improve import improve
-from tutelage.train.rl.settings import ImproveSettings
+from tutelage.train.rl.settings import RolloutSettings
 
 PRETRAINING = SENTENCES[torch.tensor([4, 4, 1])]
 """Sentences whose likelihood the PPO-ptx stream raises."""
@@ -198,7 +198,7 @@ def improved(
     )
     groups = {"policy": policy.parameters(), "critic": critic.parameters()}
     learner = Learner(groups, optimiser, steps, policy.total_norm, critic=critic_rate * LARGE)
-    settings = ImproveSettings(config.Sampling(temperature=1.0, max_new_tokens=LIMIT), Budget(1024), seed)
+    settings = RolloutSettings(config.Sampling(temperature=1.0, max_new_tokens=LIMIT), Budget(1024), seed)
     if recipe.ptx:
         settings = replace(settings, mix=text_loss(policy, recipe.ptx))
     batch = prompts_of(prompts, len(start))

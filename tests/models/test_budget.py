@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
 
-from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
@@ -33,7 +33,7 @@ def llama(**changes):
 def kept_for_the_gradient(model, dtype, tokens):
     """Bytes of the activations that a forward pass over two rows keeps, each storage once."""
     half = tokens // 4
-    rows = [Encoded(tuple(range(half)), tuple(range(i, i + half))) for i in (1, 2)]
+    rows = [EncodedRow(tuple(range(half)), tuple(range(i, i + half))) for i in (1, 2)]
     own = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept = {}
 

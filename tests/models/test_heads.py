@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tutelage import config
 from tutelage.core.batch import Rows
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.network import trunk
 from tutelage.errors import TutelageError
 from tutelage.models.heads import centre, load_reward_model, new_reward_model
@@ -28,7 +28,7 @@ def words(tokenizer, lengths=((3, 5), (1, 1), (14, 9), (7, 2), (2, 12)), seed=0)
     def ids(count):
         return tuple(torch.randint(10, 299, (count,), generator=generator).tolist())
 
-    rows = [Encoded(ids(q), ids(r)) for q, r in lengths]
+    rows = [EncodedRow(ids(q), ids(r)) for q, r in lengths]
     return rows, collate(rows, tokenizer.pad_token_id, CPU)
 
 
@@ -146,7 +146,7 @@ def test_a_value_looks_at_what_was_said_before_and_at_nothing_else(tiny_model):
         for t in range(
             len(row.response)
         ):  # the value before token t is the score of what stands there so far
-            so_far = collate([Encoded(row.prompt[:1], row.prompt[1:] + row.response[:t])], 0, CPU)
+            so_far = collate([EncodedRow(row.prompt[:1], row.prompt[1:] + row.response[:t])], 0, CPU)
             same(values[number, t], model.scores(so_far)[0])
 
 
@@ -168,7 +168,7 @@ def test_the_trunk_is_that_of_the_language_model(tiny_model):
     model = new(tiny_model("gemma3"))
     ids = torch.tensor([[20, 30, 40, 50]])
     hidden = language.model(input_ids=ids).last_hidden_state[:, -1]
-    same(model.scores(collate([Encoded((20, 30), (40, 50))], 0, CPU)), hidden @ model.head.weight[0])
+    same(model.scores(collate([EncodedRow((20, 30), (40, 50))], 0, CPU)), hidden @ model.head.weight[0])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -12,7 +12,7 @@ from transformers import (
 
 from tutelage import config
 from tutelage.core.batch import Rows
-from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.engines import logprobs
 from tutelage.engines.logprobs import Head, token_scores
 from tutelage.engines.network import Backbone
@@ -38,7 +38,7 @@ def encoded_rows(lengths=LENGTHS, seed=0, vocabulary=300):
     def ids(count):
         return tuple(torch.randint(0, vocabulary, (count,), generator=generator).tolist())
 
-    return [Encoded(ids(q), ids(r)) for q, r in lengths]
+    return [EncodedRow(ids(q), ids(r)) for q, r in lengths]
 
 
 def load(folder, rank=None):

@@ -3,7 +3,7 @@
 import torch
 
 from tutelage.core.batch import Rollout
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Message, Messages, Prompt, user
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Completion
@@ -21,7 +21,7 @@ def completion(answer: str, prompt_id: str = "p", messages: Messages = TALK, **d
     return Completion(prompt_id, messages, answer, data)
 
 
-def rollout(rows: list[Encoded], group: int = 1) -> Rollout:
+def rollout(rows: list[EncodedRow], group: int = 1) -> Rollout:
     """Rows as a sampler returns them; every other answer was cut."""
     made = collate(rows, 0, torch.device("cpu"))
     ended = torch.arange(len(rows)) % 2 == 0
@@ -38,7 +38,7 @@ def rollout(rows: list[Encoded], group: int = 1) -> Rollout:
     )
 
 
-def sampled(rows: list[Encoded]) -> Completions:
+def sampled(rows: list[EncodedRow]) -> Completions:
     """Completions of a rollout of these rows."""
     prompts = [Prompt(f"p{i}", user(f"Question {i}?"), data={"number": i}) for i in range(len(rows))]
     return Completions(prompts, [f"answer {i}" for i in range(len(rows))], rollout(rows))

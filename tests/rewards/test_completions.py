@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Prompt, user
 from tutelage.rewards.completions import Completions, device_of, rows_of
 from tutelage.rewards.reward import Completion
 
 from .made import TALK, completion, sampled
 
-ROWS = [Encoded((5, 6, 7), (8, 2)), Encoded((9,), (3, 4, 2)), Encoded((1, 2), ())]
+ROWS = [EncodedRow((5, 6, 7), (8, 2)), EncodedRow((9,), (3, 4, 2)), EncodedRow((1, 2), ())]
 
 
 def test_a_completion_carries_conversation_columns_and_the_tokens_as_sampled() -> None:
     prompt = Prompt("p", TALK, data={"solution": "42"})
-    made = collate([Encoded((0, 0, 7), (0, 2))], 0, torch.device("cpu"))
+    made = collate([EncodedRow((0, 0, 7), (0, 2))], 0, torch.device("cpu"))
     (one,) = Completions([prompt], ["So."], made)
     assert one == Completion("p", TALK, "So.", {"solution": "42"}, True, (0, 0, 7), (0, 2)), (
         "tokens that look like the padding stay"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tutelage import config
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import encode
 from tutelage.data.records import Prompt, user
 from tutelage.models.heads import new_reward_model
@@ -26,7 +26,7 @@ def prompts():
 
 def texts_as_tokens(model):
     return [
-        Encoded(*map(tuple, encode(user(question), answer, model.tokenizer)))
+        EncodedRow(*map(tuple, encode(user(question), answer, model.tokenizer)))
         for question, answer in zip(QUESTIONS, ANSWERS, strict=True)
     ]
 

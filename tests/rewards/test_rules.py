@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.errors import TutelageError
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
 
@@ -13,7 +13,7 @@ def test_length_costs_nothing_up_to_the_limit_and_one_at_twice_the_limit() -> No
     answers = [completion(" ".join(["word"] * count)) for count in (0, 3, 4, 6, 8, 12)]
     assert LengthLimit(4)(answers) == [0.0, 0.0, 0.0, -0.5, -1.0, -2.0]
     assert LengthLimit(2, "characters")([completion("abc")]) == [-0.5]
-    rows = [Encoded((1,), (2, 3)), Encoded((1,), (2, 3, 4, 5))]
+    rows = [EncodedRow((1,), (2, 3)), EncodedRow((1,), (2, 3, 4, 5))]
     assert LengthLimit(2, "tokens")(sampled(rows)) == [0.0, -1.0]
 
 

@@ -16,7 +16,7 @@ from tiny_training import (
 
 from tutelage import config
 from tutelage.core.preferences import PREFERENCE_LOSSES
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.models.heads import new_reward_model
 from tutelage.train.supervised.batches import EncodedPair, collate_pairs
 from tutelage.train.supervised.fit import fit
@@ -54,7 +54,7 @@ def test_neither_the_order_of_the_prompts_nor_the_micro_batches_matter_to_improv
 
 def supervised(folder, kind, order, budget, padding):
     """Three steps on one batch, its items in some order; `padding` adds an item of no weight that is far longer."""
-    long = Encoded(tuple(range(20, 60)), tuple(range(60, 90)))
+    long = EncodedRow(tuple(range(20, 60)), tuple(range(60, 90)))
     if kind == "reward":
         model = new_reward_model(config.Model(folder, device="cpu"), config.Lora(), seed=3)
     else:
@@ -71,7 +71,7 @@ def supervised(folder, kind, order, budget, padding):
         def objective(part):
             return imitate(model, part)
     else:
-        nothing = EncodedPair(long, Encoded(long.prompt, long.response[::-1]), weightless())
+        nothing = EncodedPair(long, EncodedRow(long.prompt, long.response[::-1]), weightless())
         pairs = [some_pairs(6, p_chosen=0.9)[i] for i in order] + ([nothing] if padding else [])
         if kind == "reward":
 

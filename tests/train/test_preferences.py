@@ -15,9 +15,9 @@ from tiny_training import (
 )
 
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, Kto
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, user
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 from tutelage.train.supervised.batches import EncodedPair, Order
 from tutelage.train.supervised.desirability import (
@@ -189,7 +189,7 @@ def test_a_weight_of_two_is_a_pair_that_stands_there_twice_and_of_none_a_pair_th
 
 
 def test_unrelated_answers_belong_to_other_prompts():
-    rows = [Encoded((p,), (p, p, p)) for p in (1, 1, 2, 3)]
+    rows = [EncodedRow((p,), (p, p, p)) for p in (1, 1, 2, 3)]
     found = unrelated(rows, max_length=3)
     assert [row.prompt for row in found] == [(1,), (1,), (2,), (3,)]
     assert [row.response[0] for row in found] == [2, 2, 3, 1]
@@ -250,7 +250,9 @@ def telling_pairs(count):
         return tuple(torch.randint(low, high, (4,), generator=generator).tolist())
 
     return [
-        EncodedPair(Encoded(prompt, ids(20, 28)), Encoded(prompt, ids(200, 208)), Preference((), "a", "b"))
+        EncodedPair(
+            EncodedRow(prompt, ids(20, 28)), EncodedRow(prompt, ids(200, 208)), Preference((), "a", "b")
+        )
         for prompt in (ids(10, 299)[: 1 + i % 4] for i in range(count))
     ]
 
@@ -341,7 +343,7 @@ def test_a_batch_of_good_answers_alone_is_no_division_by_zero(tiny_model):
 
 def test_answers_that_do_not_fit_are_counted(tiny_model):
     policy = policy_of(tiny_model("llama"))
-    records = [Unpaired(user("why"), "because " * 90, True), Unpaired(user("why"), "no", False)]
+    records = [UnpairedAnswer(user("why"), "because " * 90, True), UnpairedAnswer(user("why"), "no", False)]
     kept, cuts = encode_unpaired(records, policy.tokenizer, 32)
     assert [good for _, good in kept] == [True, False]
     assert all(len(row) <= 32 for row, _ in kept)

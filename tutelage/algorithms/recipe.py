@@ -32,7 +32,7 @@ from tutelage.algorithms.slots import (
 )
 from tutelage.algorithms.state import RecipeState, after_update, initial_state, restored_state
 from tutelage.core.baselines import score_norm_bound
-from tutelage.core.batch import Batch, Scored
+from tutelage.core.batch import Batch, ScoredRollout
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, Observation, State, apply
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
@@ -89,10 +89,10 @@ def critic_only(recipe: Recipe, state: RecipeState) -> bool:
 
 def prepare(
     recipe: Recipe,
-    scored: Scored,
+    scored: ScoredRollout,
     state: RecipeState,
     *,
-    greedy: Scored | None = None,
+    greedy: ScoredRollout | None = None,
     max_length: int | None = None,
 ) -> tuple[Batch, RecipeState, dict[str, Scalar | float]]:
     """Compute shaped scores, rewards, Ψ and targets: everything that looks across rows.
@@ -139,7 +139,7 @@ def prepare(
         metrics["value/explained_variance"] = explained_variance(scored.value, target, scored.mask)
     if scored.importance is not None:
         psi = psi * scored.importance
-    known = {f.name: getattr(scored, f.name) for f in fields(Scored)}
+    known = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
     return Batch(**known, advantage=psi, target=target), state, metrics
 
 
@@ -218,24 +218,24 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMa
 
 
 def live_rows(
-    recipe: Recipe, scored: Scored, state: RecipeState, *, max_length: int | None = None
+    recipe: Recipe, scored: ScoredRollout, state: RecipeState, *, max_length: int | None = None
 ) -> RowMask:
     """Rows whose prompt got different shaped scores, and so has something to teach (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
     return _spread(shaped, scored.group)
 
 
-def kl_reference(scored: Scored) -> Scalar:
+def kl_reference(scored: ScoredRollout) -> Scalar:
     """KL(sampler‖reference), estimated by k1: the mean over responses of the sum over their tokens, in nats. -> []"""
     return _per_response(scored, "k1")
 
 
-def _per_response(scored: Scored, kind: str) -> Scalar:
+def _per_response(scored: ScoredRollout, kind: str) -> Scalar:
     kl = kl_estimate(scored.logp, scored.ref_logp, kind)
     return torch.where(scored.mask, kl, 0.0).sum(-1).mean()
 
 
-def _shaped(recipe: Recipe, scored: Scored, context: Context, state: State) -> tuple[PerRow, State]:
+def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: State) -> tuple[PerRow, State]:
     """The scores that are trained on, Float[B], and the next state of the shaping."""
     length = scored.mask.sum(-1)
     return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
@@ -246,7 +246,7 @@ def _spread(shaped: PerRow, group: int) -> RowMask:
     return (scores.amax(1) - scores.amin(1) > 0).repeat_interleave(group)
 
 
-def _describe(scored: Scored, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:
+def _describe(scored: ScoredRollout, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:
     return {
         "score/mean": scored.score.mean(),
         "score/std": scored.score.std(correction=0),

@@ -95,7 +95,7 @@ class TokenScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored(Rollout):
+class ScoredRollout(Rollout):
     """A rollout with the scores of the reward, the log-probabilities of the reference and the values of the critic."""
 
     score: PerRow  # as the reward gave it
@@ -105,7 +105,7 @@ class Scored(Rollout):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(Scored):
+class Batch(ScoredRollout):
     """A scored rollout with Ψ, ready for the update: from here on the rows are independent of each other."""
 
     advantage: PerToken  # Psi

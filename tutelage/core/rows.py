@@ -11,7 +11,7 @@ from tutelage.core.batch import Pairs, Rows
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedRow:
     """One prompt with one response as token ids."""
 
     prompt: tuple[int, ...]
@@ -45,7 +45,7 @@ def right_padded(
     return tokens, torch.arange(width, device=device) < lengths[:, None]
 
 
-def collate(rows: Sequence[Encoded], pad: int, device: torch.device) -> Rows:
+def collate(rows: Sequence[EncodedRow], pad: int, device: torch.device) -> Rows:
     """Token ids → one padded batch."""
     prompt, prompt_mask = left_padded([row.prompt for row in rows], pad, device)
     response, mask = right_padded([row.response for row in rows], pad, device)

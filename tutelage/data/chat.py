@@ -229,7 +229,7 @@ class NoRoomError(TutelageError):
 
 
 @dataclass(frozen=True)
-class Shortened:
+class Shortening:
     """A prompt and response that fit, and which of them lost tokens. A response that was cut has no end token."""
 
     prompt: list[int]
@@ -240,7 +240,7 @@ class Shortened:
 
 def shorten(
     prompt: Sequence[int], response: Sequence[int], max_length: int, *, max_prompt: int | None = None
-) -> Shortened:
+) -> Shortening:
     """Fit prompt + response into `max_length` tokens: the prompt loses its beginning, but only beyond `max_prompt`
     tokens; the response loses its end.
 
@@ -257,4 +257,4 @@ def shorten(
             f"The prompt has {len(kept)} tokens and the limit is {max_length}: there is no room for a response. "
             "Allow more tokens, or let prompts be cut."
         )
-    return Shortened(kept, list(response[:room]), len(kept) < len(prompt), room < len(response))
+    return Shortening(kept, list(response[:room]), len(kept) < len(prompt), room < len(response))

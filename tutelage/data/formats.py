@@ -30,7 +30,7 @@ from tutelage.data.records import (
 )
 from tutelage.data.rows import parser
 from tutelage.data.tables import Table, read_table
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ KINDS: Mapping[str, Sequence[Format[object]]] = {
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedRow:
     """Rows that cannot be used, for one reason. `examples` says where the first few stand ("line 12")."""
 
     reason: str
@@ -63,7 +63,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Loaded(Generic[T_co]):
+class LoadedRecords(Generic[T_co]):
     """What a source held. `rows` counts all of its rows: those that became records, those skipped as unusable, and
     those that were left out for the reason told in `notes`."""
 
@@ -72,7 +72,7 @@ class Loaded(Generic[T_co]):
     columns: tuple[str, ...]
     rows: int
     records: tuple[T_co, ...]
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedRow, ...] = ()
     notes: tuple[str, ...] = ()
 
     def describe(self) -> str:
@@ -85,7 +85,7 @@ class Loaded(Generic[T_co]):
 
 def load_demonstrations(
     source: str | Path, *, answers: Literal["last", "every"] = "last", tolerate: float = TOLERATED
-) -> Loaded[Demonstration]:
+) -> LoadedRecords[Demonstration]:
     """Conversations with the response to imitate: demonstrations, the chosen side of preferences, or plain text.
 
     Of a conversation with several answers the last one is the response; with answers="every" each is, after what was
@@ -113,12 +113,12 @@ def _every_answer(record: Demonstration) -> Iterator[Demonstration]:
     yield record
 
 
-def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Preference]:
+def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
     """Pairs of answers of which one is preferred; a pair of equal answers says nothing and is skipped."""
     return load(source, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides)
 
 
-def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Prompt]:
+def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Prompt]:
     """Things to answer, from any kind of data; a row's own columns are in `Prompt.data`. A prompt that occurs again is
     the same prompt and is kept once, with the columns of its first row."""
     table = read_table(source)
@@ -129,32 +129,32 @@ def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[P
     return loaded
 
 
-def load_texts(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[str]:
+def load_texts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[str]:
     """Documents for pretraining: the column `text`, or a .txt file."""
     return load(source, "texts", TEXTS, tolerate=tolerate)
 
 
-def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Unpaired]:
+def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[UnpairedAnswer]:
     """Single answers labelled good or bad: prompt, completion, label."""
     return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
 
 
-def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[CompletionRecord]:
+def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[CompletionRecord]:
     """Sampled answers, as the product writes them."""
     return _load_own(source, "completions", CompletionRecord, tolerate)
 
 
-def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Comparison]:
+def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Comparison]:
     """Questions to raters, as the product writes them."""
     return _load_own(source, "comparisons", Comparison, tolerate)
 
 
-def load_judgements(source: str | Path, *, tolerate: float = TOLERATED) -> Loaded[Judgement]:
+def load_judgements(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Judgement]:
     """Raters' answers, as the product writes them."""
     return _load_own(source, "judgements", Judgement, tolerate)
 
 
-def _load_own(source: str | Path, what: str, kind: type[Own], tolerate: float) -> Loaded[Own]:
+def _load_own(source: str | Path, what: str, kind: type[Own], tolerate: float) -> LoadedRecords[Own]:
     columns = tuple(field.name for field in fields(kind))
     needs = tuple(field.name for field in fields(kind) if field.default is MISSING)
     own: Format[Own] = Format(", ".join(columns), needs, parser(kind), columns)
@@ -168,7 +168,7 @@ def load(
     *,
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
-) -> Loaded[T]:
+) -> LoadedRecords[T]:
     """The records of a source in one of `formats`; see `load_table`."""
     return load_table(read_table(source), what, formats, tolerate=tolerate, accept=accept)
 
@@ -180,7 +180,7 @@ def load_table(
     *,
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
-) -> Loaded[T]:
+) -> LoadedRecords[T]:
     """The records of a table in one of `formats`. `accept` looks at each record (and may remember the ones before) and
     raises `Unusable` or `LeftOut` for those that are not to be kept."""
     form = recognise(table, what, formats, KINDS)
@@ -198,20 +198,20 @@ def load_table(
             unusable[str(reason)].append(row.where)
         except LeftOut as reason:
             left_out[str(reason)] += 1
-    loaded = Loaded(
+    loaded = LoadedRecords(
         table.source,
         form.name,
         form.columns(table),
         len(table.rows) + len(table.broken),
         tuple(records),
-        tuple(Skipped(reason, len(where), tuple(where[:EXAMPLES])) for reason, where in unusable.items()),
+        tuple(SkippedRow(reason, len(where), tuple(where[:EXAMPLES])) for reason, where in unusable.items()),
         tuple(f"{count:,} {reason}" for reason, count in left_out.items()),
     )
     _refuse_too_many(loaded, tolerate)
     return loaded
 
 
-def _refuse_too_many(loaded: Loaded[object], tolerate: float) -> None:
+def _refuse_too_many(loaded: LoadedRecords[object], tolerate: float) -> None:
     bad = sum(item.count for item in loaded.skipped)
     reasons = "; ".join(map(str, loaded.skipped))
     if not loaded.records:

@@ -11,7 +11,7 @@ from tutelage.data.readers import Values
 from tutelage.data.recognise import Format
 from tutelage.data.records import Demonstration, Messages, Prompt, Split
 from tutelage.data.transcripts import is_transcript
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 
 
 def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -> Format[Demonstration]:
@@ -48,11 +48,13 @@ def _has_truth(values: Values) -> bool:
     return True
 
 
-UNPAIRED: tuple[Format[Unpaired], ...] = (
+UNPAIRED: tuple[Format[UnpairedAnswer], ...] = (
     Format(
         "prompt, completion, label",
         ("prompt", "completion", "label"),
-        lambda values: Unpaired(prompt_column(values), answer(values, "completion"), truth(values, "label")),
+        lambda values: UnpairedAnswer(
+            prompt_column(values), answer(values, "completion"), truth(values, "label")
+        ),
         also=SYSTEM,
         fits=_has_truth,
     ),

@@ -36,10 +36,12 @@ from tutelage.data.records import (
     Verdict,
     user,
 )
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 
-Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | Unpaired
+Record: TypeAlias = (
+    Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
+)
 R = TypeVar("R", bound=Record)
 
 OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
@@ -57,7 +59,7 @@ def to_row(record: Record) -> dict[str, object]:
             }
         case Demonstration(messages, response):
             return {"prompt": _asked(messages), "completion": _answered(messages, response)}
-        case Unpaired(messages, completion, label):
+        case UnpairedAnswer(messages, completion, label):
             return {"prompt": _asked(messages), "completion": _answered(messages, completion), "label": label}
         case Preference(messages, chosen, rejected, p_chosen, weight, margin):
             return {
@@ -120,8 +122,8 @@ def _preference(row: Values) -> Preference:
     return labelled(row, OWN_PAIR(row))
 
 
-def _unpaired(row: Values) -> Unpaired:
-    return Unpaired(conversation(row, "prompt"), answer(row, "completion"), truth(row, "label"))
+def _unpaired(row: Values) -> UnpairedAnswer:
+    return UnpairedAnswer(conversation(row, "prompt"), answer(row, "completion"), truth(row, "label"))
 
 
 def _comparison(row: Values) -> Comparison:
@@ -159,7 +161,7 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Comparison: _comparison,
     Judgement: _judgement,
     Preference: _preference,
-    Unpaired: _unpaired,
+    UnpairedAnswer: _unpaired,
 }
 
 

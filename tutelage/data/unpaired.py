@@ -6,7 +6,7 @@ from tutelage.data.records import Messages
 
 
 @dataclass(frozen=True)
-class Unpaired:
+class UnpairedAnswer:
     """One answer and whether it was found good."""
 
     messages: Messages

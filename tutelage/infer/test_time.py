@@ -85,7 +85,7 @@ Write the improved answer to the request, and nothing else."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What the search found for one prompt: all answers, best first, and the advice of each round.
 
     `rounds` may be fewer than asked for: where all answers score the same, nothing is better and nothing can be said.
@@ -120,14 +120,14 @@ def optimise_at_test_time(
     *,
     seed: int,
     done: Callable[[int], None] = lambda round: None,
-) -> list[Found]:
+) -> list[SearchResult]:
     """Answer every prompt by test-time preference optimisation; `done` hears of every round.
 
     Equal answers to one prompt are scored once. Raises TutelageError when there is no prompt, and whatever the sampler
     and the reward raise.
     """
     sampled = best_of_n(sampler, reward, prompts, search.width, sampling, seed=seed)
-    found = [Found(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
+    found = [SearchResult(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
     spoken = config.Sampling(temperature=sampling.temperature, max_new_tokens=search.words)
     for number in range(1, search.rounds + 1):
         going = [i for i, one in enumerate(found) if _differ(one)]
@@ -143,14 +143,14 @@ def optimise_at_test_time(
         scored = _scored(reward, some, revised, number)
         for i, told, fresh in zip(going, advice, scored, strict=True):
             known = found[i]
-            found[i] = Found(
+            found[i] = SearchResult(
                 known.prompt, tuple(best_first([*known.candidates, *fresh])), (*known.advice, told)
             )
         done(number)
     return found
 
 
-def followed(found: Sequence[Found]) -> bool | None:
+def followed(found: Sequence[SearchResult]) -> bool | None:
     """Whether the revisions score better on average than the plain samples of the same prompts; None without any."""
     pairs = []
     for one in found:
@@ -161,14 +161,14 @@ def followed(found: Sequence[Found]) -> bool | None:
     return sum(pairs) > 0 if pairs else None
 
 
-def _differ(found: Found) -> bool:
+def _differ(found: SearchResult) -> bool:
     """Whether the best and the worst answer are not equally good."""
     ends = found.candidates[0], found.candidates[-1]
     return (ends[0].score, ends[0].finished) != (ends[1].score, ends[1].finished)
 
 
 def _scored(
-    reward: Reward, found: Sequence[Found], replies: Sequence[Sequence[Reply]], number: int
+    reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[Reply]], number: int
 ) -> list[list[Candidate]]:
     """The replies as candidates; only texts that are new to their prompt are asked about."""
     known = [{one.text: one.score for one in item.candidates} for item in found]
@@ -194,17 +194,17 @@ def _one(replies: Sequence[Sequence[Reply]]) -> list[str]:
     return [group[0].text.strip() for group in replies]
 
 
-def _loss(found: Found) -> Messages:
+def _loss(found: SearchResult) -> Messages:
     best, worst = found.candidates[0].text, found.candidates[-1].text
     return user(LOSS.format(request=_request(found.prompt), chosen=best, rejected=worst))
 
 
-def _gradient(found: Found, critique: str) -> Messages:
+def _gradient(found: SearchResult, critique: str) -> Messages:
     request = _request(found.prompt)
     return user(GRADIENT.format(request=request, chosen=found.best.text, critique=critique))
 
 
-def _update(found: Found, advice: str) -> Messages:
+def _update(found: SearchResult, advice: str) -> Messages:
     return user(UPDATE.format(request=_request(found.prompt), chosen=found.best.text, advice=advice))
 
 

@@ -34,7 +34,7 @@ from tutelage.core.baselines import (
     TimeDependent,
     score_norm_bound,
 )
-from tutelage.core.batch import Scored
+from tutelage.core.batch import ScoredRollout
 from tutelage.core.groups import Greedy, Group
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, apply, init
@@ -42,7 +42,7 @@ from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
 from tutelage.lab import advantages_page
-from tutelage.lab.cells import Cell, Done
+from tutelage.lab.cells import Cell, CellResult
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.gradients import Sketch, save_sketches
 from tutelage.lab.measuring import BUDGET
@@ -143,7 +143,7 @@ class Sampler:
         policy = between(start, 1.0)
         return cls(policy, start.score(policy), start.sampling)
 
-    def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> Scored:
+    def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> ScoredRollout:
         """GROUP answers to each question, scored, with the reference's log-probabilities."""
         answers = answer(LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed)
         temperature = self.sampling.temperature
@@ -157,7 +157,7 @@ class Sampler:
         return score.repeat_interleave(GROUP)
 
 
-def rewards(scored: Scored) -> Tensor:
+def rewards(scored: ScoredRollout) -> Tensor:
     """The score on the last token, −β k1 on every one. Float[B, R]"""
     kl = kl_estimate(scored.logp, scored.ref_logp, "k1")
     return torch.where(scored.mask, at_last_token(scored.score, scored.mask) - BETA * kl, 0.0)
@@ -191,7 +191,7 @@ def _critic(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
     }
 
 
-def _fit(critic: ScalarModel, pool: Scored, size: Size, seed: int, quiet: bool) -> None:
+def _fit(critic: ScalarModel, pool: ScoredRollout, size: Size, seed: int, quiet: bool) -> None:
     """Least squares of the returns-to-go."""
     target = returns_to_go(rewards(pool), pool.mask)
     rows = size.prompts * GROUP
@@ -212,13 +212,13 @@ def _fit(critic: ScalarModel, pool: Scored, size: Size, seed: int, quiet: bool) 
 
 
 @torch.no_grad()
-def _values(critic: ScalarModel, scored: Scored) -> Tensor:
+def _values(critic: ScalarModel, scored: ScoredRollout) -> Tensor:
     """V before each token. Float[B, R]"""
     parts = [critic.values(scored.rows(index)) for index in torch.arange(len(scored)).split(64)]
     return torch.cat(parts)
 
 
-def _explained(critic: ScalarModel, scored: Scored) -> float:
+def _explained(critic: ScalarModel, scored: ScoredRollout) -> float:
     target = returns_to_go(rewards(scored), scored.mask)
     return float(explained_variance(_values(critic, scored), target, scored.mask))
 
@@ -227,7 +227,7 @@ def _explained(critic: ScalarModel, scored: Scored) -> float:
 
 
 def estimates(
-    scored: Scored, values: Mapping[str, Tensor], context: Context, earlier: float
+    scored: ScoredRollout, values: Mapping[str, Tensor], context: Context, earlier: float
 ) -> dict[str, Tensor]:
     """Every Ψ of one rollout, by name; those with a critic as name/critic. Float[B, R] each
 
@@ -272,7 +272,7 @@ def _gradients(setting: Setting[Size], part: int, folder: Path) -> Mapping[str, 
 
 
 def _sketched(
-    sampler: Sampler, scored: Scored, psis: Mapping[str, Tensor], sketch: Sketch
+    sampler: Sampler, scored: ScoredRollout, psis: Mapping[str, Tensor], sketch: Sketch
 ) -> dict[str, Tensor]:
     """∇ of the mean over answers of Σ_t log π · Ψ, for every Ψ, from one forward pass."""
     weight = token_weights(scored.mask, "sequence_sum")
@@ -280,7 +280,7 @@ def _sketched(
     return {name: sketch.gradient((weight * logp * psi).sum()) for name, psi in psis.items()}
 
 
-def page(done: Sequence[Done], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     """The page of the experiment."""
     return advantages_page.page(done, command, plain=PLAIN, true=TRUE)
 

@@ -6,7 +6,7 @@ from math import sqrt
 
 from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series
 from tutelage.figures.number_text import number, percent
-from tutelage.lab.cells import Done
+from tutelage.lab.cells import CellResult
 from tutelage.lab.gradients import (
     Estimate,
     Floats,
@@ -64,7 +64,7 @@ def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) 
     )
 
 
-def page(done: Sequence[Done], command: str, *, plain: str, true: str) -> Page:
+def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> Page:
     """The page of the experiment on advantages, from the critic's cell and those with sketches."""
     critic, parts = done[0], done[1:]
     answers = int(parts[0].figures["answers"])
@@ -104,7 +104,7 @@ def share(squared: Estimate) -> Estimate:
     return Estimate(root, squared.error / (2 * root))
 
 
-def _method(batches: int, answers: int, critic: Done) -> tuple[str, ...]:
+def _method(batches: int, answers: int, critic: CellResult) -> tuple[str, ...]:
     what = (
         f"{batches} batches of {answers} answers, four to each prompt, of the demonstration's policy "
         f"({number(float(critic.figures['kl']))} nats from SFT); the reward is the score on the last token and a price "
@@ -119,7 +119,7 @@ def _method(batches: int, answers: int, critic: Done) -> tuple[str, ...]:
     return what, how
 
 
-def findings(measured: Sequence[PsiResult], critic: Done) -> list[str]:
+def findings(measured: Sequence[PsiResult], critic: CellResult) -> list[str]:
     """The findings as sentences."""
     by_name = {(one.name, one.critic): one for one in measured}
     plain, value = by_name["REINFORCE", ""], by_name["value", "trained"]
@@ -205,7 +205,7 @@ def _free(measured: Sequence[PsiResult]) -> Figure:
     return Figure.of("noise", chart, caption)
 
 
-def _lambdas(measured: Sequence[PsiResult], critic: str, cell: Done) -> Figure:
+def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Figure:
     """Noise and bias of GAE over λ."""
     gae = sorted(
         ((1.0 if one.name == "value" else float(one.name.removeprefix("GAE ")), one) for one in measured

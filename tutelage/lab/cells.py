@@ -31,7 +31,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Done:
+class CellResult:
     """What a finished cell left in its folder: its figures, its measurements by step, its sampled answers."""
 
     place: Path
@@ -50,7 +50,7 @@ class Done:
         return [_number(row.get(name)) for row in self.steps]
 
 
-def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[Done]:
+def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[CellResult]:
     """Run the cells that are not done yet, each announced by a remark. `start` is the fingerprint of the demonstration
     that all cells begin with.
 
@@ -71,9 +71,9 @@ def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[Done]:
     return [read_cell(folder / cell.name, cell.title) for cell in cells]
 
 
-def read_cell(place: Path, title: str) -> Done:
+def read_cell(place: Path, title: str) -> CellResult:
     """What a finished cell left in its folder."""
-    return Done(
+    return CellResult(
         place=place,
         title=title,
         figures=json.loads((place / SUMMARY).read_text(encoding="utf-8")),

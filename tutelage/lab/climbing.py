@@ -13,7 +13,7 @@ from tutelage.algorithms.recipe import Recipe, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.data.records import Prompt, user
 from tutelage.data.rows import write_jsonl
-from tutelage.lab.ensembles import Counted
+from tutelage.lab.ensembles import CountedReward
 from tutelage.lab.measuring import BUDGET, averages, measure
 from tutelage.lab.start import Start
 from tutelage.models.budget import Budget
@@ -27,7 +27,7 @@ from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
 from tutelage.train.rl.improve import improve
 from tutelage.train.rl.rollouts import answer
-from tutelage.train.rl.settings import ImproveSettings
+from tutelage.train.rl.settings import RolloutSettings
 from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
 from tutelage.train.run.terminal import follow
@@ -111,7 +111,7 @@ def _train(
 ) -> None:
     learner = _learner(policy, critic, plan)
     extra = load_state(run, learner)
-    reward = Counted(goal.reward, int(extra["tokens"]) if extra else 0)
+    reward = CountedReward(goal.reward, int(extra["tokens"]) if extra else 0)
     prompts = Order(start.questions("train", policy), max(1, plan.answers // recipe.samples), plan.seed)
     steps = improve(
         policy,
@@ -120,7 +120,7 @@ def _train(
         reward,
         recipe,
         learner,
-        ImproveSettings(start.sampling, Budget(BUDGET), plan.seed, reference=plan.reference),
+        RolloutSettings(start.sampling, Budget(BUDGET), plan.seed, reference=plan.reference),
         critic=critic,
         state=restored_state(recipe, extra["recipe"]) if extra else None,
     )

@@ -22,7 +22,7 @@ class Scaled:
         return (scores_of(self.reward, completions) - self.mean) / self.std
 
 
-class Counted:
+class CountedReward:
     """A reward that counts the tokens it was asked about: whatever a recipe samples passes through here, answers that
     dynamic sampling throws away and greedy ones included."""
 

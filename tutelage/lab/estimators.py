@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tutelage.core.batch import Scored, TokenScores
+from tutelage.core.batch import ScoredRollout, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.data.rows import write_jsonl
 from tutelage.lab import estimators_page
-from tutelage.lab.cells import Cell, Done
+from tutelage.lab.cells import Cell, CellResult
 from tutelage.lab.climbing import Climb, Goal, climb
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.gradients import Sketch, save_sketches
@@ -102,7 +102,7 @@ def _training(setting: Setting[Size], name: str, plan: Climb) -> Cell:
 
 def _rollout(
     setting: Setting[Size], policy: Policy, questions: Sequence[EncodedPrompt], n: int, seed: int
-) -> Scored:
+) -> ScoredRollout:
     sampling = setting.start.sampling
     answers = answer(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
     return score_references(policy, answers, temperature=sampling.temperature, budget=Budget(BUDGET))
@@ -126,7 +126,7 @@ def _numbers(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping[s
 
 
 @torch.no_grad()
-def _estimates(policy: Policy, scored: Scored, temperature: float) -> list[dict[str, float]]:
+def _estimates(policy: Policy, scored: ScoredRollout, temperature: float) -> list[dict[str, float]]:
     """Each answer's KL by every estimator, and its number of tokens."""
     exact = policy.scores(scored, temperature=temperature, exact_kl=True).exact_kl
     assert exact is not None
@@ -138,7 +138,7 @@ def _estimates(policy: Policy, scored: Scored, temperature: float) -> list[dict[
 
 # Gradients -----------------------------------------------------------------------------------------------------------
 
-Term = Callable[[Scored, TokenScores], Tensor]
+Term = Callable[[ScoredRollout, TokenScores], Tensor]
 """(rollout, the policy's scores of it) -> what is to be differentiated, per token [B, R]"""
 
 
@@ -150,20 +150,20 @@ def in_the_loss(kind: str) -> Term:
 def in_the_reward(kind: str) -> Term:
     """∇ log π times what is still to come of the estimate, less its mean."""
 
-    def term(scored: Scored, now: TokenScores) -> Tensor:
+    def term(scored: ScoredRollout, now: TokenScores) -> Tensor:
         going = returns_to_go(kl_estimate(scored.logp, scored.ref_logp, kind), scored.mask)
         return now.logp * (going - masked_mean(going, scored.mask))
 
     return term
 
 
-def exact_in_the_loss(scored: Scored, now: TokenScores) -> Tensor:
+def exact_in_the_loss(scored: ScoredRollout, now: TokenScores) -> Tensor:
     """The exact KL of each state, differentiated; that the policy also chooses its states is left out."""
     assert now.exact_kl is not None
     return now.exact_kl
 
 
-def truth(scored: Scored, now: TokenScores) -> Tensor:
+def truth(scored: ScoredRollout, now: TokenScores) -> Tensor:
     """The whole gradient of KL(π‖π_ref) over answers, with as little noise as samples allow: that of each state's exact
     KL, and ∇ log π times the exact KL of the states still to come."""
     assert now.exact_kl is not None
@@ -202,7 +202,7 @@ def _gradients(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping
     return {"batches": plan.answers}
 
 
-def page(done: Sequence[Done], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     """The page of the experiment."""
     return estimators_page.page(done, size.coef, size.plan, command)
 

@@ -8,7 +8,7 @@ from statistics import stdev
 from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series
 from tutelage.figures.number_text import number, percent
 from tutelage.figures.plots import averaged
-from tutelage.lab.cells import Done
+from tutelage.lab.cells import CellResult
 from tutelage.lab.climbing import Climb
 from tutelage.lab.gradients import Estimate, Floats, cosine, inner, jackknife, load_sketches, noise, products
 from tutelage.lab.measuring import Z95, Mean, mean
@@ -46,7 +46,7 @@ class PenaltyGradient:
         return isfinite(self.angle.value) and isfinite(self.angle.error)
 
 
-def kl_estimates(cell: Done) -> list[KLEstimate]:
+def kl_estimates(cell: CellResult) -> list[KLEstimate]:
     """The estimates at one policy. The error of a mean is that of its difference from the exact one, which is taken
     on the same answers."""
     exact = cell.column("exact")
@@ -88,7 +88,7 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
     ]
 
 
-def page(done: Sequence[Done], coef: float, plan: Climb, command: str) -> Page:
+def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> Page:
     """The page of the experiment on estimators."""
     measured = [kl_estimates(cell) for cell in done if cell.name.startswith("at-")]
     (steep,) = [cell for cell in done if cell.name == "gradients"]
@@ -130,7 +130,7 @@ def _method(coef: float, plan: Climb, answers: int) -> tuple[str, ...]:
 
 
 def findings(
-    measured: Sequence[Sequence[KLEstimate]], gradients: Sequence[PenaltyGradient], runs: Sequence[Done]
+    measured: Sequence[Sequence[KLEstimate]], gradients: Sequence[PenaltyGradient], runs: Sequence[CellResult]
 ) -> list[str]:
     """The findings as sentences."""
     by_name = {gradient.name: gradient for gradient in gradients}
@@ -186,7 +186,7 @@ def _zero(gradient: PenaltyGradient) -> str:
     return f"k1 in the loss is {length} of the true gradient's length along it."
 
 
-def _as_penalties(runs: Sequence[Done]) -> list[str]:
+def _as_penalties(runs: Sequence[CellResult]) -> list[str]:
     by_name = {cell.name: cell for cell in runs}
     free = float(by_name["none"].figures["kl"])
     held = {name: float(cell.figures["kl"]) for name, cell in by_name.items() if name != "none"}
@@ -263,7 +263,7 @@ def _angles(gradients: Sequence[PenaltyGradient]) -> Figure:
     return Figure.of("angles", chart, caption)
 
 
-def _training(runs: Sequence[Done], plan: Climb) -> list[Figure]:
+def _training(runs: Sequence[CellResult], plan: Climb) -> list[Figure]:
     window = max(3, plan.steps // 8 | 1)
     figures = []
     for where in ("reward", "loss"):
@@ -311,7 +311,7 @@ def _gradient_table(gradients: Sequence[PenaltyGradient]) -> Table:
     return Table("As gradients", columns, tuple(rows))
 
 
-def _runs(runs: Sequence[Done]) -> Table:
+def _runs(runs: Sequence[CellResult]) -> Table:
     rows = []
     for cell in runs:
         figures = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tutelage.lab.cells import Cell, Done, run_cells
+from tutelage.lab.cells import Cell, CellResult, run_cells
 from tutelage.lab.page import Page, write_data, write_page
 from tutelage.lab.start import Start
 
@@ -29,7 +29,7 @@ class Experiment(Generic[S]):
     full: S
     quick: S
     cells: Callable[[Setting[S]], list[Cell]]
-    page: Callable[[Sequence[Done], S, str], Page]
+    page: Callable[[Sequence[CellResult], S, str], Page]
 
     def conduct(
         self,

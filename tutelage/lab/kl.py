@@ -17,7 +17,7 @@ from typing import Any
 from tutelage.figures import Axis, Chart, Rule, Series
 from tutelage.figures.number_text import number
 from tutelage.figures.plots import averaged
-from tutelage.lab.cells import Cell, Done
+from tutelage.lab.cells import Cell, CellResult
 from tutelage.lab.climbing import Climb, Goal, climb
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.measuring import Mean, averages, measure
@@ -84,7 +84,7 @@ def _as_it_is(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
     return averages(measure(policy, questions, judges, start.sampling, seed=setting.seed))
 
 
-def page(done: Sequence[Done], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     """The page of the experiment."""
     by_name = {cell.name: cell for cell in done}
     start, climbs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
@@ -119,7 +119,7 @@ def _method(size: Size) -> tuple[str, ...]:
     return trained, tested
 
 
-def figure_of(cell: Done, name: str) -> Mean:
+def figure_of(cell: CellResult, name: str) -> Mean:
     """A figure of the final policy."""
     return Mean(float(cell.figures[name]), float(cell.figures[f"{name}_error"]))
 
@@ -129,12 +129,12 @@ def apart(one: Mean, other: Mean) -> Mean:
     return Mean(one.value - other.value, sqrt(one.error**2 + other.error**2))
 
 
-def best(climbs: Sequence[Done]) -> Done:
+def best(climbs: Sequence[CellResult]) -> CellResult:
     """The policy of most gold."""
     return max(climbs, key=lambda cell: float(cell.figures["gold"]))
 
 
-def findings(start: Done, climbs: Sequence[Done], alone: Done) -> list[str]:
+def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult) -> list[str]:
     """What happened in this run, in sentences. `climbs` begins with the free policy and ends with the dearest."""
     free, dearest, top = climbs[0], climbs[-1], best(climbs)
     begun = figure_of(start, "gold")
@@ -149,7 +149,7 @@ def findings(start: Done, climbs: Sequence[Done], alone: Done) -> list[str]:
     return said
 
 
-def _hacking(free: Done, top: Done) -> str:
+def _hacking(free: CellResult, top: CellResult) -> str:
     score, gold = (apart(figure_of(free, name), figure_of(top, name)) for name in ("score", "gold"))
     moved = f"β = 0 moved {number(float(free.figures['kl']))} nats"
     if free is top:
@@ -165,7 +165,7 @@ def _hacking(free: Done, top: Done) -> str:
     )
 
 
-def _turned(cell: Done) -> str:
+def _turned(cell: CellResult) -> str:
     """Whether gold fell within the run while the score rose."""
     gold = cell.column("gold/mean")
     if len(gold) < 8:
@@ -180,7 +180,7 @@ def _turned(cell: Done) -> str:
     )
 
 
-def _stillness(dearest: Done, start: Done) -> str:
+def _stillness(dearest: CellResult, start: CellResult) -> str:
     kl, gain = float(dearest.figures["kl"]), apart(figure_of(dearest, "gold"), figure_of(start, "gold"))
     if kl < STILL and gain.low <= 0 <= gain.high:
         return (
@@ -192,7 +192,7 @@ def _stillness(dearest: Done, start: Done) -> str:
     )
 
 
-def _alone(alone: Done, free: Done) -> str:
+def _alone(alone: CellResult, free: CellResult) -> str:
     same = all(a == b for a, b in zip(alone.column("score/mean"), free.column("score/mean"), strict=True))
     seconds = _step_seconds(alone) / _step_seconds(free)
     learnt = "learnt exactly the same" if same else "did not learn quite the same"
@@ -202,7 +202,7 @@ def _alone(alone: Done, free: Done) -> str:
     )
 
 
-def _step_seconds(cell: Done) -> float:
+def _step_seconds(cell: CellResult) -> float:
     """The median time of a step."""
     clock = cell.column("seconds")
     return median(after - before for before, after in pairwise([0.0, *clock]) if after > before)
@@ -219,7 +219,7 @@ def _window(size: Size) -> int:
     return max(3, size.plan.steps // 10 | 1)
 
 
-def _line(cell: Done, name: str, spread: str, colour: int, size: Size) -> Series:
+def _line(cell: CellResult, name: str, spread: str, colour: int, size: Size) -> Series:
     values = cell.column(name)
     error = (
         [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
@@ -227,7 +227,7 @@ def _line(cell: Done, name: str, spread: str, colour: int, size: Size) -> Series
     return averaged(cell.column("step"), values, error, cell.title, colour, window=_window(size))
 
 
-def _curves(start: Done, climbs: Sequence[Done], size: Size) -> list[Figure]:
+def _curves(start: CellResult, climbs: Sequence[CellResult], size: Size) -> list[Figure]:
     def drawn(
         name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = ""
     ) -> Figure:
@@ -248,7 +248,7 @@ def _curves(start: Done, climbs: Sequence[Done], size: Size) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _frontier(start: Done, climbs: Sequence[Done], size: Size) -> Figure:
+def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Figure:
     """Gold over the distance: where all policies would lie on one curve if the price were only a brake."""
     series = []
     for i, cell in enumerate(climbs):
@@ -274,7 +274,7 @@ def _frontier(start: Done, climbs: Sequence[Done], size: Size) -> Figure:
     )
 
 
-def _prices(start: Done, climbs: Sequence[Done]) -> Figure:
+def _prices(start: CellResult, climbs: Sequence[CellResult]) -> Figure:
     """Score and gold of the final policies over the price, in standard deviations of the SFT model's answers."""
     priced = [cell for cell in climbs if cell.name != FREE]
     x = tuple(float(cell.name.removeprefix("beta-")) for cell in priced)
@@ -303,7 +303,7 @@ def _prices(start: Done, climbs: Sequence[Done]) -> Figure:
     )
 
 
-def _table(done: Sequence[Done]) -> Table:
+def _table(done: Sequence[CellResult]) -> Table:
     rows = []
     for cell in done:
         figures = [figure_of(cell, name).written for name in ("score", "gold", "kl", "length")]

@@ -27,7 +27,7 @@ from tutelage.evaluation.overoptimisation import Floats, best_of_n
 from tutelage.infer.answering import answer, completions
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.lab import overoptimisation_page
-from tutelage.lab.cells import Cell, Done
+from tutelage.lab.cells import Cell, CellResult
 from tutelage.lab.climbing import Climb, Goal, climb
 from tutelage.lab.ensembles import Scaled
 from tutelage.lab.experiment import Experiment, Setting
@@ -382,7 +382,7 @@ def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Cli
     return Cell(name, title, (aim, plan), run)
 
 
-def page(done: Sequence[Done], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     """The page of the experiment."""
     return overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command)
 

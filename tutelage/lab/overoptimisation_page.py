@@ -7,7 +7,7 @@ from math import sqrt
 from tutelage.evaluation.overoptimisation import Fit, Form, fit
 from tutelage.figures import Axis, Chart, Rule, Series
 from tutelage.figures.number_text import number, percent
-from tutelage.lab.cells import Done
+from tutelage.lab.cells import CellResult
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Mean
 from tutelage.lab.page import Figure, Page, Table, followed
@@ -48,7 +48,7 @@ class GoldPath:
         return self.top[1] - self.gold[-1]
 
 
-def best_of_n_path(cell: Done, proxy: str, title: str) -> GoldPath:
+def best_of_n_path(cell: CellResult, proxy: str, title: str) -> GoldPath:
     """The path of best-of-n by one proxy, over its exact KL."""
     rows = [row for row in cell.steps if row["proxy"] == proxy]
     worth = [Mean(float(row["gold"]), float(row["gold_error"])) for row in rows]
@@ -63,13 +63,13 @@ def best_of_n_path(cell: Done, proxy: str, title: str) -> GoldPath:
     )
 
 
-def rl_path(cell: Done) -> GoldPath:
+def rl_path(cell: CellResult) -> GoldPath:
     """The smoothed path of a run of PPO over its measured KL. It starts at the SFT model, whose scores are 0."""
     kl, score, gold = (smooth(cell.column(name)) for name in ("kl/reference", "score/mean", "gold/mean"))
     return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
 
-def page(done: Sequence[Done], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
+def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
     """The page of the experiment on overoptimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
@@ -119,7 +119,7 @@ def page(done: Sequence[Done], pairs: Sequence[int], remedied: int, plan: Climb,
     )
 
 
-def _named(cell: Done, title: str) -> GoldPath:
+def _named(cell: CellResult, title: str) -> GoldPath:
     path = rl_path(cell)
     return GoldPath(title, path.form, path.distance, path.proxy, path.gold)
 
@@ -144,7 +144,7 @@ def findings(
     accuracies: Mapping[int, Mapping[str, object]],
     chosen: Sequence[GoldPath],
     climbed: Sequence[GoldPath],
-    remedies: Sequence[tuple[Done, str]],
+    remedies: Sequence[tuple[CellResult, str]],
 ) -> list[str]:
     """The findings as sentences."""
     accuracy = ", ".join(
@@ -174,7 +174,7 @@ def _path(path: GoldPath) -> str:
     ).replace("-", "\N{MINUS SIGN}")
 
 
-def _cure(remedies: Sequence[tuple[Done, str]]) -> str:
+def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
     ends = [
         (Mean(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
         for cell, title in remedies
@@ -260,7 +260,7 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
     return Table("Along the way", columns, tuple(rows))
 
 
-def _remedies(remedies: Sequence[tuple[Done, str]]) -> Table:
+def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> Table:
     rows = []
     for cell, title in remedies:
         figures = (

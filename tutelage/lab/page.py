@@ -11,7 +11,7 @@ from tutelage import __version__
 from tutelage.config.files import write_atomically
 from tutelage.data.rows import write_jsonl
 from tutelage.figures import BarChart, Chart, Names, Svg, draw, standalone, stylesheet
-from tutelage.lab.cells import Done
+from tutelage.lab.cells import CellResult
 from tutelage.report.answers import Answer, Strand
 from tutelage.report.json_values import number, string
 from tutelage.report.page import environment
@@ -81,7 +81,7 @@ def render(page: Page) -> str:
     return template.render(page=page, style=Markup(stylesheet()), version=__version__)
 
 
-def write_data(folder: Path, cells: Sequence[Done]) -> None:
+def write_data(folder: Path, cells: Sequence[CellResult]) -> None:
     """Write every measurement of every cell as a line of data.jsonl: those of its steps, then its figures."""
     rows: list[dict[str, object]] = []
     for cell in cells:
@@ -90,7 +90,7 @@ def write_data(folder: Path, cells: Sequence[Done]) -> None:
     write_jsonl(folder / "data.jsonl", rows)
 
 
-def followed(cell: Done, heading: str, prompts: int = 1) -> list[Strand]:
+def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
     """The answers to the same prompts at the first, a middle and the last of the steps that were kept."""
     by_prompt: dict[str, list[Mapping[str, object]]] = {}
     for row in cell.samples:

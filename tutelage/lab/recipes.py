@@ -8,7 +8,7 @@ from typing import Any
 from tutelage.algorithms.recipe import NaturalStep
 from tutelage.algorithms.registry import RECIPES
 from tutelage.lab import recipes_page
-from tutelage.lab.cells import Cell, Done
+from tutelage.lab.cells import Cell, CellResult
 from tutelage.lab.climbing import Climb, Goal, climb
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.page import Page
@@ -69,7 +69,7 @@ def family(name: str) -> str:
     return "group" if recipe.samples > 1 else "neither"
 
 
-def page(done: Sequence[Done], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     """The page of the experiment."""
     families = {name: family(name) for name in size.names}
     return recipes_page.page(done, families, size.plan, command)

@@ -7,7 +7,7 @@ from statistics import fmean, variance
 
 from tutelage.figures import Axis, Bar, BarChart, Chart, Series
 from tutelage.figures.number_text import number
-from tutelage.lab.cells import Done
+from tutelage.lab.cells import CellResult
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Z95, Mean
 from tutelage.lab.page import Figure, Page, Table
@@ -30,7 +30,7 @@ class RecipeResult:
     steps: float
 
 
-def results(done: Sequence[Done], families: Mapping[str, str]) -> list[RecipeResult]:
+def results(done: Sequence[CellResult], families: Mapping[str, str]) -> list[RecipeResult]:
     """The results of all recipes, the one with most gold first.
 
     With few seeds a recipe's own spread says little, so the variance between seeds is pooled over the recipes: each is
@@ -64,7 +64,7 @@ def pooled(groups: Sequence[Sequence[float]]) -> float:
     return sqrt(fmean(variance(group) for group in several) / len(several[0]))
 
 
-def page(done: Sequence[Done], families: Mapping[str, str], plan: Climb, command: str) -> Page:
+def page(done: Sequence[CellResult], families: Mapping[str, str], plan: Climb, command: str) -> Page:
     """The page of the experiment on recipes."""
     ranked = results(done, families)
     seeds = len(done) // len(families)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tutelage import __version__
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 from tutelage.people.aggregate import agreements
 from tutelage.people.kinds import find_kind
@@ -175,7 +175,7 @@ def file_hash(path: Path) -> str:
 def _bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
     for question in questions:
         for completion in question.completions:
-            row = to_row(Unpaired(question.messages, completion.text, False))
+            row = to_row(UnpairedAnswer(question.messages, completion.text, False))
             yield row | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
 
 

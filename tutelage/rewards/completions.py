@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Prompt
 from tutelage.rewards.reward import Completion
 
@@ -83,7 +83,7 @@ def rows_of(completions: Sequence[Completion]) -> Rows | None:
         return completions.rows
     if not all(one.prompt_tokens for one in completions):
         return None
-    encoded = [Encoded(one.prompt_tokens, one.tokens) for one in completions]
+    encoded = [EncodedRow(one.prompt_tokens, one.tokens) for one in completions]
     return collate(encoded, UNUSED_PAD, torch.device("cpu"))
 
 

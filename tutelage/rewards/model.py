@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.data.chat import encode, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
@@ -45,5 +45,5 @@ class ModelReward:
     def _encoded(self, completions: Sequence[Completion]) -> Rows:
         tokenizer = self.model.tokenizer
         pairs = (encode(one.messages, one.answer, tokenizer) for one in completions)
-        encoded = [Encoded(tuple(prompt), tuple(response)) for prompt, response in pairs]
+        encoded = [EncodedRow(tuple(prompt), tuple(response)) for prompt, response in pairs]
         return collate(encoded, pad_token_id(tokenizer), self.model.device)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tutelage.train.learner import Step as Step
     from tutelage.train.rl.critic import make_critic as make_critic
     from tutelage.train.rl.improve import improve as improve
-    from tutelage.train.rl.settings import ImproveSettings as ImproveSettings
+    from tutelage.train.rl.settings import RolloutSettings as RolloutSettings
     from tutelage.train.run.drive import Loop as Loop
     from tutelage.train.run.drive import Training as Training
     from tutelage.train.run.folder import Run as Run
@@ -42,7 +42,7 @@ _NAMES = {
     "train.learner": ("Learner", "Step"),
     "train.rl.critic": ("make_critic",),
     "train.rl.improve": ("improve",),
-    "train.rl.settings": ("ImproveSettings",),
+    "train.rl.settings": ("RolloutSettings",),
     "train.run.drive": ("Loop", "Training"),
     "train.run.folder": ("Run",),
     "train.run.terminal": ("complete", "follow", "remarks"),

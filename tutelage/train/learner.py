@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.algorithms.recipe import RecipeState
-from tutelage.core.batch import Scored
+from tutelage.core.batch import ScoredRollout
 from tutelage.errors import TutelageError
 
 
@@ -20,7 +20,7 @@ class Step:
 
     index: int  # counts from 1
     metrics: dict[str, float]
-    sample: Scored | None = None
+    sample: ScoredRollout | None = None
     texts: tuple[tuple[str, str], ...] = ()  # (last message of the prompt, response), row by row of `sample`
     recipe: RecipeState | None = None
 

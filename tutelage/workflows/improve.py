@@ -21,7 +21,7 @@ from tutelage.train.rl import improve as rl
 from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
 from tutelage.train.rl.mismatch import Mismatch
 from tutelage.train.rl.mixing import PretrainingMix
-from tutelage.train.rl.settings import ImproveSettings as LoopSettings
+from tutelage.train.rl.settings import RolloutSettings
 from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order, encode_demonstrations
@@ -85,7 +85,7 @@ def _loop(
     names = [name.partition("=") for name in settings.watch]
     watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
     networks = (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
-    loop_settings = LoopSettings(
+    loop_settings = RolloutSettings(
         settings.sampling,
         token_budget(settings, run, *networks),
         settings.seed,

@@ -7,7 +7,7 @@ from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
@@ -66,7 +66,7 @@ def pairs_job(
 
 
 def single_answers_job(
-    settings: DpoSettings, policy: Policy, loss: Kto, records: Sequence[Unpaired], budget: Budget
+    settings: DpoSettings, policy: Policy, loss: Kto, records: Sequence[UnpairedAnswer], budget: Budget
 ) -> PreferenceJob:
     """The job of learning from single labelled answers."""
     max_length = min(settings.max_length, policy.context or settings.max_length)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tutelage import config
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
 from tutelage.engines.network import Backbone
 from tutelage.errors import TutelageError
@@ -74,7 +74,7 @@ def _backbone(settings: PretrainSettings, texts: list[str]) -> Backbone:
 
 def _rows(
     settings: PretrainSettings, policy: Policy, texts: Sequence[str]
-) -> tuple[list[Encoded], list[Encoded]]:
+) -> tuple[list[EncodedRow], list[EncodedRow]]:
     """Windows of the text, to train on and held out."""
     end = policy.end_ids[0]
     tokens = policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
@@ -71,7 +71,7 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
     share = settings.overall * settings.samples if settings.overall else settings.keep
     steps = steps_per_round(settings, source.answers, share)
 
-    def rows_of(round: int) -> list[Encoded]:
+    def rows_of(round: int) -> list[EncodedRow]:
         return [one.row for one in keep_best(source.answers.of(round), settings.keep, settings.overall)]
 
     def tell(step: int) -> Mapping[str, float]:

@@ -16,7 +16,7 @@ from tutelage.data.rows import to_row, write_jsonl
 from tutelage.errors import TutelageError
 from tutelage.infer.best_of_n import Candidate, best_of_n, best_of_n_kl
 from tutelage.infer.search import Search
-from tutelage.infer.test_time import Found, followed, optimise_at_test_time
+from tutelage.infer.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rewards.named import make_reward
@@ -189,7 +189,7 @@ def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prom
     return _kept(settings, prompts, [one.candidates for one in found])
 
 
-def _summary(found: Sequence[Found], search: Search) -> str:
+def _summary(found: Sequence[SearchResult], search: Search) -> str:
     """The scores before and after the search, and whether this model follows its own advice."""
     before, after = (
         _mean([one.best_sampled.score for one in found]),

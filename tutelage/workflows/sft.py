@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tutelage import config
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.data.chat import encode
 from tutelage.data.formats import load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
@@ -74,8 +74,8 @@ def _training(settings: SftSettings, run: Run, records: Sequence[Demonstration])
 class SftData:
     """Demonstrations as token ids, to train on and held out, and the held-out ones that leave room for an answer."""
 
-    train: Sequence[Encoded]
-    held_out: Sequence[Encoded]
+    train: Sequence[EncodedRow]
+    held_out: Sequence[EncodedRow]
     answerable: Sequence[Demonstration]
     dropped: int
 

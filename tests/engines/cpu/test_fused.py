@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu.attention_interface import attention_by, differentiable_twice
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.fused.attention import _Rotation
@@ -18,9 +18,9 @@ from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
 ROWS = [
-    Encoded((11, 12, 13, 14), (15, 16, 17)),
-    Encoded((11, 12, 13, 14), (18, 19)),
-    Encoded((21,), (22, 23)),
+    EncodedRow((11, 12, 13, 14), (15, 16, 17)),
+    EncodedRow((11, 12, 13, 14), (18, 19)),
+    EncodedRow((21,), (22, 23)),
 ]
 FUSED = {
     "llama": {"Embedding", "LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},

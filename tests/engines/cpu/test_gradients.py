@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tutelage import config
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.gradients import Gradients, add_product, add_rows
 from tutelage.models.backbone import load_backbone
@@ -17,9 +17,9 @@ from tutelage.models.policy import Policy
 
 CPU = torch.device("cpu")
 BATCHES = [
-    [Encoded((11, 12, 13, 14), (15, 16, 17)), Encoded((11, 12, 13, 14), (18, 15))],
-    [Encoded((21,), (22, 23)), Encoded((11, 21, 21), (24,))],
-    [Encoded((25, 26), (11, 12, 13))],
+    [EncodedRow((11, 12, 13, 14), (15, 16, 17)), EncodedRow((11, 12, 13, 14), (18, 15))],
+    [EncodedRow((21,), (22, 23)), EncodedRow((11, 21, 21), (24,))],
+    [EncodedRow((25, 26), (11, 12, 13))],
 ]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from compilers import compiled_with, narrower_registers, needs_compiler
 
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines import packing
 from tutelage.engines.cpu import flash_attention
 from tutelage.engines.cpu import packed_attention as attention
@@ -34,7 +34,7 @@ def rows_of(shape):
     rows = []
     for number, ((prompt,), responses) in enumerate(SHAPES[shape]):
         start = (100 + number, *range(prompt - 1))
-        rows += [Encoded(start, tuple(range(length))) for length in responses]
+        rows += [EncodedRow(start, tuple(range(length))) for length in responses]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1)).tolist()
     return [rows[i] for i in order]
 
@@ -261,7 +261,7 @@ def test_dropout_is_refused():
 
 
 def test_a_prompt_of_no_tokens_is_refused():
-    rows = collate([Encoded((4, 5), (6,)), Encoded((4,), (6,))], 0, CPU)
+    rows = collate([EncodedRow((4, 5), (6,)), EncodedRow((4,), (6,))], 0, CPU)
     rows.prompt_mask[1] = False
     with pytest.raises(ValueError, match="at least one token"):
         pack(rows, with_last=True)

@@ -9,7 +9,7 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Pairs
-from tutelage.core.rows import Encoded, by_shared_tokens, collate, shares
+from tutelage.core.rows import EncodedRow, by_shared_tokens, collate, shares
 from tutelage.engines import packing
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.attention_interface import differentiable_twice
@@ -35,7 +35,7 @@ def groups(shape=GROUPS, seed=0):
     rows = []
     for prompt, responses in shape:
         start = ids(prompt)
-        rows += [Encoded(start, ids(length)) for length in responses]
+        rows += [EncodedRow(start, ids(length)) for length in responses]
     return [rows[i] for i in torch.randperm(len(rows), generator=generator).tolist()]
 
 
@@ -287,7 +287,7 @@ def pairs_of(rows, others):
 
 def test_pairs_stay_whole_and_their_prompt_counts_once(tiny_model, reading):
     rows = groups(((3, (5,)), (8, (4,)), (6, (9,))))
-    others = [Encoded(row.prompt, (*row.response[::-1], 7)) for row in rows]
+    others = [EncodedRow(row.prompt, (*row.response[::-1], 7)) for row in rows]
     pairs = pairs_of(rows, others)
     model = policy_of(tiny_model("llama"))
     sizes = [tokens_of([row, other]) for row, other in zip(rows, others, strict=True)]
@@ -296,9 +296,9 @@ def test_pairs_stay_whole_and_their_prompt_counts_once(tiny_model, reading):
     assert len(parts) == 2
     model.scores(pairs.both())
     assert reading == [sum(sizes) - 2 * len(rows)]
-    cut = pairs_of(rows, [Encoded(row.prompt[1:], row.response) for row in others])
+    cut = pairs_of(rows, [EncodedRow(row.prompt[1:], row.response) for row in others])
     model.scores(cut.both())
-    assert reading[-1] == tokens_of(rows + [Encoded(r.prompt[1:], r.response) for r in others]) - 2 * len(
+    assert reading[-1] == tokens_of(rows + [EncodedRow(r.prompt[1:], r.response) for r in others]) - 2 * len(
         rows
     )
 

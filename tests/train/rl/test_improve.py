@@ -21,7 +21,7 @@ from tiny_training import (
 )
 
 from tutelage import config
-from tutelage.core.batch import Scored
+from tutelage.core.batch import ScoredRollout
 from tutelage.core.rows import collate
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu.prompt_cache import PromptCache
@@ -225,7 +225,7 @@ def test_the_score_is_the_rewards_own_and_the_shaped_one_what_is_trained_on(tiny
     world = World(policy, recipe_of("shaping.clip=8", "shaping.missing_end=-2"), steps=1, reward=reward)
     step = next(world.train())
     told, sample = step.metrics, step.sample
-    assert isinstance(sample, Scored)
+    assert isinstance(sample, ScoredRollout)
     assert told["score/mean"] == pytest.approx(8.5)
     assert told["score/std"] == pytest.approx(math.sqrt(63 / 12))
     ended = sample.terminated.tolist()

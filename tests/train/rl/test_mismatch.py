@@ -9,7 +9,7 @@ from simple_goal import low_tokens
 from tiny_training import World, policy_of, recipe_of
 
 from tutelage.algorithms.recipe import initial_state, objective, prepare
-from tutelage.core.batch import Scored
+from tutelage.core.batch import ScoredRollout
 from tutelage.core.reduce import token_weights
 from tutelage.errors import TutelageError
 from tutelage.rollout.local import LocalGenerator
@@ -26,7 +26,7 @@ def one_token_each(cap, sampler=SAMPLER, **more):
     """The four answers of one token, as scored after they were sampled by `sampler`."""
     mask = torch.ones(4, 1, dtype=torch.bool)
     weight = None if cap is None else truncated_importance(sampler[:, None], TRAINER[:, None], mask, cap)
-    return Scored(
+    return ScoredRollout(
         **{
             "prompt": torch.zeros(4, 1, dtype=torch.long),
             "prompt_mask": mask,

@@ -217,9 +217,9 @@ def test_a_critic_an_entropy_bonus_and_a_kl_in_the_loss_keep_every_row(tiny_mode
 
 
 def batch_of(scored):
-    from tutelage.core.batch import Batch, Scored
+    from tutelage.core.batch import Batch, ScoredRollout
 
-    known = {name: getattr(scored, name) for name in Scored.__dataclass_fields__}
+    known = {name: getattr(scored, name) for name in ScoredRollout.__dataclass_fields__}
     return Batch(**known, advantage=torch.zeros_like(scored.logp))
 
 

@@ -19,7 +19,7 @@ from tiny_training import (
 from torch.nn.functional import logsigmoid
 
 from tutelage import config
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.models.heads import new_reward_model
 from tutelage.train.learner import Learner, NotFinite
 from tutelage.train.supervised.batches import Order, collate_pairs, windows
@@ -281,4 +281,4 @@ def test_windows_predict_every_token_of_a_stream_once(length, context):
     assert [token for row in made for token in row.response] == stream[1:]
     assert all(len(row) <= context for row in made)
     assert all(row.prompt == (row.response[0] - 1,) for row in made), "each starts from the token before"
-    assert made == [] if length == 1 else all(isinstance(row, Encoded) for row in made)
+    assert made == [] if length == 1 else all(isinstance(row, EncodedRow) for row in made)

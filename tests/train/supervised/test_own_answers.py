@@ -9,7 +9,7 @@ from tiny_training import assert_identical, learner_of, policy_of, prompts_of, s
 
 from tutelage import config
 from tutelage.core.preferences import Dpo
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt, user
 from tutelage.errors import TutelageError
@@ -30,7 +30,7 @@ ASKED = config.Sampling(temperature=1.0, max_new_tokens=LIMIT)
 
 
 def said(prompt, text, score, finished=True):
-    return OwnAnswer(Prompt(prompt, user(prompt)), Encoded((1,), (2, 3)), text, score, finished)
+    return OwnAnswer(Prompt(prompt, user(prompt)), EncodedRow((1,), (2, 3)), text, score, finished)
 
 
 def own(policy, folder, samples=4, batch=8, reward=low_tokens):

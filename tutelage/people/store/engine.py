@@ -36,7 +36,7 @@ class Unavailable(TutelageError):
     sent again later."""
 
 
-class Damaged(Unavailable):
+class DamagedStore(Unavailable):
     """The database file cannot be trusted any more."""
 
 
@@ -170,7 +170,7 @@ def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
             f"The database {address} cannot be opened for writing ({said}); check its permissions."
         )
     if code in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
-        return Damaged(f"The database {address} is damaged ({said}); nothing was saved.")
+        return DamagedStore(f"The database {address} is damaged ({said}); nothing was saved.")
     unreachable = isinstance(error, sa.exc.OperationalError) and not code
     if error.connection_invalidated or unreachable or code.startswith(("08", "57P")):
         return Unavailable(f"The connection to {address} is lost ({said}); nothing was saved.")

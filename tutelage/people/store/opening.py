@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.backup import copy_database, newest_backup_sentence
-from tutelage.people.store.engine import Clock, Connection, Damaged, Store, connect, explained
+from tutelage.people.store.engine import Clock, Connection, DamagedStore, Store, connect, explained
 
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
@@ -45,10 +45,10 @@ def open_store(
             if store.path.exists() and store.path.stat().st_size:
                 _check_file(store, store.path)
         _bring_up_to_date(store, create)
-    except Damaged as error:
+    except DamagedStore as error:
         store.close()
         assert store.path is not None  # only files are found damaged
-        raise Damaged(f"{error} {newest_backup_sentence(store.path)}") from error
+        raise DamagedStore(f"{error} {newest_backup_sentence(store.path)}") from error
     except BaseException:
         store.close()
         raise
@@ -104,7 +104,7 @@ def check(store: Store) -> None:
     opening where it takes less than about a second.
 
     Raises:
-        Damaged: it does not hold together.
+        DamagedStore: it does not hold together.
     """
     if store.path is None:
         return
@@ -114,7 +114,7 @@ def check(store: Store) -> None:
     except sa.exc.DBAPIError as error:
         raise explained(error, store.address) from error
     if found != ["ok"]:
-        raise Damaged(f"The database {store.path} is damaged ({'; '.join(found)}); nothing was changed.")
+        raise DamagedStore(f"The database {store.path} is damaged ({'; '.join(found)}); nothing was changed.")
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:

@@ -24,7 +24,7 @@ from tutelage.train.rl.critic import Critic
 from tutelage.train.rl.natural import natural_update
 from tutelage.train.rl.policy import Policy
 from tutelage.train.rl.rollouts import ScoredAnswers, collect, greedy_answers, judge
-from tutelage.train.rl.settings import ImproveSettings, Setup
+from tutelage.train.rl.settings import RolloutSettings, Setup
 from tutelage.train.rl.update import gradient_update
 
 
@@ -35,7 +35,7 @@ def improve(
     reward: Reward,
     recipe: Recipe,
     learner: Learner,
-    settings: ImproveSettings,
+    settings: RolloutSettings,
     *,
     critic: Critic | None = None,
     state: RecipeState | None = None,

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -18,7 +18,9 @@ from tutelage.train.supervised.objectives import WeightedRows, imitate
 class PretrainingMix:
     """Adds `coef` · (negative log-likelihood of some text) to the loss of every optimiser step."""
 
-    def __init__(self, policy: Policy, rows: Sequence[Encoded], batch: int, coef: float, seed: int) -> None:
+    def __init__(
+        self, policy: Policy, rows: Sequence[EncodedRow], batch: int, coef: float, seed: int
+    ) -> None:
         self.policy, self.coef = policy, coef
         self.order = Order(rows, batch, seed)
 

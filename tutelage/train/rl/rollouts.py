@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_greedy
-from tutelage.core.batch import Rollout, Scored
+from tutelage.core.batch import Rollout, ScoredRollout
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.rewards.completions import Completions
@@ -21,7 +21,7 @@ from tutelage.rollout.prompts import EncodedPrompt, prompt_tokens
 from tutelage.train.rl.mismatch import mismatch_metrics, share_truncated, truncated_importance
 from tutelage.train.rl.policy import Policy
 from tutelage.train.rl.scoring import score_rows, value_rows
-from tutelage.train.rl.settings import ImproveSettings, Setup
+from tutelage.train.rl.settings import RolloutSettings, Setup
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class ScoredAnswers:
         """The answers as rewards take them."""
         return completions_of(self.prompts, self.rollout)
 
-    def scored(self) -> Scored:
+    def scored(self) -> ScoredRollout:
         """The rollout with its scores, before the reference and the critic were computed."""
         known = {field.name: getattr(self.rollout, field.name) for field in fields(Rollout)}
-        return Scored(**known, score=self.score, ref_logp=self.rollout.logp)
+        return ScoredRollout(**known, score=self.score, ref_logp=self.rollout.logp)
 
     def only(self, which: Tensor) -> "ScoredAnswers":
         """The answers to some of the prompts. Bool[P]"""
@@ -96,7 +96,7 @@ def collect(
     reward: Reward,
     recipe: Recipe,
     state: RecipeState,
-    settings: ImproveSettings,
+    settings: RolloutSettings,
     *,
     step: int,
     total: int,
@@ -137,7 +137,7 @@ def collect(
     return Collection(_joined(kept, len(wanted)) if kept else first, tokens, metrics)
 
 
-def _live(recipe: Recipe, answers: ScoredAnswers, state: RecipeState, settings: ImproveSettings) -> Tensor:
+def _live(recipe: Recipe, answers: ScoredAnswers, state: RecipeState, settings: RolloutSettings) -> Tensor:
     """Which prompts have answers that differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
     rows = live_rows(recipe, answers.scored(), state, max_length=limit)
@@ -159,8 +159,8 @@ def _joined(parts: Sequence[ScoredAnswers], wanted: int) -> ScoredAnswers:
 
 
 def greedy_answers(
-    generator: Generator, answers: ScoredAnswers, recipe: Recipe, settings: ImproveSettings, reward: Reward
-) -> Scored | None:
+    generator: Generator, answers: ScoredAnswers, recipe: Recipe, settings: RolloutSettings, reward: Reward
+) -> ScoredRollout | None:
     """The scored greedy answer to each prompt, for recipes that measure against it."""
     if not needs_greedy(recipe):
         return None
@@ -168,7 +168,9 @@ def greedy_answers(
     return answer(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed).scored()
 
 
-def score_references(policy: Policy, answers: ScoredAnswers, *, temperature: float, budget: Budget) -> Scored:
+def score_references(
+    policy: Policy, answers: ScoredAnswers, *, temperature: float, budget: Budget
+) -> ScoredRollout:
     """The answers with the reference's log-probabilities."""
     with policy.reference():
         ref_logp = score_rows(policy, answers.rollout, temperature=temperature, budget=budget).logp
@@ -176,7 +178,7 @@ def score_references(policy: Policy, answers: ScoredAnswers, *, temperature: flo
 
 
 @torch.no_grad()
-def judge(setup: Setup, answers: ScoredAnswers) -> tuple[Scored, dict[str, float]]:
+def judge(setup: Setup, answers: ScoredAnswers) -> tuple[ScoredRollout, dict[str, float]]:
     """The answers with what the reference and the critic say about them, and the trainer where the sampler may differ.
 
     Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), those of

@@ -16,7 +16,7 @@ from tutelage.train.rl.policy import Policy
 
 
 @dataclass(frozen=True)
-class ImproveSettings:
+class RolloutSettings:
     """The settings of a run of `improve` that are not the recipe's."""
 
     sampling: config.Sampling
@@ -45,7 +45,7 @@ class Setup:
     policy: Policy
     critic: Critic | None
     learner: Learner
-    settings: ImproveSettings
+    settings: RolloutSettings
 
     @property
     def is_exact(self) -> bool:

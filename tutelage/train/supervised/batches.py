@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
-from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.data.chat import NoRoomError, encode, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.errors import TutelageError
@@ -40,9 +40,9 @@ class Cuts:
 
 def encode_rows(
     conversations: Sequence[tuple[Messages, str]], tokenizer: Any, max_length: int, cuts: Cuts
-) -> list[Encoded | None]:
+) -> list[EncodedRow | None]:
     """Tokenise (messages, response) pairs to at most `max_length` tokens; None where nothing could be kept."""
-    rows: list[Encoded | None] = []
+    rows: list[EncodedRow | None] = []
     for number, (messages, response) in enumerate(conversations):
         prompt, answer = encode(messages, response, tokenizer)
         spare = max_length - min(len(answer), max_length // 2)  # the prompt yields, down to half of the room
@@ -54,13 +54,13 @@ def encode_rows(
             continue
         cuts.prompts += cut.prompt_cut
         cuts.responses += cut.response_cut
-        rows.append(Encoded(tuple(cut.prompt), tuple(cut.response)))
+        rows.append(EncodedRow(tuple(cut.prompt), tuple(cut.response)))
     return rows
 
 
 def encode_demonstrations(
     records: Sequence[Demonstration], tokenizer: Any, max_length: int
-) -> tuple[list[Encoded], Cuts]:
+) -> tuple[list[EncodedRow], Cuts]:
     """Demonstrations as token ids, and what had to be cut."""
     cuts = Cuts()
     rows = encode_rows(
@@ -76,8 +76,8 @@ def encode_demonstrations(
 class EncodedPair:
     """A preference as token ids."""
 
-    chosen: Encoded
-    rejected: Encoded
+    chosen: EncodedRow
+    rejected: EncodedRow
     source: Preference
 
     def __len__(self) -> int:
@@ -122,14 +122,22 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
 
 
 def of_each_row(
-    rows: Sequence[Encoded], value: Callable[[Rows], Tensor], pad: int, device: torch.device, budget: Budget
+    rows: Sequence[EncodedRow],
+    value: Callable[[Rows], Tensor],
+    pad: int,
+    device: torch.device,
+    budget: Budget,
 ) -> Tensor:
     """A number for every row, in order, where `value` gives those of a batch. Float[N]"""
     return budget.spend(_of_each_row, rows, value, pad, device, budget)
 
 
 def _of_each_row(
-    rows: Sequence[Encoded], value: Callable[[Rows], Tensor], pad: int, device: torch.device, budget: Budget
+    rows: Sequence[EncodedRow],
+    value: Callable[[Rows], Tensor],
+    pad: int,
+    device: torch.device,
+    budget: Budget,
 ) -> Tensor:
     found = torch.zeros(len(rows))
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
@@ -138,13 +146,13 @@ def _of_each_row(
     return found
 
 
-def windows(stream: Sequence[int], context: int) -> list[Encoded]:
+def windows(stream: Sequence[int], context: int) -> list[EncodedRow]:
     """Text as one stream of tokens, cut into rows without padding: the first token of each is its prompt.
 
     Consecutive windows share one token, so that every token but the very first is predicted once.
     """
     return [
-        Encoded((stream[start],), tuple(stream[start + 1 : start + context]))
+        EncodedRow((stream[start],), tuple(stream[start + 1 : start + context]))
         for start in range(0, max(0, len(stream) - 1), context - 1)
         if len(stream[start + 1 : start + context]) > 0
     ]

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tutelage.core.batch import Rows
 from tutelage.core.preferences import Kto
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
-from tutelage.data.unpaired import Unpaired
+from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -31,10 +31,10 @@ class SingleAnswer:
     """An answer as token ids with its label, an unrelated answer to its prompt, and the reference's log-probability of
     each."""
 
-    row: Encoded
+    row: EncodedRow
     good: bool
     ref_logp: float
-    unrelated: Encoded
+    unrelated: EncodedRow
     ref_unrelated: float
 
     def __len__(self) -> int:
@@ -54,8 +54,8 @@ class SingleAnswerRows(Rows):
 
 
 def encode_unpaired(
-    records: Sequence[Unpaired], tokenizer: Any, max_length: int
-) -> tuple[list[tuple[Encoded, bool]], Cuts]:
+    records: Sequence[UnpairedAnswer], tokenizer: Any, max_length: int
+) -> tuple[list[tuple[EncodedRow, bool]], Cuts]:
     """SingleAnswer answers as token ids, and what had to be cut."""
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
@@ -66,7 +66,7 @@ def encode_unpaired(
 
 
 def label(
-    reference: Policy, answers: Sequence[tuple[Encoded, bool]], budget: int | Budget, *, max_length: int
+    reference: Policy, answers: Sequence[tuple[EncodedRow, bool]], budget: int | Budget, *, max_length: int
 ) -> list[SingleAnswer]:
     """Answers with the reference's log-probabilities of each and of an unrelated answer to the same prompt."""
     rows = [row for row, _ in answers]

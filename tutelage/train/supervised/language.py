@@ -9,7 +9,7 @@ import torch
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.core.rows import Encoded, by_tokens, collate
+from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -25,8 +25,8 @@ from tutelage.train.supervised.objectives import WeightedRows, imitate
 class LanguageJob:
     """The rows to learn and those to judge by; `epochs` passes, a look at the latter every `look_every` steps."""
 
-    train: Sequence[Encoded]
-    held_out: Sequence[Encoded]
+    train: Sequence[EncodedRow]
+    held_out: Sequence[EncodedRow]
     epochs: float
     look_every: int
     label: str
@@ -77,13 +77,13 @@ def language_loop(
 
 
 @torch.no_grad()
-def mean_loss(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> float:
+def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
     budget = Budget.of(budget)
     return budget.spend(_mean_loss, policy, rows, budget)
 
 
-def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float:
+def _mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: Budget) -> float:
     total, tokens = 0.0, 0
     pad = pad_token_id(policy.tokenizer)
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
@@ -94,7 +94,7 @@ def _mean_loss(policy: Policy, rows: Sequence[Encoded], budget: Budget) -> float
     return total / max(1, tokens)
 
 
-def held_out_metrics(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> dict[str, float]:
+def held_out_metrics(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> dict[str, float]:
     """held_out/loss, nats per response token, and held_out/perplexity, its exponential."""
     loss = mean_loss(policy, rows, budget)
     return {"held_out/loss": loss, "held_out/perplexity": math.exp(min(loss, 700.0))}

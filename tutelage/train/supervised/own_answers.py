@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from tutelage import config
 from tutelage.config.files import write_atomically
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
 from tutelage.errors import TutelageError
@@ -37,7 +37,7 @@ class OwnAnswer:
     """An answer as it was sampled. Learning uses these tokens, never the text tokenised again."""
 
     prompt: Prompt
-    row: Encoded
+    row: EncodedRow
     text: str
     score: float
     finished: bool
@@ -102,7 +102,9 @@ def _answer(row: Mapping[str, object], known: Mapping[str, Prompt]) -> OwnAnswer
             "prompt_tokens": list() as prompt,
             "tokens": list() as tokens,
         } if name in known:
-            return OwnAnswer(known[name], Encoded(tuple(prompt), tuple(tokens)), text, float(score), finished)
+            return OwnAnswer(
+                known[name], EncodedRow(tuple(prompt), tuple(tokens)), text, float(score), finished
+            )
     raise TutelageError(f"This is no answer of this run: {str(row)[:80]}. Begin it again in another --out.")
 
 

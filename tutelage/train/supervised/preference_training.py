@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
-from tutelage.core.rows import Encoded, by_tokens
+from tutelage.core.rows import EncodedRow, by_tokens
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -35,7 +35,7 @@ class ReferencePair:
     pair: EncodedPair
     ref_chosen: float
     ref_rejected: float
-    unrelated: Encoded
+    unrelated: EncodedRow
     ref_unrelated: float
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
 
 
 @torch.no_grad()
-def answer_logps(policy: Policy, rows: Sequence[Encoded], budget: int | Budget) -> Tensor:
+def answer_logps(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """log π(answer | prompt), summed over the answer's tokens, of every row in order. Float[N]"""
     pad = pad_token_id(policy.tokenizer)
     return of_each_row(
@@ -109,19 +109,19 @@ def refer(
     return [ReferencePair(*item) for item in zip(pairs, chosen, rejected, others, ref_others, strict=True)]
 
 
-def unrelated(rows: Sequence[Encoded], max_length: int) -> list[Encoded]:
+def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
     """Each prompt with the answer to the next other prompt (its own, where there is no other)."""
     found = []
     for number, row in enumerate(rows):
         later = (rows[(number + step) % len(rows)] for step in range(1, len(rows)))
         other = next((candidate for candidate in later if candidate.prompt != row.prompt), row)
         room = max(1, max_length - len(row.prompt))
-        found.append(Encoded(row.prompt, other.response[:room]))
+        found.append(EncodedRow(row.prompt, other.response[:room]))
     return found
 
 
 def mean_drift(
-    policy: Policy, rows: Sequence[Encoded], ref_logps: Sequence[float], budget: int | Budget
+    policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[float], budget: int | Budget
 ) -> float:
     """Mean of log π − log π_ref over answers that have nothing to do with their prompts."""
     ratio = answer_logps(policy, rows, budget).double() - torch.tensor(ref_logps, dtype=torch.float64)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.core.rows import Encoded
+from tutelage.core.rows import EncodedRow
 from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
@@ -150,7 +150,7 @@ def pair_scores(
 
 
 @torch.no_grad()
-def row_scores(model: ScalarModel, rows: Sequence[Encoded], budget: int | Budget) -> Tensor:
+def row_scores(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """The score of every row, in order, each distinct one computed once. Float[N]"""
     place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
     pad = pad_token_id(model.tokenizer)

@@ -8,7 +8,7 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Rows
-from tutelage.core.rows import Encoded, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs
 from tutelage.engines.network import trunk
@@ -17,10 +17,10 @@ from tutelage.models.policy import Policy
 
 CPU = torch.device("cpu")
 ROWS = [
-    Encoded((11, 12, 13, 14, 15, 16), (17, 18, 19)),
-    Encoded((11, 12, 13, 14, 15, 16), (20, 21)),
-    Encoded((22, 23), (24, 25, 26, 27)),
-    Encoded((28, 29, 30), (31,)),
+    EncodedRow((11, 12, 13, 14, 15, 16), (17, 18, 19)),
+    EncodedRow((11, 12, 13, 14, 15, 16), (20, 21)),
+    EncodedRow((22, 23), (24, 25, 26, 27)),
+    EncodedRow((28, 29, 30), (31,)),
 ]
 
 
