@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
-from tutelage.core.rows import positions as positions
 from tutelage.engines.choose import engine_for
 from tutelage.engines.engine import Engine
 from tutelage.engines.logprobs import Head, ValueHead

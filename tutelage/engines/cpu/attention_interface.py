@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, PreTrainedConfig
 
-from tutelage.engines.network import inner, trunk
+from tutelage.engines.network import attention_window, inner, trunk
 
 Attention = Callable[..., tuple[Float[Tensor, "B T H v"], Float[Tensor, "T H"] | None]]
 """The type of an attention function:
@@ -46,7 +46,7 @@ HARMLESS = frozenset({"position_ids", "cache_position", "past_key_values", "laye
 
 _function: ContextVar[Attention] = ContextVar("attention")
 _twice: ContextVar[bool] = ContextVar("twice", default=False)
-_reach: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_reach: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()
 _ENDLESS = 1 << 62
 
 
@@ -170,7 +170,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _tried_reach(model: nn.Module) -> int:
+def _tried_reach(model: nn.Module) -> float:
     """The longest sequence on which the attention of `model` is plain, 0 where it is not or cannot be replaced."""
     vocabulary = int(inner(model).config.get_text_config().vocab_size)
     device = next(model.parameters()).device
@@ -191,7 +191,7 @@ def _tried_reach(model: nn.Module) -> int:
     tolerance = 1e-4 if together.dtype in (torch.float32, torch.float64) else 0.1
     if not (together.float() - expected).abs().max() <= tolerance * expected.abs().max():
         return 0
-    return min(probe.reach, _declared_window(inner(model).config.get_text_config()))
+    return min(probe.reach, attention_window(model))
 
 
 class _Probe:
@@ -223,14 +223,3 @@ class _Probe:
         scores = torch.einsum("bkgtw,bksw->bkgts", grouped(query, key), key).float() * scale
         probabilities = scores.masked_fill(~self.seen, -torch.inf).softmax(-1).to(value.dtype)
         return torch.einsum("bkgts,bksw->btkgw", probabilities, value).flatten(2, 3), None
-
-
-def _declared_window(settings: PreTrainedConfig) -> int:
-    """The shortest window in the configuration, for architectures that do not pass it to the attention interface."""
-    kinds = getattr(settings, "layer_types", None)
-    if kinds and set(kinds) == {"full_attention"}:
-        return _ENDLESS
-    if getattr(settings, "use_sliding_window", None) is False:
-        return _ENDLESS
-    named = (getattr(settings, key, None) for key in ("sliding_window", "attention_chunk_size"))
-    return min((int(x) for x in named if x), default=_ENDLESS)
