@@ -56,7 +56,6 @@ SUBJECTS = {
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
     "people/web/test_serving.py": "the application as a process",
     "people/web/test_wheel.py": "what the wheel holds",
-    "report/test_page_browser.py": "the report in a browser",
     "rewards/test_page.py": "the page about rewards, which runs as it stands",
     "rollout/test_generators.py": "every generator against the protocol",
     "train/test_every_recipe.py": "every recipe through the loop on a transformer",

@@ -284,20 +284,20 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
 def test_every_kind_goes_from_questions_to_preferences_and_back(
     folder: Path, pairs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Simulated raters who value "good" answer over HTTP, three of five beyond doubt; that comes out of the export."""
+    """Simulated raters who value "good" answer over HTTP, five of seven beyond doubt; that comes out of the export."""
     (folder / "likes_good.py").write_text(
         "def value(prompts, completions):\n    return [9.0 if c.startswith('good') else -9.0 for c in completions]\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     made = folder / "study"
-    words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "5")
+    words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "7")
     assert run(capsys, "init", made, *words, "--limit", "8")[0] == 0
-    status, out, _ = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "5")
+    status, out, _ = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "7")
     assert status == 0
-    assert "40 answers" in out
+    assert "56 answers" in out
     status, out, _ = run(capsys, "status", made)
     assert status == 0
-    assert "8 of 8 have all their answers (40 of 40)" in out
+    assert "8 of 8 have all their answers (56 of 56)" in out
     status, out, _ = run(capsys, "export", made, "--out", folder / "out")
     assert status == 0
     rows = [json.loads(line) for line in (folder / "out" / "preferences.jsonl").read_text().splitlines()]
