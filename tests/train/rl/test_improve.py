@@ -84,7 +84,8 @@ def test_a_sampler_that_disagrees_is_noticed_before_the_first_step(tiny_model, m
 
 @pytest.fixture
 def room(monkeypatch):
-    """Lets tiny models keep what they compute, as far as a share of their weights allows."""
+    """Lets tiny models keep what they compute, as far as a share of their weights allows; the CPU engine keeps it."""
+    monkeypatch.setenv("TUTELAGE_ENGINE", "cpu")
     return lambda share: monkeypatch.setattr(activations, "OF_TRAINING", share)
 
 
