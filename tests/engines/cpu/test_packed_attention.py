@@ -265,3 +265,9 @@ def test_a_prompt_of_no_tokens_is_refused():
     rows.prompt_mask[1] = False
     with pytest.raises(ValueError, match="at least one token"):
         pack(rows, with_last=True)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_kernels_that_are_tried_within_a_bf16_pass_are_judged_in_float32(repeats):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert attention._agree_with_masked(flash_attention.FlashKernels, repeats)

@@ -167,9 +167,17 @@ def returns_lse(
     return plain and _flash_agrees() and (not shared or _flash_shares_heads())
 
 
-@torch.enable_grad()
 def _agree_with_masked(kernels: Callable[[Layout], Kernels], repeats: int) -> bool:
-    """Whether kernels and masked form agree on a prefix tree and two short sequences, output and gradients."""
+    """Whether kernels and masked form agree on a prefix tree and two short sequences, output and gradients.
+
+    The result is kept for the process, so it must not depend on the precision of the pass that asks first.
+    """
+    with torch.autocast("cpu", enabled=False):
+        return _computed_alike(kernels, repeats)
+
+
+@torch.enable_grad()
+def _computed_alike(kernels: Callable[[Layout], Kernels], repeats: int) -> bool:
     sequence = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 3)
     prefix = torch.tensor([0] * 10 + [3] * 3)
     suffixes = Bucket(torch.tensor([[5, 6, 7], [8, 9, 13]]), True)
