@@ -1,6 +1,7 @@
 """Remarks on a terminal: what is worth knowing unless quiet, trouble always, and nothing afterwards."""
 
 import logging
+import sys
 
 import pytest
 
@@ -29,3 +30,12 @@ def test_the_handler_goes_whatever_happens(capsys):
     with pytest.raises(ValueError, match="no"), remarks(quiet=False):
         raise ValueError("no")
     assert logging.getLogger("tutelage").handlers == before
+
+
+def test_a_library_that_gives_the_root_logger_a_handler_repeats_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(sys.stderr)])
+    with remarks(quiet=False):
+        logging.getLogger("tutelage.workflows").info("said once")
+    assert capsys.readouterr().err == "said once\n"

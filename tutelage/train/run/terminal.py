@@ -25,14 +25,18 @@ class StandardError(logging.Handler):
 def remarks(*, quiet: bool) -> Iterator[None]:
     """Show what the package logs on standard error: remarks and trouble, with `quiet` only trouble."""
     logger, handler = logging.getLogger("tutelage"), StandardError()
-    level = logger.level
+    level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.propagate = (
+        False  # a library that logs through the root logger gives it a handler, which would repeat all
+    )
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def follow(loop: Loop, *, quiet: bool) -> None:
