@@ -72,8 +72,9 @@ def sample(
     for batch, lines in prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit)):
         decoder, rows = make_decoder(batch), torch.tensor(lines, device=backbone.device)
         buffer.write(decoder, rows, on_token)
-        decoder.close(buffer.rollout(prompts, n).rows(rows))
-    return buffer.rollout(prompts, n)
+        rollout = buffer.rollout(prompts, n)
+        decoder.close(rollout.rows(rows))
+    return rollout  # of the last batch, and so complete
 
 
 def _rows_at_once(backbone: Backbone, limit: int) -> int:
