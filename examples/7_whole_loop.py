@@ -71,7 +71,7 @@ def main(out: Path) -> tt.EvaluateResult:
         out=out / "sft",
         batch_size=8,
         optimiser={"lr": 1e-3, "warmup": 0.05},
-        max_new_tokens=48,
+        sampling={"max_new_tokens": 48},
         resume=True,
     )
     samples = tt.sample(

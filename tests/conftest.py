@@ -1,7 +1,9 @@
 """What holds for all tests, and what several folders of them share."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,18 @@ settings.register_profile("shared", deadline=None)  # a machine that others use 
 settings.load_profile("shared")
 
 typechecks.install()
+gc.set_threshold(20_000, 20, 20)  # collections in the middle of tests: a twentieth of the usual
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """No garbage collection while modules and tests are made, which all stay; later collections leave them out."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,6 +39,13 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator
     base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str((base if worker_id == "master" else base.parent) / "cache"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _annotations_checked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Only the tests of the annotated rooms check annotations: the checks double the time of whole trainings."""
+    with nullcontext() if typechecks.is_subject(request.path) else typechecks.unchecked():
         yield
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Said = dict[str, Any] | str | int
+Said = dict[str, Any] | list[Any] | str | int | tuple[int, str]
 
 
 @dataclass
 class Served:
-    """What was asked, in order; `answer(body, number)` gives a JSON body, a text that is none, or a status."""
+    """What was asked, in order; `answer(body, number)` gives a JSON body, a text that is none, or a status, with a
+    reason where it matters. The body holds the path too; a GET has nothing else."""
 
     answer: Callable[[dict[str, Any], int], Said]
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -43,16 +44,23 @@ def serving(answer: Callable[[dict[str, Any], int], Said], *, keep_alive: bool =
             served.connections += 1
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def do_GET(self) -> None:
+            self.reply({})
+
+        def reply(self, body: dict[str, Any]) -> None:
+            asked = {"path": self.path, **body}
             with lock:
                 number = len(served.asked)
-                served.asked.append({"path": self.path, **body})
+                served.asked.append(asked)
                 served.keys.append(self.headers["Authorization"])
-            said = served.answer(body, number)
-            status = said if isinstance(said, int) else 200
-            text = said if isinstance(said, str) else json.dumps(said if isinstance(said, dict) else {})
-            if status >= 400:
-                text = json.dumps({"error": {"message": f"told about {status}"}})
+            said = served.answer(dict(asked), number)
+            status, reason = said if isinstance(said, tuple) else (said, f"told about {said}")
+            if not isinstance(status, int):
+                status, text = 200, said if isinstance(said, str) else json.dumps(said)
+            else:
+                text = json.dumps({"error": {"message": reason}} if status >= 400 else {})
             self.send_response(status)
             for name, value in {"Content-Length": str(len(text.encode())), **served.headers}.items():
                 self.send_header(name, value)

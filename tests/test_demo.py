@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.cli import main
+
 STAGES = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 
 
-def demo(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "tutelage", "demo", "--quick", "--out", str(out), *more]
-    return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+def words(out: Path) -> list[str]:
+    return ["demo", "--quick", "--out", str(out)]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     out = tmp_path_factory.mktemp("demo") / "round"
-    done = demo(out)
+    command = [sys.executable, "-m", "tutelage", *words(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return out, done
 
@@ -87,15 +89,13 @@ def test_the_models_load_with_plain_from_pretrained(finished) -> None:
     assert AutoModelForSequenceClassification.from_pretrained(out / "reward" / "model").config.num_labels == 1
 
 
-def test_a_second_run_skips_what_is_done_and_another_seed_is_refused(finished) -> None:
+def test_a_second_run_skips_what_is_done_and_another_seed_is_refused(finished, capsys) -> None:
     out, _ = finished
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     began = time.monotonic()
-    again = demo(out)
-    assert again.returncode == 0
-    assert again.stderr.count("done already") == len(STAGES)
+    assert main(words(out)) == 0
+    assert capsys.readouterr().err.count("done already") == len(STAGES)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
     assert time.monotonic() - began < 60
-    other = demo(out, "--seed", "1")
-    assert other.returncode == 2
-    assert "other settings" in other.stderr
+    assert main([*words(out), "--seed", "1"]) == 2
+    assert "other settings" in capsys.readouterr().err

@@ -29,17 +29,19 @@ class Room:
 
 ROOMS = (
     Room("errors", "the error that a user can do something about", libraries=""),
+    Room("extras", "the extras of the package, and what to say where one is missing", libraries=""),
     Room("config", "settings: frozen dataclasses, TOML, JSON and flags", libraries="tomli_w tyro"),
     Room(
         "data",
         "prompts, demonstrations, preferences; files of every kind",
-        libraries="numpy pyarrow datasets httpx",
+        "extras",
+        "numpy pyarrow datasets httpx",
     ),
     Room("figures", "drawings as SVG text, for every page and file; nothing else draws", libraries="numpy"),
     Room("stats", "agreement, reliability, intervals, Bradley-Terry", "data", "numpy scipy"),
     Room(
         "simulate",
-        "the embedded example: a small language, its gold preference, raters",
+        "the embedded worlds: a small language, children's questions, gold preferences, raters",
         "data",
         "",
     ),
@@ -53,37 +55,55 @@ ROOMS = (
         "tensors in, tensors out: returns, advantages, surrogates, KL, losses",
         libraries="torch jaxtyping",
     ),
+    Room("distributed", "the processes that compute one run together", libraries="torch"),
     Room("algorithms", "recipes: which pieces of `core` make PPO, GRPO, ...", "core", "torch jaxtyping"),
+    Room("planning", "the bill of a run beforehand: memory, operations, time, cost as closed forms", "", ""),
     Room(
         "engines",
         "how a transformer computes: `plain` is the reference, `cpu` the fast one",
-        "core data config",
+        "planning distributed core data config",
     ),
     Room(
         "models",
         "what a policy or a reward model is: loading, adapters, heads, saving",
-        "engines core config",
+        "engines planning distributed core data config",
     ),
     Room(
-        "rewards", "what completions are worth: models, functions, rules, judges", "models core data config"
+        "rewards",
+        "what completions are worth: models, functions, rules, judges",
+        "models distributed core data config",
     ),
     Room(
         "rollout",
         "where completions come from: a policy, a server, a script",
-        "models engines core data config",
+        "models engines distributed core data config",
     ),
     Room(
         "train",
         "the two loops (`rl`, `supervised`) and the run directory (`run`)",
-        "rollout rewards models engines algorithms core data config",
+        "rollout rewards models engines planning algorithms distributed core data config",
     ),
-    Room("infer", "best of n, test-time optimisation, chat", "rollout rewards models core data config"),
-    Room("evaluation", "win rates, drift, reward quality, text measures", "models core stats"),
-    Room("report", "one HTML page about a run or a round", "evaluation stats figures config"),
+    Room(
+        "infer",
+        "best of n, test-time optimisation, chat",
+        "rollout rewards models core data config",
+    ),
+    Room(
+        "serving",
+        "a policy behind HTTP: a queue, groups of answers, formats",
+        "models engines planning core data config",
+    ),
+    Room(
+        "evaluation",
+        "win rates, drift, reward quality, text measures",
+        "models core stats data",
+    ),
+    Room("report", "one HTML page about a run or a round; model cards", "evaluation stats figures config"),
     Room(
         "workflows",
         "what the verbs do, as functions of settings to results: the Python API",
-        "evaluation infer train rewards rollout models engines algorithms core people stats data config",
+        "report evaluation serving infer train rewards rollout models engines planning algorithms distributed core "
+        "people stats data config extras",
     ),
     Room(
         "rounds",
@@ -99,9 +119,10 @@ ROOMS = (
     Room(
         "commands",
         "the verbs of the command line: settings, a workflow, what is printed",
-        "lab rounds workflows report infer train rewards models algorithms people simulate stats data config",
+        "lab rounds workflows report serving infer train rewards models planning algorithms people "
+        "simulate stats data config",
     ),
-    Room("cli", "the table of verbs", "config", ""),
+    Room("cli", "the table of verbs, help, completion and exit statuses", "distributed config extras", ""),
     Room("__main__", "`python -m tutelage`", "cli", ""),
 )
 """Every room, from the ground up: a room imports only rooms above it in this table."""

@@ -138,7 +138,8 @@ class World:
         **optimiser,
     ):
         self.policy, self.recipe = policy, recipe
-        policy.freeze_reference()
+        if policy.passes is None:  # a policy in shards has its reference from the start
+            policy.freeze_reference()
         self.generator = LocalGenerator(policy)
         self.critic = make_critic(policy, place, start, seed=seed) if recipe.critic is not None else None
         groups = {"policy": policy.parameters()}

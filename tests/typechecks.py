@@ -1,7 +1,8 @@
-"""Annotations are checked at every call while the tests run: types by beartype, shapes of tensors by jaxtyping."""
+"""Annotations are checked at every call in the tests of the annotated rooms: types by beartype, shapes by jaxtyping."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import jaxtyping
@@ -11,9 +12,29 @@ CHECKED = ("tutelage.core", "tutelage.algorithms", "tutelage.engines", "tutelage
 """The packages whose annotations are checked; a room is added once its tensors are annotated."""
 
 
+TESTS = Path(__file__).parent
+
+
+def is_subject(test: Path) -> bool:
+    """Whether a test file belongs to a room of `CHECKED`, to the laws of their pieces, or to the checks themselves."""
+    rooms = {package.removeprefix("tutelage.") for package in CHECKED}
+    return test.relative_to(TESTS).parts[0] in rooms | {"laws", "test_typechecks.py"}
+
+
 def install() -> None:
     """Check the packages of `CHECKED`. They must not have been imported before."""
+    jaxtyping.jaxtyped = outermost(jaxtyping.jaxtyped)  # by this name the hook decorates what it imports
     jaxtyping.install_import_hook(CHECKED, "typechecks.checked")
+
+
+def outermost(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
+    """`jaxtyped` for all but functions inside functions: each call would compile their checks anew, about 1 ms each."""
+
+    def decorator(*, typechecker: Callable[..., Any]) -> Callable[..., Any]:
+        check = jaxtyped(typechecker=typechecker)
+        return lambda thing: thing if "<locals>" in thing.__qualname__ else check(thing)
+
+    return decorator
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:

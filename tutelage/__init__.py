@@ -12,6 +12,8 @@ Every name is imported when it is first used, so that `import tutelage` is quick
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tutelage import extras
+
 if TYPE_CHECKING:
     from tutelage import train as train
     from tutelage.algorithms.recipe import Recipe as Recipe
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tutelage.data.formats import load_preferences as load_preferences
     from tutelage.data.formats import load_prompts as load_prompts
     from tutelage.errors import TutelageError as TutelageError
+    from tutelage.workflows.distill import distill as distill
+    from tutelage.workflows.distill import prepare_distill as prepare_distill
     from tutelage.workflows.dpo import dpo as dpo
     from tutelage.workflows.dpo import prepare_dpo as prepare_dpo
     from tutelage.workflows.evaluate import EvaluateResult as EvaluateResult
@@ -35,12 +39,15 @@ if TYPE_CHECKING:
     from tutelage.workflows.loading import load_policy as load_policy
     from tutelage.workflows.loading import load_reward as load_reward
     from tutelage.workflows.loading import load_reward_model as load_reward_model
+    from tutelage.workflows.plan import PlanResult as PlanResult
+    from tutelage.workflows.plan import plan as plan
     from tutelage.workflows.pretrain import prepare_pretrain as prepare_pretrain
     from tutelage.workflows.pretrain import pretrain as pretrain
     from tutelage.workflows.raters import RatersResult as RatersResult
     from tutelage.workflows.raters import raters as raters
     from tutelage.workflows.rejection import prepare_rejection as prepare_rejection
     from tutelage.workflows.rejection import rejection as rejection
+    from tutelage.workflows.results import DistillResult as DistillResult
     from tutelage.workflows.results import DpoResult as DpoResult
     from tutelage.workflows.results import ImproveResult as ImproveResult
     from tutelage.workflows.results import LanguageResult as LanguageResult
@@ -51,14 +58,18 @@ if TYPE_CHECKING:
     from tutelage.workflows.reward import reward as reward
     from tutelage.workflows.sample import SampleResult as SampleResult
     from tutelage.workflows.sample import sample as sample
+    from tutelage.workflows.serve import serve as serve
+    from tutelage.workflows.settings.distill import DistillSettings as DistillSettings
     from tutelage.workflows.settings.dpo import DpoSettings as DpoSettings
     from tutelage.workflows.settings.evaluate import EvaluateSettings as EvaluateSettings
     from tutelage.workflows.settings.improve import ImproveSettings as ImproveSettings
+    from tutelage.workflows.settings.plan import PlanSettings as PlanSettings
     from tutelage.workflows.settings.pretrain import PretrainSettings as PretrainSettings
     from tutelage.workflows.settings.raters import RatersSettings as RatersSettings
     from tutelage.workflows.settings.rejection import RejectionSettings as RejectionSettings
     from tutelage.workflows.settings.reward import RewardSettings as RewardSettings
     from tutelage.workflows.settings.sample import SampleSettings as SampleSettings
+    from tutelage.workflows.settings.serve import ServeSettings as ServeSettings
     from tutelage.workflows.settings.sft import SftSettings as SftSettings
     from tutelage.workflows.sft import prepare_sft as prepare_sft
     from tutelage.workflows.sft import sft as sft
@@ -71,14 +82,17 @@ _NAMES = {
     "config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
     "data.formats": ("load_demonstrations", "load_preferences", "load_prompts"),
     "errors": ("TutelageError",),
+    "workflows.distill": ("distill", "prepare_distill"),
     "workflows.dpo": ("dpo", "prepare_dpo"),
     "workflows.evaluate": ("EvaluateResult", "evaluate"),
     "workflows.improve": ("improve", "prepare_improve"),
     "workflows.loading": ("load_policy", "load_reward", "load_reward_model"),
+    "workflows.plan": ("PlanResult", "plan"),
     "workflows.pretrain": ("prepare_pretrain", "pretrain"),
     "workflows.raters": ("RatersResult", "raters"),
     "workflows.rejection": ("prepare_rejection", "rejection"),
     "workflows.results": (
+        "DistillResult",
         "DpoResult",
         "ImproveResult",
         "LanguageResult",
@@ -88,14 +102,18 @@ _NAMES = {
     ),
     "workflows.reward": ("prepare_reward", "reward"),
     "workflows.sample": ("SampleResult", "sample"),
+    "workflows.settings.distill": ("DistillSettings",),
     "workflows.settings.dpo": ("DpoSettings",),
     "workflows.settings.evaluate": ("EvaluateSettings",),
     "workflows.settings.improve": ("ImproveSettings",),
+    "workflows.settings.plan": ("PlanSettings",),
     "workflows.settings.pretrain": ("PretrainSettings",),
     "workflows.settings.raters": ("RatersSettings",),
     "workflows.settings.rejection": ("RejectionSettings",),
     "workflows.settings.reward": ("RewardSettings",),
     "workflows.settings.sample": ("SampleSettings",),
+    "workflows.serve": ("serve",),
+    "workflows.settings.serve": ("ServeSettings",),
     "workflows.settings.sft": ("SftSettings",),
     "workflows.sft": ("prepare_sft", "sft"),
 }
@@ -109,7 +127,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("tutelage.train")
     if name not in _PLACES:
         raise AttributeError(f"module 'tutelage' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tutelage.{_PLACES[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"tutelage.{_PLACES[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise (extras.missing(error, f"tutelage.{name}") or error) from error
 
 
 def __dir__() -> list[str]:

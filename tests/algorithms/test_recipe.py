@@ -18,12 +18,13 @@ from tutelage.algorithms.recipe import (
     Recipe,
     RecipeState,
     after_update,
+    as_begun,
     critic_loss,
     critic_only,
     initial_state,
     live_rows,
+    needs_divergence,
     needs_entropy,
-    needs_exact_kl,
     needs_greedy,
     needs_reference,
     needs_values,
@@ -62,14 +63,15 @@ def test_micro_batches_add_up_exactly(name: str) -> None:
     logp, entropy = moved(batch)
     weight = token_weights(batch.mask, recipe.reduce, LIMIT)
     whole = logp.clone().requires_grad_()
-    total = objective(recipe, batch, whole, entropy, weight, state)
+    total = objective(recipe, batch, whole, entropy, weight, state, divergence=whole**2)
     (slope,) = torch.autograd.grad(total, whole)
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
     for sizes in ([1] * len(batch), [3, len(batch) - 3]):
         value, value_loss, gradient = 0.0, 0.0, torch.zeros_like(slope)
         for index in order.split(sizes):
             part = logp[index].clone().requires_grad_()
-            piece = objective(recipe, batch.rows(index), part, entropy[index], weight[index], state)
+            given = batch.rows(index), part, entropy[index], weight[index], state
+            piece = objective(recipe, *given, divergence=part**2)
             gradient[index] = torch.autograd.grad(piece, part)[0]
             value += float(piece.detach())
             if recipe.critic:
@@ -91,10 +93,10 @@ def test_padding_changes_nothing(name: str) -> None:
         assert torch.allclose(wide.target[:, :LIMIT], plain.target, atol=1e-14)
     logp, entropy = moved(plain)
     wider = torch.nn.functional.pad(logp, (0, 3)), torch.nn.functional.pad(entropy, (0, 3), value=9.0)
-    values = [
-        float(objective(recipe, b, x, h, token_weights(b.mask, recipe.reduce, LIMIT), initial_state(recipe)))
-        for b, (x, h) in ((plain, (logp, entropy)), (wide, wider))
-    ]
+    state, values = initial_state(recipe), []
+    for batch, (x, h) in ((plain, (logp, entropy)), (wide, wider)):
+        weight = token_weights(batch.mask, recipe.reduce, LIMIT)
+        values.append(float(objective(recipe, batch, x, h, weight, state, divergence=x**2 + 1)))
     assert values[0] == pytest.approx(values[1], abs=1e-12)
 
 
@@ -126,7 +128,8 @@ def test_at_the_sampler_the_gradient_is_that_of_the_score_function(name: str) ->
     found = []
     for which, w in ((recipe, weight), (plain, token_weights(batch.mask, plain.reduce, LIMIT))):
         logp = batch.logp.clone().requires_grad_()
-        found.append(torch.autograd.grad(objective(which, batch, logp, 0 * logp.detach(), w, state), logp)[0])
+        value = objective(which, batch, logp, 0 * logp.detach(), w, state, divergence=logp**2)
+        found.append(torch.autograd.grad(value, logp)[0])
     assert torch.allclose(found[0], found[1], atol=1e-14)
 
 
@@ -188,14 +191,14 @@ def test_a_penalty_in_the_loss_stays_out_of_the_reward_and_follows_its_coefficie
 
 def test_an_exact_penalty_is_asked_for_and_used() -> None:
     recipe = replace(RECIPES["grpo"], penalty=Penalty(kind="exact", coef=0.1, where="loss"))
-    assert needs_exact_kl(recipe)
-    assert not needs_exact_kl(RECIPES["grpo"])
+    assert needs_divergence(recipe) == 1.0
+    assert needs_divergence(RECIPES["grpo"]) is None
     batch, state = prepared(recipe, scored_for(recipe)), initial_state(recipe)
     weight, kl = token_weights(batch.mask, recipe.reduce), torch.full(batch.mask.shape, 2.0)
-    with pytest.raises(ValueError, match="needs the exact KL of every token"):
+    with pytest.raises(ValueError, match="needs the divergence of every token"):
         objective(recipe, batch, batch.logp, None, weight, state)
     free = objective(replace(recipe, penalty=None), batch, batch.logp, None, weight, state)
-    paid = objective(recipe, batch, batch.logp, None, weight, state, exact_kl=kl)
+    paid = objective(recipe, batch, batch.logp, None, weight, state, divergence=kl)
     assert float(free - paid) == pytest.approx(0.2)
 
 
@@ -366,9 +369,8 @@ def test_an_empty_response_and_scores_that_do_not_vary_give_no_nan() -> None:
         assert batch.advantage.isfinite().all(), name
         assert not batch.advantage[0].any(), name
         weight = token_weights(batch.mask, recipe.reduce, LIMIT)
-        gain = objective(
-            recipe, batch, batch.logp, torch.zeros_like(batch.logp), weight, initial_state(recipe)
-        )
+        zeros, state = torch.zeros_like(batch.logp), initial_state(recipe)
+        gain = objective(recipe, batch, batch.logp, zeros, weight, state, divergence=zeros)
         assert gain.isfinite(), name
 
 
@@ -403,6 +405,22 @@ def test_the_state_survives_a_checkpoint_and_refuses_another_versions() -> None:
             restored_state(other, saved)
 
 
+def test_a_checkpoint_from_before_the_first_rollout_decided_keeps_replacing_the_score() -> None:
+    recipe = RECIPES["grpo"]
+    scored = replace(scored_for(recipe), terminated=torch.zeros(32, dtype=torch.bool))
+    new = json.loads(json.dumps(initial_state(recipe).to_dict()))
+    old = new | {"shaping": {name: new["shaping"][name] for name in ("count", "mean", "squares")}}
+    for saved, dead in ((old, 1.0), (new, 0.0), ({}, 0.0)):
+        begun = as_begun(recipe, saved)
+        _, after, metrics = prepare(begun, scored, restored_state(begun, saved or new))
+        assert float(metrics["groups/dead"]) == dead
+        assert float(metrics["score/shaped"]) == (-1.0 if dead else pytest.approx(float(scored.score.mean())))
+        assert as_begun(recipe, after.to_dict()) == begun
+        assert restored_state(begun, json.loads(json.dumps(after.to_dict()))) == after
+    without = replace(recipe, shaping=ScoreShaping(missing_end=None))
+    assert as_begun(without, old) == without
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_first_state_of_every_recipe_survives_a_checkpoint(name: str) -> None:
     state = initial_state(RECIPES[name])
@@ -423,6 +441,7 @@ def test_a_checkpoint_of_the_first_format_goes_on_where_it_was() -> None:
     }
     state = restored_state(RECIPES["ppo_penalty"], flat)
     assert (state.step, state.penalty_coef, state.surrogate_coef) == (3, 0.3, 4.0)
+    assert as_begun(RECIPES["ppo_penalty"], flat).shaping.missing_end == -1.0
     assert state.advantage == ()
     assert restored_state(RECIPES["grpo"], flat).surrogate == ()
     recipe = Recipe(

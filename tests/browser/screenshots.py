@@ -6,17 +6,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, FilePayload, Page, sync_playwright
+from scripted_chat import Scripted, saying
 
-from tutelage.people import Store, Study, open_store
+from tutelage.data.transport import Unanswered
+from tutelage.people import Store, Study, open_store, open_study
+from tutelage.people.chat_models import Models
 
 from .chromium import ARGUMENTS, find
-from .showcase import DAYS, Clock, answered, fresh, ranking, ratings
+from .showcase import DAYS, Clock, answered, conversations, correcting, fresh, ranking, ratings
 from .sites import Site, press, saved, shown
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, TALL = (1200, 800), (360, 740)
 WIDEST = 900
+IMPORT_COMMAND = (
+    "tutelage collect import runs/study votes.csv --prompt question --a response_1 --b response_2 "
+    "--choice-column label --rater annotator --choice 1=a --choice 2=b"
+)
+BLUE = (
+    "Sunlight looks white, but it is a mix ", "of **all** colours.\n\nThe air ", "bounces blue light around ",
+    "the most, so it reaches ", "you from everywhere.",
+)  # fmt: skip
+SKY = (
+    "The sky is blue because ", "of Rayleigh scattering, whose strength ", "goes with $1/\\lambda^4$. ",
+    "That is all there is to it.",
+)  # fmt: skip
+"""What two models say, piece by piece."""
 Act = Callable[[Page, Site], object]
 
 
@@ -88,6 +104,44 @@ def beside_the_study(page: Page, site: Site) -> None:
     page.evaluate("(command) => { document.querySelector('#command').value = command; }", command)
 
 
+def sent(page: Page, site: Site) -> None:
+    """A table of votes with words of its own for a choice, two of which have been given their meaning."""
+    rows = [
+        ("Why is the sky blue?", "Air scatters blue light the most.", "Because it is.", "1", "Ada"),
+        ("Why is the sky blue?", "Air scatters blue light the most.", "Because it is.", "1", "Bea"),
+        ("What is a prime number?", "A number.", "One that only 1 and itself divide.", "2", "Ada"),
+        ("What is a prime number?", "A number.", "One that only 1 and itself divide.", "0", "Bea"),
+        ("Who was Hypatia?", "A mathematician of Alexandria.", "A queen.", "1", "Cem"),
+    ]
+    table = "\n".join(
+        ",".join(row) for row in [("question", "response_1", "response_2", "label", "annotator"), *rows]
+    )
+    upload: FilePayload = {"name": "votes.csv", "mimeType": "text/csv", "buffer": table.encode()}
+    page.set_input_files("#file", upload)
+    page.wait_for_selector("#outcome")
+    for word, meaning in (("1", "a"), ("2", "b")):
+        page.get_by_label(f"Meaning of {word}").select_option(meaning)
+    page.click("text=Look again")
+    page.wait_for_selector("text=4 votes by 3 raters")
+    page.evaluate("(command) => { document.querySelector('#command').value = command; }", IMPORT_COMMAND)
+
+
+def left(page: Page, site: Site) -> None:
+    page.click("#leave")
+    page.wait_for_selector("#link")
+
+
+def join_known(page: Page, site: Site) -> None:
+    page.goto(site.invitation(open_study(site.store)))
+
+
+def name_taken(page: Page, site: Site) -> None:
+    left(page, site)
+    join_known(page, site)
+    page.fill("#name", "mira okafor JOIN-TAKEN")
+    page.click("text=Start")
+
+
 def ranked(page: Page, site: Site) -> None:
     ranks = {
         "The Moon is a ball": "1",
@@ -106,6 +160,57 @@ def rated(page: Page, site: Site) -> None:
     page.evaluate("scrollTo(0, 0)")
 
 
+def words_marked(page: Page, site: Site) -> None:
+    wrong = [text.startswith("Yes") for text in shown(page).texts].index(True)
+    press(page, "7 e" if wrong == 0 else "1 e")
+    words = page.locator(".words").nth(wrong).locator(".word")
+    for first, last in (("largest", "fish"), ("gills", "gills")):
+        words.filter(has_text=first).first.click()
+        if first != last:
+            words.filter(has_text=last).first.click()
+        page.keyboard.press("1")
+    words.filter(has_text="goldfish").click()
+    page.evaluate("scrollTo(0, 0)")
+
+
+def corrected(page: Page, site: Site) -> None:
+    words_marked(page, site)
+    press(page, "Escape w")
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" Dolphins are mammals, too!")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+
+
+def talked(page: Page, site: Site, models: Models, message: str = "Why is the sky blue?") -> None:
+    site.models = models
+    page.wait_for_selector("#message:focus")
+    page.keyboard.type(message)
+    press(page, "Enter")
+
+
+def written(page: Page, site: Site) -> None:
+    """Both answers as far as they have come: the page waits for the models, and they for ever."""
+    talked(page, site, Scripted.of(first=saying(*BLUE[:-1], 600.0), second=saying(*SKY[:-2], 600.0)))
+    page.wait_for_selector("#responses .text.writing:has-text('bounces')")
+
+
+def answered_live(page: Page, site: Site) -> None:
+    talked(page, site, Scripted.of(first=saying(*BLUE), second=saying(*SKY)))
+    shown(page)
+
+
+def gone_on(page: Page, site: Site) -> None:
+    answered_live(page, site)
+    press(page, "2 Enter" if shown(page).texts[0].startswith("Sunlight") else "6 Enter")
+    page.wait_for_selector("#message:focus")
+    page.keyboard.type("But then why is it red in the evening?")
+
+
+def gone(page: Page, site: Site) -> None:
+    talked(page, site, Scripted.of(first=saying(Unanswered("gone")), second=saying(*SKY)))
+    page.wait_for_selector("#again:not([hidden])")
+
+
 RATER = (
     Picture("rater", "/rate", chosen),
     Picture("rater-dark", "/rate", chosen, dark=True),
@@ -118,6 +223,10 @@ RATER = (
     Picture("rater-practice", "/rate", taught, new=True),
     Picture("rater-end", "/rate", at_the_end),
     Picture("welcome", "/welcome", whole=True),
+    Picture("left", "/rate", left),
+    Picture("left-narrow", "/rate", left, size=TALL, dark=True),
+    Picture("join-taken", "/rate", name_taken),
+    Picture("join-known", "/rate", join_known, size=TALL),
 )
 RANKING = (
     Picture("ranking", "/rate", ranked),
@@ -127,17 +236,42 @@ RATINGS = (
     Picture("ratings", "/rate", rated),
     Picture("ratings-narrow", "/rate", rated, size=TALL, dark=True),
 )
+CORRECTING = (
+    Picture("rater-spans", "/rate", words_marked),
+    Picture("rater-spans-narrow", "/rate", words_marked, size=TALL, dark=True),
+    Picture("rater-correction", "/rate", corrected),
+    Picture("rater-correction-narrow", "/rate", corrected, size=TALL, dark=True),
+)
+CORRECTED = (
+    Picture("owner-corrections", "/owner/items/whales", whole=True),
+    Picture("owner-corrections-narrow", "/owner/items/whales", size=TALL, dark=True, whole=True),
+)
+LIVE = (
+    Picture("live", "/rate"),
+    Picture("live-writing", "/rate", written),
+    Picture("live-judging", "/rate", answered_live),
+    Picture("live-next", "/rate", gone_on),
+    Picture("live-narrow", "/rate", gone_on, size=TALL, dark=True),
+    Picture("live-narrow-writing", "/rate", written, size=TALL, dark=True),
+    Picture("live-gone", "/rate", gone),
+)
 OWNER = (
     Picture("owner", "/owner", whole=True),
     Picture("owner-dark", "/owner", whole=True, dark=True),
     Picture("owner-narrow", "/owner", size=TALL),
+    Picture("owner-inbox", "/owner/inbox"),
+    Picture("owner-inbox-narrow", "/owner/inbox", size=TALL),
     Picture("owner-raters", "/owner/raters"),
     Picture("owner-raters-narrow", "/owner/raters", size=TALL),
     Picture("owner-rater", "/owner/raters/6", whole=True),
     Picture("owner-items", "/owner/items"),
+    Picture("owner-items-found", "/owner/items?text=moon&state=done", whole=True),
+    Picture("owner-items-narrow", "/owner/items", size=TALL, dark=True),
     Picture("owner-item", "/owner/items", lambda page, site: page.click(".items a >> nth=0"), whole=True),
     Picture("owner-models", "/owner/models", whole=True),
     Picture("owner-export", "/owner/export", beside_the_study, whole=True),
+    Picture("owner-import", "/owner/import", sent, whole=True),
+    Picture("owner-import-narrow", "/owner/import", sent, size=TALL, dark=True),
     Picture("owner-settings", "/owner/settings", whole=True),
     Picture("owner-invitations", "/owner/invitations", lambda page, site: page.click("text=Make the link")),
     Picture("owner-history", "/owner/history"),
@@ -146,11 +280,15 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (lambda store, clock: fresh(store), "rater", RATER),
     (lambda store, clock: ranking(store), "rater", RANKING),
     (lambda store, clock: ratings(store), "rater", RATINGS),
+    (lambda store, clock: correcting(store), "rater", CORRECTING),
+    (lambda store, clock: correcting(store), "owner", CORRECTED),
+    (lambda store, clock: conversations(store), "rater", LIVE),
     (answered, "owner", OWNER),
 )
 KEPT = (
     "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow", "owner-raters",
-    "owner-item", "owner-export",
+    "owner-inbox", "owner-items-found", "owner-item", "owner-import", "owner-export", "left", "rater-spans",
+    "rater-correction-narrow", "owner-corrections", "live-writing", "live-narrow",
 )  # fmt: skip
 
 

@@ -24,7 +24,10 @@ from tutelage.people import (
     create_study,
     next_assignment,
     submit,
+    write_note,
 )
+from tutelage.people.corrections import Correction, Span
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.store.items import Pool
 from tutelage.simulate import SimulatedRater, gold
 from tutelage.simulate.raters import TAU
@@ -199,6 +202,54 @@ def ratings(store: Store) -> Study:
     return study
 
 
+FISH = (
+    "Yes. A whale is the **largest fish** in the sea. It breathes water with its gills, as a goldfish does."
+)
+MAMMAL = (
+    "A whale looks like a fish, but it is a mammal: it comes up to breathe *air*, and whale mothers feed their young "
+    "with milk. It belongs to the order Cetacea, like the dolphin."
+)
+WHALES: WriteCounts = ("whales", "Is a whale a fish?", (FISH, MAMMAL))
+TIDES: WriteCounts = (
+    "tides",
+    "Why is there high tide and low tide?",
+    ("The Moon pulls at the sea, and the sea bulges towards it.", "Because the sea breathes in and out."),
+)
+
+
+def correcting(store: Store) -> Study:
+    """A study that asks for better responses and for wrong words, with the answers of two raters."""
+    shown = Presentation(
+        "Which answer would you rather give to a child of nine?", corrections=True,
+        spans=("wrong fact", "too hard", "unkind"),
+    )  # fmt: skip
+    study = create_study(store, "Whales and tides", plan=replace(PLAN, overlap=100), presentation=shown)
+    add_pairs(store, study, [WHALES])
+    simpler = MAMMAL.replace(
+        "It belongs to the order Cetacea, like the dolphin.", "Dolphins are mammals, too!"
+    )
+    for name, words in (("Amina Yusuf", ("largest fish", "gills")), ("Chen Wei", ("largest fish",))):
+        question = next_assignment(store, _came(store, study, name).id)
+        assert question is not None
+        wrong, right = (question.texts.index(text) for text in (FISH, MAMMAL))
+        spans = [Span(wrong, FISH.index(each), FISH.index(each) + len(each), "wrong fact") for each in words]
+        hard = MAMMAL.index("the order Cetacea")
+        spans.append(Span(right, hard, hard + len("the order Cetacea"), "too hard"))
+        side = ("left", "right")[right]
+        submit(store, question.id, Answer(side, 3, correction=Correction(simpler, right), spans=tuple(spans)))
+        simpler = simpler.replace("Dolphins", "So dolphins")
+    add_pairs(store, study, [TIDES])
+    return study
+
+
+def conversations(store: Store) -> Study:
+    """A study in which raters talk to two models, which the site has to bring along."""
+    study = create_study(store, "Talking to a tutor", plan=Plan(overlap=1, gold_rate=0, repeat_rate=0))
+    openings = ("Why is the sky blue?", "How do planes stay up?", "What is a whale, and is it a fish?")
+    set_live_models(store, study.id, LiveModels("first", "second", openings=openings))
+    return study
+
+
 def _add_composed(store: Store, study: Study, count: int) -> None:
     """Pairs of answers by three models, each with a style of its own; some of them with a known answer."""
     rng = Random(7)
@@ -268,6 +319,8 @@ def _people_answer(store: Store, study: Study, clock: Clock) -> None:
         answered += 1
         clock.behind = max(0.0, start - answered * DAYS * 86_400 / ANSWERS)
     clock.behind = 0.0
+    for name, text in NOTES:
+        write_note(store, raters[name].id, text)
     change_rater(store, raters["Freya Lund"].id, state="paused", why="see the flags")
 
 
@@ -285,17 +338,30 @@ def _judged(person: SimulatedRater, question: Assignment, rng: Random) -> Answer
     side = vote.verdict if vote.verdict in ("left", "right") else "tie"
     careful = person.kind != "careless" and rng.random() < 0.6
     reason = rng.choice(REASONS) if careful and rng.random() < 0.4 else ""
+    if person.kind != "careless" and rng.random() < 0.015:
+        return Answer("skip", reason="I do not know enough about this", active_ms=round(1000 * vote.seconds))
+    flag = rng.choice(("", *FLAGGED)) if careful and rng.random() < 0.05 else ""
+    reason = FLAGGED.get(flag, reason)
     return Answer(
         vote.verdict,
         vote.strength,
         criteria={name: side if rng.random() < 0.8 else "tie" for name in CRITERIA[:4]} if careful else {},  # type: ignore[misc]
-        flags=("cut_off",) if rng.random() < 0.015 else (),
+        flags=(flag,) if flag else (),
         reason=reason,
         active_ms=round(1000 * vote.seconds),
         wall_ms=round(1300 * vote.seconds),
     )
 
 
+FLAGGED = {
+    "cut_off": "It stops in the middle of a sentence.",
+    "wrong_language": "Half of it is in Latin.",
+    "identity": "It says that it is a language model.",
+}
+NOTES = (
+    ("Chen Wei", "What shall we do when both answers stop in the middle of a sentence?"),
+    ("Amina Yusuf", "May I look things up before I choose?"),
+)
 REASONS = (
     "Ends with a question that a child can try out.",
     "Too many long words.",

@@ -12,7 +12,6 @@ from typing import Any
 from playwright.sync_api import Page, expect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tutelage.commands.collecting.serving import listen, server
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import (
     Item,
@@ -27,9 +26,11 @@ from tutelage.people import (
     create_study,
     start_session,
 )
+from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.export import export_study
 from tutelage.people.web import create_app
 from tutelage.people.web.site import cookie_name
+from tutelage.serving.listening import listen, server
 
 QUIET = Plan(overlap=1, gold_rate=0, repeat_rate=0)
 SECRETS = ("SECRET-", '"gold"', '"pool"', '"sampler"')
@@ -62,11 +63,12 @@ class Site:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.models: Models = only_endpoints
 
     def __enter__(self) -> "Site":
         self._socket = listen("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._watched = Watched(create_app(self.store))
+        self._watched = Watched(create_app(self.store, models=lambda name: self.models(name)))
         self._server = server(self._watched)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True

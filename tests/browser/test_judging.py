@@ -2,13 +2,15 @@
 
 import re
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tutelage.people import list_votes, start_session
+from tutelage.people import Answer, add_rater, list_votes, next_assignment, release, start_session, submit
+from tutelage.people.store import leases
 from tutelage.people.store.access import end_session
 
 from .sites import QUIET, Shown, Site, open_rating, press, saved, shown
@@ -356,7 +358,7 @@ def test_when_the_session_is_over_the_answer_waits_for_its_rater(site: Site, vis
     (cookie,) = page.context.cookies()
     end_session(site.store, str(cookie["value"]))
     press(page, "2 Enter")
-    expect(page.locator("#notice")).to_contain_text("Open your invitation link again")
+    expect(page.locator("#notice")).to_contain_text("Open your personal link to go on as before")
     expect(page.locator("#save")).to_contain_text("1 answer kept here")
     assert list_votes(site.store, study.id) == ()
     page.goto(f"{site.url}/return/{start_session(site.store, number)}")
@@ -368,22 +370,61 @@ def test_when_the_session_is_over_the_answer_waits_for_its_rater(site: Site, vis
 
 
 def test_a_server_that_is_away_loses_nothing_and_is_never_the_end(site: Site, visit: Visit) -> None:
-    study = site.study(pairs=6)
+    study = site.study(pairs=8)
     page = visit()
-    site.sign_in(page, study)
-    first = open_rating(page, site)
-    page.wait_for_timeout(500)
+    rater = site.sign_in(page, study)
+    seen = [open_rating(page, site).question]
+    until(lambda: held(site, rater) == 4)
     page.context.set_offline(True)
-    press(page, "2 Enter")
-    second = shown(page, first.question)  # fetched ahead
-    press(page, "3 Enter")
+    for key in "123":
+        press(page, f"{key} Enter")
+        seen.append(shown(page, seen[-1]).question)  # fetched ahead
+    press(page, "5 Enter")
     expect(page.locator("#pause-title")).to_have_text("The server cannot be reached")
-    expect(page.locator("#save")).to_contain_text("2 answers kept here")
+    expect(page.locator("#save")).to_contain_text("4 answers kept here")
     page.context.set_offline(False)
-    third = shown(page, second.question)  # by itself
+    seen.append(shown(page, seen[-1]).question)  # by itself
     saved(page)
-    assert third.question not in (first.question, second.question)
-    assert [v.displayed["strength"] for v in list_votes(site.store, study.id)] == [2, 1]
+    assert len(set(seen)) == 5
+    votes = list_votes(site.store, study.id)
+    assert [str(vote.assignment) for vote in votes] == seen[:4]
+    assert [vote.displayed["strength"] for vote in votes] == [3, 2, 1, 1]
+
+
+def test_what_lies_ready_too_long_is_asked_for_again(site: Site, visit: Visit) -> None:
+    """After a long lunch others have answered what was reserved here: nobody is asked in vain."""
+    study = site.study(pairs=8)
+    page = visit()
+    rater = site.sign_in(page, study)
+    first = open_rating(page, site).question
+    until(lambda: held(site, rater) == 4)
+    release(site.store, rater)
+    other = add_rater(site.store, study.id, "berta").id
+    for _ in range(4):
+        question = next_assignment(site.store, other)
+        assert question is not None
+        submit(site.store, question.id, Answer("tie"))
+    page.evaluate("() => { const now = Date.now; Date.now = () => now() + 660_000; }")
+    press(page, "2 Enter")
+    until(lambda: page.get_attribute("#screen", "data-question") not in (None, first))
+    until(lambda: len(list_votes(site.store, study.id)) == 5)
+    second, votes = page.get_attribute("#screen", "data-question"), list_votes(site.store, study.id)
+    assert second is not None
+    assert int(second) > max(
+        vote.assignment for vote in votes
+    )  # reserved now, not one of those that lay ready
+
+
+def held(site: Site, rater: int) -> int:
+    with site.store.read() as connection:
+        return len(leases.held(connection, rater))
+
+
+def until(reached: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
 
 
 def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:

@@ -5,13 +5,14 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
 
 from .sites import Site, press, saved, shown
-from .test_accessibility import OWNERS
+from .test_accessibility import OWNERS, faults
 
 Visit = Callable[..., Page]
 
@@ -107,7 +108,101 @@ def test_an_invitation_made_in_the_browser_lets_somebody_in(site: Site, visit: V
     saved(guest)
     assert [vote.rater for vote in list_votes(site.store, study.id)] == ["Zoë"]
     guest.click("#leave")
-    expect(guest.locator("h1")).to_have_text("Judging needs an invitation")
+    expect(guest.locator("h1")).to_have_text("Goodbye, Zoë")
+    expect(guest.locator("#link")).to_have_value(re.compile(f"^{re.escape(site.url)}/return/"))
+    link = guest.input_value("#link")
+    assert "Mail" in guest.inner_text("[data-mail]")
+    assert guest.get_attribute("[data-mail]", "href") == (
+        f"mailto:?subject=My%20link%20to%20tutoring&body={quote(link, safe='')}%0A"
+    )
+    elsewhere = visit(width=360)
+    elsewhere.goto(link)
+    elsewhere.click("text=Continue")
+    shown(elsewhere)
+    press(elsewhere, "2 Enter")
+    saved(elsewhere)
+    assert [vote.rater for vote in list_votes(site.store, study.id)] == ["Zoë", "Zoë"]
+
+
+def test_a_note_and_a_flag_reach_the_owner_who_closes_them_by_keyboard(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=4)
+    rater = visit()
+    site.sign_in(rater, study, "anna")
+    rater.goto(f"{site.url}/rate")
+    first = shown(rater)
+    press(rater, "g")
+    rater.fill("#note-text", "May I use a dictionary?")
+    press(rater, "Tab Enter")
+    expect(rater.locator("#note-said")).to_have_text("Sent. Thank you!")
+    press(rater, "Escape 2 f 1 n")
+    rater.keyboard.type("It tells how to pick locks.")
+    press(rater, "Control+Enter")
+    shown(rater, first.question)
+    saved(rater)
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner")
+    expect(page.locator("nav .count")).to_have_text("2")
+    page.click(".waiting >> text=Flags")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("It tells how to pick locks.")
+    page.goto(f"{site.url}/owner/inbox")
+    page.focus("[data-tick-all]")
+    press(page, "Enter Tab Enter")
+    expect(page.locator("main")).to_contain_text("Nothing waits here.")
+    expect(page.locator("nav .count")).to_have_count(0)
+
+
+def test_items_are_found_ticked_and_excluded_together(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=30)
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/items?by=added")
+    expect(page.locator("#found")).to_have_text("30 items, page 1 of 2.")
+    scripts: list[Route] = []
+    page.route("**/static/owner.js", lambda route: scripts.append(route))
+    page.fill("#text", "question 2")
+    press(page, "Enter")
+    expect(page.locator("#found")).to_have_text("11 items.")  # 2 and 20 to 29
+    expect(page.locator("[data-tick-all]")).to_be_disabled()  # until the script that ticks is there
+    scripts[0].continue_()
+    page.click("[data-tick-all]")
+    page.uncheck("[name=item] >> nth=0")
+    page.fill("#act-reason", "off the subject")
+    page.click("text=Do it with what is ticked")
+    expect(page.locator(".items .out")).to_have_count(10)
+    assert page.input_value("#text") == "question 2"
+    page.click("text=Do it with all 11")  # the reason is missing
+    expect(page.locator("#reason-problem")).to_be_visible()
+
+
+def test_votes_from_a_file_are_mapped_looked_at_and_imported(
+    site: Site, visit: Visit, tmp_path: Path
+) -> None:
+    study = site.study(pairs=1)
+    file = tmp_path / "votes.csv"
+    file.write_text(
+        "question,response_1,response_2,label,annotator\nSay hello,hi,<i>hello</i>,1,anna\nSay hi,a,b,2,otto\n"
+    )
+    page = visit(width=360, dark=True)
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/import")
+    (tmp_path / "notes.txt").write_text("no table")
+    page.set_input_files("#file", tmp_path / "notes.txt")
+    expect(page.locator("#file-said")).to_contain_text("notes.txt is of no kind that can be read here")
+    page.set_input_files("#file", file)
+    expect(page.locator("#outcome")).to_have_text("0 votes by 0 raters (0 of them new) on 0 items.")
+    for word, meaning in (("1", "a"), ("2", "b")):
+        page.get_by_label(f"Meaning of {word}").select_option(meaning)
+    page.click("text=Look again")
+    expect(page.locator("#outcome")).to_have_text("2 votes by 2 raters (2 of them new) on 2 items.")
+    expect(page.locator("main")).to_contain_text("<i>hello</i>")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert list_votes(site.store, study.id) == ()
+    page.click("text=Import 2 votes")
+    expect(page.locator("#report")).to_contain_text("2 new votes by 2 new raters on 2 new items")
+    assert sorted(vote.rater for vote in list_votes(site.store, study.id)) == ["anna", "otto"]
 
 
 def test_a_change_of_the_question_reaches_raters_at_their_next_question(site: Site, visit: Visit) -> None:
@@ -125,6 +220,7 @@ def test_a_change_of_the_question_reaches_raters_at_their_next_question(site: Si
     expect(page.locator("h2", has_text="What raters see")).to_contain_text("version 2")
     press(rater, "1 Enter")
     ahead = shown(rater, first.question)  # it had been fetched before the change
+    saved(rater)  # the reply to the first answer names the version
     press(rater, "2 Enter")
     rater.wait_for_selector("text=Which is funnier?")
     shown(rater, ahead.question)

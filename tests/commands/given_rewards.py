@@ -20,4 +20,14 @@ def raises(prompts, texts):
     raise KeyError("topic")
 
 
+def nothing_but_one(prompts, texts):
+    """The same for every answer."""
+    return [1.0] * len(texts)
+
+
+def of_the_prompt(prompts, texts):
+    """The length of the prompt, whatever the answer."""
+    return [len(prompt) / 10 for prompt in prompts]
+
+
 NUMBER = 3

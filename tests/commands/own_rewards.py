@@ -1,5 +1,8 @@
 """Reward functions of completions that tests name on the command line, as module:function."""
 
+import numpy as np
+import torch
+
 
 def worth(row, messages, answer):
     """What a row's answer is worth: it takes the system message, an earlier turn, a column and the answer."""
@@ -19,3 +22,32 @@ def talk(completions):
 def three(prompts, answers, scores):
     """Takes what no reward function is given."""
     return scores
+
+
+def without_its_column(completions):
+    """Reads a column that no row has, as people's functions do."""
+    return [len(one.data["topic"]) for one in completions]
+
+
+def _even(completions):
+    return [len(one.answer) % 2 == 0 for one in completions]
+
+
+def tensor(completions):
+    """A tensor of whole numbers."""
+    return torch.tensor(_even(completions)).long()
+
+
+def tensor_with_gradient(completions):
+    """A tensor that remembers its gradient, as a network returns it."""
+    return torch.tensor(_even(completions), dtype=torch.float64, requires_grad=True) * 1.0
+
+
+def numpy_booleans(completions):
+    """A list of NumPy's booleans, as comparisons of arrays give them."""
+    return [np.bool_(value) for value in _even(completions)]
+
+
+def array_of_booleans(completions):
+    """An array of booleans."""
+    return np.array(_even(completions))

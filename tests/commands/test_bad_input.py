@@ -9,6 +9,7 @@ import shutil
 import pytest
 import torch
 from given_rewards import NUMBER
+from safetensors.torch import load_file, save_file
 from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoTokenizer
 
@@ -171,6 +172,12 @@ def test_rewards_that_are_none(base, data, tmp_path, reward_name, told):
 
 def test_a_language_model_is_no_reward(base, data, tmp_path):
     refused(improve, improve_settings(base, data, tmp_path / "a", reward=(base,)), "is not a reward model")
+    settings = sft_settings(base, data, tmp_path / "lora", lora=config.Lora(rank=2))
+    assert sft.main(settings) == 0
+    adapter = str(next((tmp_path / "lora" / "checkpoints").glob("step-*")))
+    refused(
+        improve, improve_settings(base, data, tmp_path / "d", reward=(adapter,)), "not for a reward model"
+    )
     refused(improve, improve_settings(base, data, tmp_path / "b", reward=()), "No reward was given")
     refused(
         improve,
@@ -194,6 +201,8 @@ def test_output_folders_of_others(base, data, tmp_path, name):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     refused(verb, make(base, data, tmp_path / "mine"), r"other things than a run \(thesis.tex\)")
+    shutil.copytree(base, tmp_path / "base")
+    refused(verb, make(base, data, tmp_path / "base"), "base holds a model, not a run: choose another --out")
     (tmp_path / "file").write_text("")
     refused(verb, make(base, data, tmp_path / "file"), "Cannot write to the output folder")
 
@@ -242,6 +251,12 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
         ({"steps": 0}, "--steps is 0; it must be at least 1"),
         ({"batch_size": 0}, "--batch-size is 0; it must be at least 1"),
         ({"critic_lr": -1.0}, "--critic-lr is -1.0; it must be at least 0"),
+        ({"set": ("advantage.gamma=2",)}, r"gamma must be in \[0, 1\], not 2.0"),
+        ({"set": ("advantage.lam=-0.5",)}, r"lam must be in \[0, 1\], not -0.5"),
+        ({"set": ("surrogate.low=-0.1",)}, "low and high must be above 0, not -0.1"),
+        ({"set": ("critic.clip=-0.1",)}, "clip must be above 0"),
+        ({"set": ("shaping.missing_end=maybe",)}, "expected a number or auto or none"),
+        ({"set": ("shaping.missing_end_penalty=1",)}, "Choose one"),
     ],
     ids=str,
 )
@@ -294,6 +309,78 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
 def test_contradictions_of_the_other_verbs(make, told):
     with pytest.raises(TutelageError, match=told):
         make()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**70])
+def test_seeds_that_no_generator_takes(base, data, tmp_path, seed):
+    for make in (sft_settings, reward_settings, improve_settings):
+        with pytest.raises(TutelageError, match=rf"--seed is {seed}; it must be from 0 to 4294967295"):
+            make(base, data, tmp_path / "run", seed=seed)
+    words = [
+        "--model",
+        base,
+        "--model.device",
+        "cpu",
+        "--prompts",
+        data["prompts"],
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(["sample", *words, "--seed", str(seed)]) == 2
+    assert main(["evaluate", *words, "--seed", str(seed)]) == 2
+    assert main(["chat", "--model", base, "--seed", str(seed)]) == 2
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--seed", str(seed)]) == 2
+
+
+def test_the_largest_seed_is_one(base, data, tmp_path):
+    settings = {"seed": 2**32 - 1, "steps": 1}
+    assert improve.main(improve_settings(base, data, tmp_path / "run", **settings)) == 0
+
+
+@pytest.mark.parametrize("name", ["lr", "eps", "weight_decay"])
+def test_rates_without_end(name):
+    with pytest.raises(TutelageError, match=rf"optimiser's {name} is inf"):
+        config.Optimiser(**{name: math.inf})
+    assert config.Optimiser(max_norm=math.inf).max_norm == math.inf
+
+
+def test_a_learning_rate_that_breaks_the_weights_saves_none(base, data, tmp_path):
+    """Its last step leaves weights that are infinite, and no later one could notice."""
+    settings = {"optimiser": config.Optimiser(lr=3e38), "epochs": 0.1, "held_out": 0.0}
+    refused(
+        sft,
+        sft_settings(base, data, tmp_path / "run", **settings),
+        r"was not saved to .*not finite.*learning rate",
+    )
+    assert not (tmp_path / "run" / "model").exists()
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_model_whose_weights_are_no_numbers(base, data, tmp_path):
+    file = shutil.copytree(base, tmp_path / "spoilt") / "model.safetensors"
+    save_file({k: v / 0 for k, v in load_file(file).items()}, file, metadata={"format": "pt"})
+    asked = {"model": model(tmp_path / "spoilt"), "prompts": data["prompts"], "quiet": True}
+    refused(
+        sample, sample.Settings(**asked, out=tmp_path / "a"), "cannot be used: weights of .* are not finite"
+    )
+    refused(evaluate, evaluate.Settings(**asked, out=tmp_path / "b"), "cannot be used")
+    refused(sft, sft_settings(tmp_path / "spoilt", data, tmp_path / "c"), "cannot be used")
+
+
+def test_almost_everything_held_out(base, data, tmp_path):
+    held = {"held_out": 0.999}
+    refused(
+        sft, sft_settings(base, data, tmp_path / "run", **held), "--held-out 0.999 of 20 rows leaves none"
+    )
+
+
+def test_margins_below_zero(base, data, tmp_path):
+    rows = [{"prompt": f"Why {n}?", "chosen": "So.", "rejected": "No.", "margin": -1} for n in range(9)]
+    file = write_jsonl(tmp_path / "odd.jsonl", rows)
+    for loss in ("margin", "scaled", "soft"):
+        refused(
+            reward, reward_settings(base, data, tmp_path / "run", data=file, loss=loss), "margin is below 0"
+        )
 
 
 def test_two_rewards_of_one_name(base, data, tmp_path):

@@ -336,7 +336,7 @@ def test_prompts_without_room(base, tmp_path):
 
 
 def test_a_judge_that_is_not_there(base, prompts, tmp_path, monkeypatch):
-    monkeypatch.setattr("tutelage.data.endpoint.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("tutelage.data.transport.LONGEST_WAIT", 0.0)
     settings = online_settings(
         base, prompts, tmp_path / "run", reward=(), judge="http://127.0.0.1:9/v1", judge_model="j", samples=2
     )

@@ -101,7 +101,7 @@ def test_truncated_importance_sampling_from_the_command_line(tiny_model, tmp_pat
         ({"tokens_at_once": 0}, "--tokens-at-once is 0; it must be at least 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tiny_model, tmp_path, changes, why):
+def test_settings_out_of_range_are_refused(tiny_model, tmp_path, changes, why):
     data = files(tmp_path / "data")
     given = dict(changes)
     half = given.pop("bf16", False)

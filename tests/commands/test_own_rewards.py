@@ -1,12 +1,14 @@
 """A function of completions, from a flag: every verb gives it the whole conversation and the row's own columns."""
 
 import gzip
+import inspect
 import json
 
 import pyarrow
 import pytest
-from own_rewards import worth
+from own_rewards import without_its_column, worth
 from pyarrow import parquet
+from served import choices, serving
 from tiny_verbs import improve_settings, model, read_jsonl, write_jsonl
 
 from tutelage import config
@@ -126,3 +128,93 @@ def test_a_function_of_three_arguments_is_refused_before_the_run_begins(tiny_mod
     words += ["--sampling.max-new-tokens", "6"]
     assert main(words) == 2
     assert "own_rewards:three asks for prompts, answers, scores" in capsys.readouterr().err
+
+
+def test_rules_are_rewards_and_a_missing_column_ends_the_run_before_it_begins(tiny_model, tmp_path, capsys):
+    rows = [{"prompt": f"What is {number} + 1?", "answer": number + 1} for number in range(20)]
+    prompts = write_jsonl(tmp_path / "sums.jsonl", rows)
+    out = tmp_path / "run"
+    words = (
+        f"improve --model {tiny_model('llama')} --prompts {prompts} --out {out} --recipe grpo --set samples=2"
+    )
+    small = "--steps 1 --batch-size 2 --sampling.max-new-tokens 4 --device cpu --quiet"
+    rules = ["rule:number", "rule:format=.1", "rule:length(limit=2, unit=tokens)=-1"]
+    assert main([*words.split(), *small.split(), "--reward", *rules]) == 0
+    (step,) = read_jsonl(out / "metrics.jsonl")
+    parts = {name: step[f"score/{name}/mean"] for name in ("number", "format", "length")}
+    assert step["score/mean"] == pytest.approx(
+        parts["number"] + 0.1 * parts["format"] - parts["length"], abs=1e-6
+    )
+    del rows[16]["answer"]
+    write_jsonl(tmp_path / "sums.jsonl", rows)
+    missing = tmp_path / "missing"
+    assert main([*words.replace(str(out), str(missing)).split(), *small.split(), "--reward", *rules]) == 2
+    assert "rule:number reads the column 'answer', which line 17 of" in capsys.readouterr().err
+    assert not missing.exists()
+
+
+@pytest.fixture
+def words(tiny_model, tmp_path):
+    """`words(verb, reward)`: a small call of a verb that scores answers by a function."""
+    small = ["--sampling.max-new-tokens", "6", "--device", "cpu", "--engine", "plain", "--quiet"]
+    more = {
+        "improve": ("--steps 1 --batch-size 4 --recipe grpo --set samples=2 --reward", ""),
+        "sample": ("--n 1 --best-of 3 --reward", ""),
+        "evaluate": ("--reward", "worth="),
+        "rejection": ("--samples 3 --rounds 1 --prompts-per-round 4 --batch-size 2 --reward", ""),
+    }
+
+    def words(verb, reward):
+        flags, name = more[verb]
+        files = ["--prompts", written(tmp_path, ".jsonl"), "--out", str(tmp_path / verb)]
+        model = ["--model", str(tiny_model("llama"))]
+        return [verb, *model, *files, *small, *flags.split(), f"{name}own_rewards:{reward}"]
+
+    return words
+
+
+@pytest.mark.parametrize("verb", ["improve", "sample", "evaluate", "rejection"])
+def test_an_exception_keeps_the_file_and_line_of_the_user(words, capsys, verb):
+    line = inspect.getsourcelines(without_its_column)[1] + 2
+    assert main(words(verb, "without_its_column")) == 2
+    said = capsys.readouterr().err
+    assert f"own_rewards:without_its_column raised KeyError: 'topic' (own_rewards.py:{line})." in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("kind", ["tensor", "tensor_with_gradient", "numpy_booleans", "array_of_booleans"])
+def test_tensors_and_booleans_of_numpy_are_scores(words, tmp_path, kind):
+    assert main(words("improve", kind)) == 0
+    rows = read_jsonl(tmp_path / "improve" / "samples.jsonl")
+    assert rows
+    assert [row["score"] for row in rows] == [float(len(row["completion"]) % 2 == 0) for row in rows]
+
+
+def test_a_judge_trains_and_is_counted(tiny_model, tmp_path):
+    """The judge prefers the longer answer, so that comparisons in both orders agree."""
+
+    def longer(body, number):
+        said = body["messages"][0]["content"]
+        first, second = (
+            said.partition(f"[Response {side}]\n")[2].partition(f"\n[End of response {side}]")[0]
+            for side in "AB"
+        )
+        return choices(
+            "[[A]]" if len(first) > len(second) else "[[B]]" if len(second) > len(first) else "[[C]]"
+        )
+
+    prompts = write_jsonl(tmp_path / "prompts.jsonl", [{"prompt": f"Why {number}?"} for number in range(4)])
+    out = tmp_path / "run"
+    with serving(longer) as served:
+        judge = tmp_path / "judge.toml"
+        judge.write_text(
+            f'url = "{served.url}"\nmodel = "m"\nrubric = "Say much."\nby = "tournament"\nreplies = "kept.jsonl"\n'
+            "price_read = 1.0\n"
+        )
+        words = f"improve --model {tiny_model('llama')} --prompts {prompts} --out {out} --recipe grpo --set samples=4"
+        small = "--steps 2 --batch-size 2 --sampling.max-new-tokens 6 --device cpu --quiet"
+        assert main([*words.split(), *small.split(), "--reward", f"judge:{judge}"]) == 0
+    steps = read_jsonl(out / "metrics.jsonl")
+    assert steps[-1]["judge/requests"] == len(served.asked) == len(read_jsonl(tmp_path / "kept.jsonl"))
+    assert steps[-1]["judge/cost"] > steps[0]["judge/cost"] > 0
+    assert 0 < steps[0]["score/mean"] < 1

@@ -7,17 +7,28 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
+from tiny_verbs import (
+    distill_settings,
+    files,
+    improve_settings,
+    model,
+    read_jsonl,
+    reward_settings,
+    sft_settings,
+    write_jsonl,
+)
 
 from tutelage import config
-from tutelage.commands import improve, reward, sft
+from tutelage.commands import distill, improve, reward, sft
 from tutelage.data.formats import load_preferences
 from tutelage.data.pairing import split_by_prompt
+from tutelage.errors import TutelageError
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.train.learner import Learner
 from tutelage.train.run.checkpoints import CheckpointFolder
@@ -117,6 +128,11 @@ def runs(tiny_model, tmp_path, data):
         given = {"steps": 6, "set": ADAPTIVE, "tokens_at_once": 90, **common}
         return improve, improve_settings(tiny_model("llama"), data, out, **given | changes)
 
+    def distilling(out, **changes):
+        given = {"data": data["sft"], "on_policy": 0.5, "steps": 6, "tokens_at_once": 90, **common}
+        settings = distill_settings(tiny_model("llama"), tiny_model("llama", seed=1), out, **given)
+        return distill, replace(settings, **changes)
+
     adapter = config.Lora(rank=2)
     return {
         "sft": fine_tuning,
@@ -131,10 +147,23 @@ def runs(tiny_model, tmp_path, data):
         "ppo lora network": lambda out, **c: improving(
             out, lora=adapter, critic="network", reward=(reward_folder(tiny_model, tmp_path / "rm"),), **c
         ),
+        "distill": distilling,
+        "distill lora": lambda out, **c: distilling(out, lora=adapter, **c),
     }
 
 
-KINDS = ("sft", "sft lora", "reward", "reward lora", "ppo", "ppo lora", "ppo network", "ppo lora network")
+KINDS = (
+    "sft",
+    "sft lora",
+    "reward",
+    "reward lora",
+    "ppo",
+    "ppo lora",
+    "ppo network",
+    "ppo lora network",
+    "distill",
+    "distill lora",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,6 +189,27 @@ def test_a_run_that_crashed_three_times_is_the_run_that_did_not(
     verb, settings = make(tmp_path / "broken", resume=True)
     assert verb.main(settings) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"), [("sft", "sft"), ("reward", "pairs"), ("ppo", "prompts"), ("ppo", "sft")]
+)
+def test_other_rows_than_those_of_the_start_are_refused(tiny_model, tmp_path, data, monkeypatch, kind, file):
+    make = runs(tiny_model, tmp_path, data)[kind]
+    verb, settings = make(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        crash_in(patch, Learner, "update", 1)
+        with pytest.raises(Crash):
+            verb.main(settings)
+    rows = read_jsonl(data[file])
+    write_jsonl(Path(data[file]), rows[::-1])
+    verb, settings = make(tmp_path / "run", resume=True)
+    with pytest.raises(
+        TutelageError, match=r"The data changed since the run in .*run began: it read \d+ rows"
+    ):
+        verb.main(settings)
+    write_jsonl(Path(data[file]), rows)
+    assert verb.main(settings) == 0
 
 
 @pytest.mark.parametrize("kind", ["sft", "reward", "ppo lora"])

@@ -6,10 +6,10 @@ from tiny_verbs import files, model, read_jsonl
 
 from tutelage import config
 from tutelage.commands import sample
-from tutelage.data.formats import load_completions
+from tutelage.data.endpoint import KEY
+from tutelage.data.formats import load_completions, load_demonstrations
 from tutelage.errors import TutelageError
 from tutelage.infer.search import Search
-from tutelage.workflows.settings.endpoint import KEY
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=6)
 
@@ -40,6 +40,12 @@ def test_the_best_of_many_are_kept_and_their_scores_are_told(tiny_model, data, t
         group = [r for r in every if r["prompt_id"] == first["prompt_id"]]
         order = sorted(((r["finished"], len(r["text"])) for r in group), reverse=True)
         assert [(r["finished"], r["score"]) for r in (first, second)] == order[:2]
+    asked = {row["id"]: row["prompt"] for row in read_jsonl(tmp_path / "best" / "prompts.jsonl")}
+    learnt = read_jsonl(tmp_path / "best" / "demonstrations.jsonl")
+    assert [(row["prompt"], row["completion"]) for row in learnt] == [
+        (asked[row["prompt_id"]], row["text"]) for row in rows if row["finished"]
+    ], "what sft and distill learn from"
+    assert not (tmp_path / "many" / "demonstrations.jsonl").exists()
     told = capsys.readouterr().err
     assert "Best of 8" in told
     assert "1.20 nats" in told
@@ -93,6 +99,8 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
     assert {(row["text"], row["score"], row["round"], row["sampler"]) for row in rows} == {
         ("aaaa", 1.0, 1, "big-model")
     }
+    learnt = load_demonstrations(out / "demonstrations.jsonl").records
+    assert [one.response for one in learnt] == ["aaaa"] * len(rows), "revisions can be learnt"
     assert set(served.keys) == {"Bearer secret"}
     assert not any("secret" in file.read_text() for file in out.iterdir())
 

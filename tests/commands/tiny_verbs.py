@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tutelage import config
-from tutelage.commands import improve, reward, sft
+from tutelage.commands import distill, improve, reward, sft
 
 TOPICS = ["the sun", "rain", "a star", "light", "plants", "the sky", "gravity", "water", "clouds", "air"]
 
@@ -55,7 +55,7 @@ def sft_settings(base, given, out, **changes):
             "evaluate_every": 2,
             "samples": 1,
             "rouge": 1,
-            "max_new_tokens": 8,
+            "sampling": config.Sampling(temperature=0.0, max_new_tokens=8),
             "optimiser": config.Optimiser(lr=1e-3, warmup=1),
         }
         | changes
@@ -74,6 +74,23 @@ def reward_settings(base, given, out, **changes):
             "held_out": 0.1,
             "evaluate_every": 2,
             "optimiser": config.Optimiser(lr=1e-3),
+        }
+        | changes
+    )
+
+
+def distill_settings(base, teacher, out, **changes):
+    return distill.Settings(
+        **{
+            "model": model(base),
+            "teacher": str(teacher),
+            "out": out,
+            "quiet": True,
+            "steps": 2,
+            "batch_size": 5,
+            "sampling": config.Sampling(temperature=1.0, max_new_tokens=8),
+            "optimiser": config.Optimiser(lr=1e-3, warmup=1),
+            "sample_every": 1,
         }
         | changes
     )

@@ -51,12 +51,13 @@ def test_a_finished_round_is_not_made_again(
     from make import ROUND, ROUND_SHAPE
 
     from tutelage import config
+    from tutelage.rounds.round import Place
     from tutelage.rounds.stages import Story, run_stages
-    from tutelage.rounds.tutoring import Scale, Tutoring
+    from tutelage.rounds.tutoring import Scale, tutoring
 
     place("round")
-    tutoring = Tutoring(Path("round"), 0, Scale(shape=config.Shape(**ROUND_SHAPE), **ROUND), True)
+    whole = tutoring(Place(Path("round"), 0, True), Scale(shape=config.Shape(**ROUND_SHAPE), **ROUND))
     caplog.set_level(logging.INFO, logger="tutelage")
-    run_stages(Path("round"), Story("A small round", "All stages.", "make.py"), tutoring.stages())
-    titles = [stage.title for stage in tutoring.stages()]
+    run_stages(Path("round"), Story("A small round", "All stages.", "make.py"), whole.stages())
+    titles = [stage.title for stage in whole.stages()]
     assert caplog.messages == [f"{title}: done already" for title in titles]

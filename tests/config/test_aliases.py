@@ -12,6 +12,8 @@ from tutelage.config import Sampling, from_mapping, identity, load, to_mapping, 
 from tutelage.config.aliases import Alias, aliases, used_aliases, without_aliases
 from tutelage.config.flags import settings_from
 from tutelage.errors import TutelageError
+from tutelage.workflows.calling import settings_from as settings_from_keywords
+from tutelage.workflows.settings.sft import SftSettings
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,19 @@ def test_an_old_flag_works_and_says_so(
     assert out == ""
     assert [line.split()[1] for line in err.splitlines()] == old
     assert all(line.endswith("; the old name goes with the next release.") for line in err.splitlines())
+
+
+def test_the_length_of_answers_has_one_name_and_the_old_one_of_sft_works(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--model", "m", "--data", "d", "--out", "o"]
+    old = settings_from(SftSettings, [*words, "--max-new-tokens", "8"], prog="p")
+    assert "--max-new-tokens is now called --sampling.max-new-tokens;" in capsys.readouterr().err
+    assert old == settings_from(SftSettings, [*words, "--sampling.max-new-tokens", "8"], prog="p")
+    assert old.sampling == Sampling(temperature=0.0, max_new_tokens=8)
+    assert old == settings_from_keywords(
+        SftSettings, {"model": "m", "data": "d", "out": "o", "max_new_tokens": 8}
+    )
 
 
 def test_a_present_flag_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
 """Settings and mappings: what goes in comes out, and what is wrong is refused by name."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 
-from tutelage.config import Model, from_mapping, identity, to_mapping, with_defaults
+from tutelage.config import LATER, Model, from_mapping, identity, to_mapping, with_defaults
 from tutelage.errors import TutelageError
 
 from .examples import Everything, Inner, Outer, everythings
@@ -36,6 +38,44 @@ def test_the_identity_of_settings_outlives_a_setting_that_is_added_later() -> No
     assert identity(Outer(model)) == {"model": before}
     assert identity(Outer(replace(model, engine="plain"))) == {"model": before | {"engine": "plain"}}
     assert identity(Everything("x")) == to_mapping(Everything("x")), "defaults of other settings stay"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A section that was added later, into which a setting moved that had been outside."""
+
+    low: int = 0
+    high: int = 9
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """Settings of which all were renamed since fingerprints were taken."""
+
+    depth: int = 1
+    limits: Range = field(default_factory=Range, metadata=LATER)
+    added: int = field(default=5, metadata=LATER)
+    ALIASES: ClassVar[Mapping[str, str]] = {
+        "k": "depth",
+        "level": "depth",
+        "maximum": "limits.high",
+        "extra": "added",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "fingerprinted"),
+    [
+        (Renamed(), {"k": 1, "maximum": 9}),
+        (Renamed(depth=2, limits=Range(high=3)), {"k": 2, "maximum": 3}),
+        (Renamed(limits=Range(low=1)), {"k": 1, "maximum": 9, "limits": {"low": 1}}),
+        (Renamed(added=6), {"k": 1, "maximum": 9, "extra": 6}),
+    ],
+)
+def test_the_identity_of_settings_outlives_new_names(
+    settings: Renamed, fingerprinted: dict[str, object]
+) -> None:
+    assert identity(settings) == fingerprinted
 
 
 @pytest.mark.parametrize(

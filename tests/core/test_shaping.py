@@ -58,6 +58,44 @@ def test_scores_are_shaped_in_the_documented_order(shaping: ScoreShaping, expect
     assert shaped(shaping) == expected
 
 
+def first_rollout(ended: list[bool], score: list[float]) -> tuple[list[float], float | None]:
+    """The shaped scores of a first rollout, and what "auto" takes for a missing end from then on."""
+    shaping = ScoreShaping()
+    rows = torch.tensor(score), torch.tensor(ended), torch.ones(len(score), dtype=torch.long)
+    shaped, state = shaping(*rows, Context(), shaping.init())
+    again, same = shaping(rows[0], ~rows[1], rows[2], Context(), state)
+    assert same == state, "decided once"
+    instead = shaping.replacement(state)
+    assert again.tolist() == [
+        x if not e or instead is None else instead for x, e in zip(score, ended, strict=True)
+    ]
+    return shaped.tolist(), instead
+
+
+@pytest.mark.parametrize(
+    ("ended", "score", "instead"),
+    [
+        ([True, True, False, False], [1.0, 2.0, 3.0, 4.0], -1.0),
+        ([True, False, False, False], [1.0, 2.0, 3.0, 4.0], None),  # most of the reward would be gone
+        ([False] * 4, [1.0, 2.0, 3.0, 4.0], None),
+        ([True, True, True, False], [-5.0, -3.0, 0.0, -9.0], None),  # -1 would be a prize for not ending
+        ([True, True, True, False], [-5.0, -3.0, 9.0, -9.0], -1.0),
+    ],
+)
+def test_the_first_rollout_decides_what_a_missing_end_scores(
+    ended: list[bool], score: list[float], instead: float | None
+) -> None:
+    expected = [x if e or instead is None else instead for x, e in zip(score, ended, strict=True)]
+    assert first_rollout(ended, score) == (expected, instead)
+
+
+def test_greedy_responses_decide_nothing() -> None:
+    shaping = ScoreShaping()
+    _, state = shaping(SCORE, ENDED, LENGTH, Context(is_greedy=True), shaping.init())
+    assert state == shaping.init()
+    assert shaping.replacement(state) is None
+
+
 def test_a_normalised_score_is_what_the_statistics_make_of_it() -> None:
     mean, std = 0.125, math.sqrt((1.875**2 + 3.125**2 + 0.375**2 + 0.875**2) / 4)
     for normalise in ("batch", "running"):

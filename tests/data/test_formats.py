@@ -140,10 +140,10 @@ def test_preferences_carry_their_labels(tmp_path: Path) -> None:
         "rejected": "No.",
         "p_chosen": 0.75,
         "weight": 2,
-        "margin": -0.5,
+        "margin": 0.5,
     }
     assert load_preferences(write(tmp_path, [row])).records == (
-        Preference(ASKED, "Yes.", "No.", 0.75, 2.0, -0.5),
+        Preference(ASKED, "Yes.", "No.", 0.75, 2.0, 0.5),
     )
     path = tmp_path / "rows.csv"
     path.write_text("prompt,chosen,rejected,p_chosen,margin\nWhy?,Yes.,No.,0.75,\n")
@@ -156,6 +156,42 @@ def test_a_shared_beginning_ends_between_words(tmp_path: Path) -> None:
     assert load_preferences(write(tmp_path, [row])).records == (
         Preference(user("Who is it?"), "that one", "the other"),
     )
+
+
+def test_words_with_which_both_answers_begin_stay_with_the_answers(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"chosen": "Q: Why?\nThe sun sets.", "rejected": "Q: Why?\nThe lamp broke."},
+        {"chosen": "Why is it dark? It is night.", "rejected": "Why is it dark? It is broken."},
+        {"chosen": "Once there was a cat", "rejected": "Once there was a dog"},
+    ]
+    loaded = load_preferences(write(tmp_path, rows))
+    assert loaded.records == (
+        Preference(user("Q: Why?"), "The sun sets.", "The lamp broke."),
+        Preference(user("Why is it dark?"), "It is night.", "It is broken."),
+        Preference(user("Once there was a"), "cat", "dog"),
+    )
+    (note,) = loaded.notes
+    assert note.startswith("the prompt of each pair is what both texts begin with")
+    assert note.endswith(
+        "1 pairs part within their first sentence, where every word that both have is prompt"
+    )
+
+
+def test_names_of_columns_count_in_any_case(tmp_path: Path) -> None:
+    rows: Rows = [{"Prompt": "Why?", "CHOSEN": "Yes.", " Rejected ": "No.", "Topic": "sky"}]
+    path = write(tmp_path, rows)
+    assert load_preferences(path).records == (Preference(ASKED, "Yes.", "No."),)
+    assert load_demonstrations(path).records == (Demonstration(ASKED, "Yes."),)
+    (prompt,) = load_prompts(path).records
+    assert prompt.messages == ASKED
+    assert prompt.data == {"CHOSEN": "Yes.", " Rejected ": "No.", "Topic": "sky"}
+
+
+def test_the_exact_name_of_a_column_wins_and_two_others_are_a_question(tmp_path: Path) -> None:
+    exact: Rows = [{"prompt": "Why?", "Prompt": "Who?", "completion": "So."}]
+    assert load_demonstrations(write(tmp_path, exact)).records == (Demonstration(ASKED, "So."),)
+    with pytest.raises(TutelageError, match="columns Prompt, PROMPT, completion"):
+        load_demonstrations(write(tmp_path, [{"Prompt": "Why?", "PROMPT": "Who?", "completion": "So."}]))
 
 
 def test_a_speaker_named_twice_goes_on_speaking(tmp_path: Path) -> None:
@@ -281,6 +317,7 @@ UNUSABLE: list[tuple[dict[str, object], str]] = [
     (GOOD | {"p_chosen": "likely"}, "p_chosen is not a number"),
     (GOOD | {"p_chosen": True}, "p_chosen is a true/false value, not a number"),
     (GOOD | {"weight": -1}, "weight is below 0"),
+    (GOOD | {"margin": -0.5}, "margin is below 0"),
     (GOOD | {"margin": float("inf")}, "margin is infinite"),
     (GOOD | {"prompt": said(("user", "a"), ("assistant", "b"))}, "prompt ends with an assistant turn"),
     (GOOD | {"chosen": said(("user", "Who?"), ("assistant", "Yes."))}, "chosen is not one assistant message"),

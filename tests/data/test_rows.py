@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from tutelage.data.records import (
     Prompt,
     user,
 )
-from tutelage.data.rows import Record, from_row, to_row, write_jsonl
+from tutelage.data.rows import Record, fingerprint, from_row, to_row, write_jsonl
 from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 
@@ -61,14 +62,14 @@ RECORDS = {
     CompletionRecord: st.builds(
         CompletionRecord, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT
     ),
-    Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT),
+    Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT, NUMBER),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),
     Judgement: st.builds(
         Judgement,
         *(TEXT, TEXT, TEXT, st.sampled_from(["a", "b", "tie", "both_bad", "skip"]), st.integers(0, 3)),
         *(st.sampled_from(["a", "b"]), NUMBER, NUMBER),
     ),
-    Preference: st.tuples(TURNS | st.just(()), PAIR, st.floats(0, 1), NUMBER, st.floats(-9, 9)).map(
+    Preference: st.tuples(TURNS | st.just(()), PAIR, st.floats(0, 1), NUMBER, st.floats(0, 9)).map(
         lambda x: Preference(x[0], *x[1], *x[2:])
     ),
     UnpairedAnswer: st.builds(UnpairedAnswer, TURNS, TEXT, st.booleans()),
@@ -115,6 +116,23 @@ def _id(record: Record) -> object:
 
 def _content(record: Record) -> object:
     return record.messages if isinstance(record, Prompt) else _id(record)
+
+
+def test_a_fingerprint_changes_with_any_row_and_with_their_order() -> None:
+    prompts = [Prompt(str(n), user("Why?"), data={"answer": n}) for n in range(3)]
+    pairs = [Preference(user("Why?"), "So.", "No.", weight=weight) for weight in (1.0, 2.0)]
+    same = fingerprint(prompts, pairs)
+    assert same.startswith("5 rows, ")
+    assert fingerprint(list(prompts), tuple(pairs)) == same
+    changed = [replace(prompts[0], data={"answer": 7}), *prompts[1:]]
+    others = [
+        fingerprint(changed, pairs),
+        fingerprint(prompts[::-1], pairs),
+        fingerprint(prompts, pairs[:1]),
+        fingerprint([*prompts, *pairs]),
+        fingerprint(prompts, ["Why?", "So."]),
+    ]
+    assert len({same, *others}) == 6
 
 
 def test_rows_are_those_of_trl() -> None:

@@ -106,14 +106,14 @@ def test_exact_kl_to_the_reference(pair):
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.mul_(1.05)
-        kl.append(policy.scores(rows, exact_kl=True).exact_kl)
+        kl.append(policy.scores(rows, divergence=1.0).divergence)
     assert (kl[0] > 0).any()
     torch.testing.assert_close(kl[1], kl[0], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_reference_engine_computes_packed_sequences_as_padded_batches(tiny_model, family):
-    """What it does on a GPU, here on a processor."""
+    """Packing is its default on a GPU; here it runs on a processor."""
     settings = config.Model(tiny_model(family), device="cpu", engine="plain")
     policy = Policy(load_backbone(settings, config.Lora()))
     tiny.roughen(policy.model)
@@ -131,7 +131,9 @@ def test_the_reference_engine_computes_packed_sequences_as_padded_batches(tiny_m
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_reference_engine_leaves_a_model_as_it_is_and_starts_no_compiler(tiny_model, family, monkeypatch):
+def test_the_reference_engine_leaves_a_model_unchanged_and_starts_no_compiler(
+    tiny_model, family, monkeypatch
+):
     backbone = load_backbone(config.Model(tiny_model(family), device="cpu", engine="plain"), config.Lora())
     before = [type(module) for module in backbone.model.modules()]
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a process was started"))

@@ -1,4 +1,4 @@
-"""Sampling: the right distribution, the right log-probability, and nothing that depends on who else is in the batch."""
+"""Sampling: the distribution, the log-probabilities, and independence of the other rows of a batch."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def settings(**changes):
 
 
 def greedily(policy, prompt, limit):
-    """The likeliest token, again and again, with a full forward pass each."""
+    """Greedy decoding with a full forward pass for each token."""
     tokens = list(prompt)
     for _ in range(limit):
         logits = policy.model(input_ids=torch.tensor([tokens])).logits[0, -1]
@@ -75,7 +75,7 @@ def test_greedy_is_what_transformers_generates(tiny_model, family):
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 @torch.no_grad()
-def test_a_rollout_knows_its_log_probabilities_and_its_ends(tiny_model, family, temperature):
+def test_a_rollout_has_its_log_probabilities_and_end_flags(tiny_model, family, temperature):
     policy = load(tiny_model(family), ends=range(100, 130))
     rollout = policy.generate(PROMPTS, 4, settings(temperature=temperature), seed=3)
     recomputed = policy.scores(rollout, temperature=temperature).logp
@@ -98,7 +98,7 @@ def test_a_rollout_knows_its_log_probabilities_and_its_ends(tiny_model, family, 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])
 @torch.no_grad()
-def test_a_row_says_the_same_in_any_company(tiny_model, family):
+def test_a_row_does_not_depend_on_the_rest_of_the_batch(tiny_model, family):
     policy = load(tiny_model(family), ends=range(100, 130))
     together = policy.generate(PROMPTS, 3, settings(), seed=5)
     in_parts = policy.generate(PROMPTS, 3, settings(), seed=5, rows_at_once=6)
@@ -137,7 +137,7 @@ def test_where_an_answer_ends(tiny_model, pad_is_end):
 
 
 @torch.no_grad()
-def test_the_text_of_an_answer_is_without_its_end(tiny_model):
+def test_the_text_of_a_response_excludes_the_end_token(tiny_model):
     policy = load(tiny_model("llama"))
     free = greedily(policy, (40, 41, 42), 6)
     policy.end_ids = (free[4],)
@@ -160,7 +160,7 @@ def test_the_context_is_used_to_its_last_position_and_not_beyond(tiny_model, fam
 
 
 @torch.no_grad()
-def test_tokens_are_shown_as_they_are_drawn(tiny_model):
+def test_tokens_are_reported_while_they_are_sampled(tiny_model):
     policy = load(tiny_model("gpt2"), ends=range(100, 130))
     seen = []
     rollout = policy.generate(
@@ -173,7 +173,7 @@ def test_tokens_are_shown_as_they_are_drawn(tiny_model):
 
 
 def kept_by_hand(logits, *, top_k=0, top_p=1.0, min_p=0.0):
-    """Which tokens may be drawn, one rule after the other, from the definitions."""
+    """The tokens that may be sampled, by the definitions of the filters, one after the other."""
     p = {i: float(x) for i, x in enumerate(torch.tensor(logits).softmax(-1).double())}
     if top_k:
         p = dict(sorted(p.items(), key=lambda item: -item[1])[:top_k])
@@ -224,7 +224,7 @@ def test_the_nucleus_ends_where_it_reaches_its_share(count, top_p, kept):
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
-def test_tokens_come_as_often_as_they_are_likely(filters):
+def test_token_frequencies_are_the_probabilities(filters):
     """Chi-square over 20,000 draws, each from a stream of its own; and `logp` is the log of those probabilities."""
     logits = torch.tensor([1.0, -0.5, 2.0, 0.3, -3.0, 1.9, 0.0, -1.0])
     asked = config.Sampling(temperature=0.8, **filters)
@@ -240,7 +240,7 @@ def test_tokens_come_as_often_as_they_are_likely(filters):
     torch.testing.assert_close(logp, exact.log()[token].float(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_number_is_turned_into_the_token_whose_share_it_falls_into():
+def test_a_uniform_number_selects_the_token_by_the_cumulative_distribution():
     logits = torch.tensor([0.1, 0.0, 0.4, 0.2, 0.3]).log()
     numbers = torch.tensor(
         [0.0, 0.0999, 0.1001, 0.4999, 0.5001, 0.6999, 0.7001, 1 - 2**-53], dtype=torch.float64
@@ -250,7 +250,7 @@ def test_a_number_is_turned_into_the_token_whose_share_it_falls_into():
 
 
 @pytest.mark.parametrize("vocabulary", [1, 63, 64, 65, 5000])
-def test_the_search_by_blocks_finds_what_one_long_sum_finds(vocabulary):
+def test_the_search_by_blocks_equals_the_cumulative_sum(vocabulary):
     """Against the cumulative sum in double precision, with many tokens left out, also whole blocks and the last."""
     generator = torch.Generator().manual_seed(vocabulary)
     logits = torch.randn(500, vocabulary, generator=generator) * 3
@@ -275,7 +275,7 @@ def test_the_search_by_blocks_finds_what_one_long_sum_finds(vocabulary):
     assert token[1] == vocabulary - 1 - ends[1].flip(0).long().argmax()
 
 
-def test_a_nucleus_may_be_larger_than_what_is_looked_at_first():
+def test_a_nucleus_may_be_larger_than_the_first_candidates():
     """1,000 tokens as likely as each other, beside a row whose nucleus is one token."""
     logits = torch.zeros(3, 1024)
     logits[:, 1000:] = -torch.inf
@@ -285,7 +285,7 @@ def test_a_nucleus_may_be_larger_than_what_is_looked_at_first():
     assert kept.tolist() == [kept[0], 1, kept[0]]
 
 
-def test_streams_are_uniform_and_unlike_each_other():
+def test_random_streams_are_uniform_and_independent():
     seeds = [row_seed(s, name, n) for s in range(3) for name in ("a", "b", "ab") for n in range(300)]
     assert len(set(seeds)) == len(seeds)
     numbers = uniforms(seeds, 4).numpy()
@@ -297,7 +297,7 @@ def test_streams_are_uniform_and_unlike_each_other():
 
 
 @torch.no_grad()
-def test_first_tokens_come_as_often_as_the_model_says(tiny_model):
+def test_first_token_frequencies_are_the_probabilities_of_the_model(tiny_model):
     """From model to draw: 3,000 answers of one token, sharing one prompt, against the model's own softmax."""
     policy = load(tiny_model("gpt2"))
     rollout = policy.generate(

@@ -7,7 +7,7 @@ import torch
 
 from tutelage.core.batch import Rows
 from tutelage.data.records import Prompt, user
-from tutelage.lab.ensembles import CountedReward, Scaled
+from tutelage.lab.ensembles import CountedReward, StandardisedReward
 from tutelage.lab.measuring import averages, mean
 from tutelage.lab.recipes_page import pooled
 from tutelage.rewards.completions import Completions
@@ -30,7 +30,7 @@ def constant(*values: float):
 
 def test_an_ensemble_of_scaled_rewards_by_hand() -> None:
     one, other = constant(1.0, 2.0, 6.0), constant(10.0, 30.0, 20.0)
-    scaled = Scaled(one, 2.0, 2.0), Scaled(other, 20.0, 10.0)
+    scaled = StandardisedReward(one, 2.0, 2.0), StandardisedReward(other, 20.0, 10.0)
     expected = {"mean": [-0.75, 0.5, 1.0], "worst": [-1.0, 0.0, 0.0], "lower": [-0.75 - 0.0625, 0.25, 0.0]}
     for how, values in expected.items():
         found = Ensemble(scaled, how, 1.0)(COMPLETIONS)

@@ -5,6 +5,7 @@ Wᵀh, with W the table [P · 3, 3], and a linear critic on h is a table of valu
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,16 +16,19 @@ from torch import Tensor, nn
 from tutelage import config
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.batch import Rollout, Rows, TokenScores
-from tutelage.core.kl import exact_kl as kl_between
+from tutelage.core.kl import exact_divergence
 from tutelage.core.rows import by_tokens, spread
 from tutelage.data.records import Prompt, user
 from tutelage.models.budget import Budget
 from tutelage.rewards.reward import Completion, Reward
-from tutelage.rollout.generator import PromptTokens
-from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
+from tutelage.rollout.generator import Generator, PromptTokens
+from tutelage.rollout.prompts import EncodedPrompt, prompt_tokens
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.critic import TrunkCritic
 from tutelage.train.rl.improve import improve
+from tutelage.train.rl.mismatch import Mismatch
+from tutelage.train.rl.rollouts import rollout_seed
 from tutelage.train.rl.settings import RolloutSettings
 
 PRETRAINING = SENTENCES[torch.tensor([4, 4, 1])]
@@ -63,7 +67,7 @@ class TabularPolicy:
         temperature: float,
         entropy: bool = False,
         value_head: Callable[[Tensor], Tensor] | None = None,
-        exact_kl: bool = False,
+        divergence: float | None = None,
     ) -> TokenScores:
         logits = self.logits(rows, temperature=temperature)
         logp = logits.log_softmax(-1)
@@ -73,13 +77,15 @@ class TabularPolicy:
             spread(own, rows.mask),
             entropy=spread(-(logp.exp() * logp).sum(-1), rows.mask) if entropy else None,
             value=None if values is None else spread(values, rows.mask),
-            exact_kl=spread(self._divergence(rows, logits, temperature), rows.mask) if exact_kl else None,
+            divergence=None
+            if divergence is None
+            else spread(self._divergence(rows, logits, temperature, divergence), rows.mask),
         )
 
-    def _divergence(self, rows: Rows, logits: Tensor, temperature: float) -> Tensor:
+    def _divergence(self, rows: Rows, logits: Tensor, temperature: float, mixture: float) -> Tensor:
         with self.reference():
             there = self.logits(rows, temperature=temperature)
-        return kl_between(logits, there)
+        return exact_divergence(logits, there, mixture)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -99,6 +105,15 @@ class TabularPolicy:
 
     def metrics(self) -> dict[str, float]:
         return {}
+
+
+class AtOnce(Executor):
+    """Computes what is submitted before it goes on, so that rollouts ahead are as old as they may be."""
+
+    def submit(self, function, /, *args, **more):  # type: ignore[no-untyped-def]
+        done: Future[object] = Future()
+        done.set_result(function(*args, **more))
+        return done
 
 
 class TabularGenerator:
@@ -188,8 +203,15 @@ def improved(
     rate: float = 0.5,
     critic_rate: float = 5.0,
     seed: int = 0,
+    staleness: int = 0,
+    mismatch: Mismatch | None = None,
+    watch: Callable[[TabularPolicy], None] = lambda policy: None,
 ) -> tuple[TabularPolicy, TrunkCritic]:
-    """The policy and the critic after some steps of `improve` by plain gradient ascent, from the table `start`."""
+    """The policy and the critic after some steps of `improve` by plain gradient ascent, from the table `start`.
+
+    With `staleness` every rollout is drawn so many steps before it is learnt from. `watch` sees the policy after each
+    step.
+    """
     policy = TabularPolicy(start)
     critic = TrunkCritic(policy, nn.Linear(policy.table[..., 0].numel(), 1, bias=False))
     nn.init.zeros_(critic.head.weight)
@@ -198,13 +220,28 @@ def improved(
     )
     groups = {"policy": policy.parameters(), "critic": critic.parameters()}
     learner = Learner(groups, optimiser, steps, policy.total_norm, critic=critic_rate * LARGE)
-    settings = RolloutSettings(config.Sampling(temperature=1.0, max_new_tokens=LIMIT), Budget(1024), seed)
+    settings = RolloutSettings(
+        config.Sampling(temperature=1.0, max_new_tokens=LIMIT),
+        Budget(1024),
+        seed,
+        staleness=staleness,
+        mismatch=mismatch,
+    )
     if recipe.ptx:
         settings = replace(settings, mix=text_loss(policy, recipe.ptx))
     batch = prompts_of(prompts, len(start))
+    generator: Generator = TabularGenerator(policy)
+
+    def plan(step: int) -> RolloutRequest:
+        return RolloutRequest(
+            prompt_tokens(batch), recipe.samples, settings.sampling, rollout_seed(seed, step)
+        )
+
+    if staleness:
+        generator = AheadGenerator(generator, plan, staleness=staleness, total=steps, executor=AtOnce())
     loop: Iterator[Step] = improve(
         policy,
-        TabularGenerator(policy),
+        generator,
         lambda step: batch,
         reward_of(score),
         recipe,
@@ -213,5 +250,5 @@ def improved(
         critic=critic if recipe.critic is not None else None,
     )
     for _ in loop:
-        pass
+        watch(policy)
     return policy, critic

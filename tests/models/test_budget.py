@@ -1,4 +1,4 @@
-"""The tokens of a forward pass: chosen by the memory that is left, taken as given, lowered where they are too many."""
+"""Tokens per forward pass: chosen by free memory, given by the user, lowered after out of memory."""
 
 import logging
 
@@ -6,11 +6,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
 
-from tutelage.core.rows import EncodedRow, by_tokens, collate
+from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
 from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
-from tutelage.models.budget import Budget, automatic_budget, bytes_per_token, out_of_memory
+from tutelage.models.budget import Budget, automatic_budget, bytes_of_token, out_of_memory
+from tutelage.planning.tokens import SMALL
 
 CPU = torch.device("cpu")
 GIB = 2.0**30
@@ -65,7 +66,7 @@ def kept_for_the_gradient(model, dtype, tokens):
 def test_the_estimate_is_a_little_above_what_is_measured(shape, dtype):
     model = AutoModelForCausalLM.from_config(shape).eval()
     measured = (kept_for_the_gradient(model, dtype, 320) - kept_for_the_gradient(model, dtype, 80)) / 240
-    assert 1.05 < bytes_per_token(model, dtype) / measured < 2.0
+    assert 1.05 < bytes_of_token(model, dtype) / measured < 2.0
 
 
 def chosen(monkeypatch, free, *models, device=CPU, dtype=torch.float32):
@@ -99,20 +100,20 @@ def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkey
     assert held + tokens * each <= free / 2 < held + 2 * tokens * each
 
 
-def test_a_processor_takes_about_as_much_for_activations_as_for_the_weights_and_what_belongs_to_them(
+def test_activations_on_a_processor_take_about_as_much_as_weights_and_optimiser(
     monkeypatch,
 ):
     deep = llama(num_hidden_layers=12, hidden_size=512, intermediate_size=1376)
     weights = sum(p.numel() for p in deep.parameters())
-    taken = chosen(monkeypatch, 64 * GIB, deep) * bytes_per_token(deep, torch.float32)
+    taken = chosen(monkeypatch, 64 * GIB, deep) * bytes_of_token(deep, torch.float32)
     assert 2**-0.5 <= taken / (16 * weights) <= 2**0.5
     alone = chosen(monkeypatch, 64 * GIB, deep)
     assert chosen(monkeypatch, 64 * GIB, deep.requires_grad_(False)) < alone, (
         "nothing belongs to frozen weights"
     )
     small = llama(num_hidden_layers=12)
-    taken = chosen(monkeypatch, 64 * GIB, small) * bytes_per_token(small, torch.float32)
-    assert 2**-0.5 <= taken / module.SMALL <= 2**0.5, "a small model is not cut thin"
+    taken = chosen(monkeypatch, 64 * GIB, small) * bytes_of_token(small, torch.float32)
+    assert 2**-0.5 <= taken / SMALL <= 2**0.5, "a small model is not cut thin"
     assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, (
         "a GPU takes what it has"
     )
@@ -123,29 +124,34 @@ def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypat
     whole = chosen(monkeypatch, 1.2 * GIB, wide)
     assert chosen(monkeypatch, 1.2 * GIB, wide.requires_grad_(False)) > whole
     small = llama()
-    found = [bytes_per_token(small, dtype) for dtype in (torch.float32, torch.bfloat16)]
+    found = [bytes_of_token(small, dtype) for dtype in (torch.float32, torch.bfloat16)]
     assert found[1] / found[0] == 0.625
 
 
-def test_a_gpu_takes_more(monkeypatch):
+def test_activations_on_a_gpu_may_take_more(monkeypatch):
     assert chosen(monkeypatch, 80 * GIB, llama(), device=torch.device("cuda")) == 131_072
 
 
 # Lowered ----------------------------------------------------------------------------------------------------
 
 
+def rows_of(lengths):
+    """Rows of these lengths."""
+    return RowList([EncodedRow((1,), (2,) * (length - 1)) for length in lengths])
+
+
 class Memory:
     """A pass over rows that fails where a micro-batch takes more than `room` padded tokens."""
 
     def __init__(self, lengths, tokens, room):
-        self.lengths, self.room, self.budget = torch.tensor(lengths), room, Budget(tokens)
+        self.rows, self.room, self.budget = rows_of(lengths), room, Budget(tokens)
         self.attempts = []
 
     def attempt(self):
         done = []
         self.attempts.append(done)
-        for index in self.budget.parts(lambda tokens: by_tokens(self.lengths, tokens)):
-            if len(index) * int(self.lengths[index].max()) > self.room:
+        for index in self.budget.parts(split_by_length, self.rows):
+            if len(index) * int(self.rows.rows(index).lengths().max()) > self.room:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
             done.append((index.tolist(), torch.rand(())))
         return done
@@ -154,7 +160,7 @@ class Memory:
         return self.budget.spend(self.attempt)
 
 
-def test_the_pass_is_repeated_in_smaller_parts_with_the_same_chance(caplog):
+def test_the_pass_is_repeated_in_smaller_parts_from_the_same_random_state(caplog):
     memory, never_short = Memory([8] * 8, 64, room=20), Memory([8] * 8, 16, room=20)
     torch.manual_seed(3)
     got = memory.spend()
@@ -178,18 +184,18 @@ def test_a_number_far_above_the_batch_is_lowered_at_once_to_where_it_splits():
     assert len(memory.attempts) == 2
 
 
-def test_a_row_that_never_fits_is_told_with_what_to_do():
+def test_a_row_that_never_fits_is_an_error_with_a_remedy():
     memory = Memory([30, 4], 64, room=20)
     with pytest.raises(TutelageError, match=r"single example.*--max-length.*--lora.rank.*smaller model"):
         memory.spend()
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shape mismatch"), ValueError("out of memory")])
-def test_other_errors_are_none_of_its_business(error):
+def test_other_errors_pass_through(error):
     budget = Budget(64)
 
     def attempt():
-        for _ in budget.parts(lambda tokens: by_tokens(torch.tensor([3, 3]), tokens)):
+        for _ in budget.parts(split_by_length, rows_of([3, 3])):
             raise error
 
     with pytest.raises(type(error), match=str(error)):
@@ -205,7 +211,7 @@ def test_no_tensor_of_the_failed_attempt_is_alive_when_it_is_repeated():
 
     def attempt():
         alive.extend(ref() is not None for ref in seen)
-        for index in budget.parts(lambda tokens: by_tokens(torch.tensor([8] * 8), tokens)):
+        for index in budget.parts(split_by_length, rows_of([8] * 8)):
             large = torch.zeros(10, requires_grad=True) * 2
             seen.append(weakref.ref(large))
             if len(index) > 4:
@@ -215,8 +221,8 @@ def test_no_tensor_of_the_failed_attempt_is_alive_when_it_is_repeated():
     assert alive == [False]
 
 
-def test_the_processor_says_it_in_words_of_its_own():
-    """Asked of the allocator itself: more than any machine has."""
+def test_the_allocators_message_on_a_processor_is_recognised():
+    """The allocator itself is asked for more memory than any machine has."""
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60, dtype=torch.uint8)
     assert out_of_memory(caught.value)

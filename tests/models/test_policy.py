@@ -47,7 +47,7 @@ def load(folder, rank=None):
 
 
 def stir(parameters, by=0.1, seed=1):
-    """Move parameters, so that an adapter says something."""
+    """Change parameters, so that an adapter has an effect."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in parameters:
@@ -93,7 +93,7 @@ def assert_same_gradients(got, expected):
 
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
-def test_scores_and_gradients_are_the_plain_ones(tiny_model, family, rank, monkeypatch):
+def test_scores_and_gradients_are_those_of_the_plain_computation(tiny_model, family, rank, monkeypatch):
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)  # several chunks, the last one short
     policy = load(tiny_model(family), rank)
     stir(policy.parameters())
@@ -115,7 +115,7 @@ def test_scores_and_gradients_are_the_plain_ones(tiny_model, family, rank, monke
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_padding_order_and_company_change_nothing(tiny_model, family):
+def test_padding_order_and_other_rows_change_nothing(tiny_model, family):
     policy = load(tiny_model(family))
     rows = encoded_rows()
     batch = collate(rows, PAD, CPU)
@@ -200,7 +200,7 @@ def test_biases_and_scales_of_other_heads_are_kept(settings, monkeypatch):
     assert_same_gradients(got, gradients(policy.parameters()))
 
 
-def test_an_architecture_that_does_more_to_its_logits_is_asked_for_them(tiny_model):
+def test_an_architecture_that_transforms_its_logits_computes_them_itself(tiny_model):
     """Where head(trunk(x)) is not what the model says, the policy falls back on the model's own logits."""
     backbone = load_backbone(config.Model(tiny_model("llama"), device="cpu"), config.Lora())
     model = backbone.model
@@ -289,7 +289,7 @@ def test_lora_on_the_head_itself(tiny_model, monkeypatch):
     assert_same_gradients(got, gradients(policy.parameters()))
 
 
-def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model):
+def test_an_unknown_layer_is_refused_with_the_known_ones(tiny_model):
     with pytest.raises(TutelageError, match="q_proj"):
         load_backbone(config.Model(tiny_model("llama"), device="cpu"), config.Lora(rank=2, targets="query"))
 
@@ -332,7 +332,7 @@ def test_the_reference_is_the_policy_as_it_was(tiny_model, tmp_path, kind):
     assert {name for name, p in policy.model.named_parameters() if p.requires_grad} == names
 
 
-def test_gradients_survive_a_question_to_the_reference(tiny_model, tmp_path):
+def test_gradients_survive_a_pass_through_the_reference(tiny_model, tmp_path):
     policy = load(continued_adapter(tiny_model, tmp_path), 2)
     policy.freeze_reference()
     batch = collate(encoded_rows(), PAD, CPU)

@@ -465,6 +465,48 @@ def overlong() -> Case:
     return {"lengths": lengths, "limit": 100, "cache": 20, "scores": given([[1] * n for n in lengths])}
 
 
+def distillation() -> Case:
+    """The divergence between student and teacher: of GKD (experimental), from logits, and of the DistillationTrainer,
+    which projects hidden states chunk by chunk, with its gradients."""
+    from trl.experimental.gkd.gkd_trainer import GKDTrainer
+    from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
+
+    student, teacher = numbers(2, 4, 9, seed=121, scale=2.0), numbers(2, 4, 9, seed=122, scale=2.0)
+    labels = torch.tensor([[-100, 3, 1, 4], [2, 5, -100, -100]])
+    betas = (0.0, 0.1, 0.5, 0.9, 1.0)
+    cases = []
+    for beta in betas:
+        for temperature in (1.0, 0.7):
+            logits = student.clone().requires_grad_()
+            given = {"beta": beta, "temperature": temperature}
+            loss = GKDTrainer.generalized_jsd_loss(logits, teacher, labels, **given)
+            (gradient,) = torch.autograd.grad(loss, logits)
+            cases.append(given | {"loss": loss, "gradient": gradient})
+    states, weight = numbers(6, 4, seed=123), numbers(9, 4, seed=124)
+    ref_states, ref_weight = numbers(6, 3, seed=125), numbers(9, 3, seed=126)
+    to_loss = numbers(6, seed=127)
+    chunked = []
+    for beta in betas:
+        leaves = [states.clone().requires_grad_(), weight.clone().requires_grad_()]
+        found, _ = ChunkedDivergenceFunction.apply(
+            *leaves, None, ref_states, ref_weight, None, beta, 0.8, 1.0, 3.0, 0.5, None
+        )
+        gradients = torch.autograd.grad((found * to_loss).sum(), leaves)
+        chunked.append({"beta": beta, "divergence": found, "gradients": gradients})
+    return {
+        "student": student,
+        "teacher": teacher,
+        "labels": labels,
+        "cases": cases,
+        "states": states,
+        "weight": weight,
+        "ref_states": ref_states,
+        "ref_weight": ref_weight,
+        "to_loss": to_loss,
+        "chunked": chunked,
+    }
+
+
 # PPO (TRL 1.12) ------------------------------------------------------------------------------------------------------
 
 
@@ -604,7 +646,8 @@ def main() -> None:
         cases = {"whitening": whitening(), "ppo": {kind: ppo(kind) for kind in ("k1", "k3")}}
     else:
         made = (
-            token_scores, dpo, kto, without_reference, reward, grpo, rloo_loss, group_advantages, overlong
+            token_scores, dpo, kto, without_reference, reward, grpo, rloo_loss, group_advantages, overlong,
+            distillation,
         )  # fmt: skip
         cases = {case.__name__: case() for case in made}
     versions = {name: version(name) for name in ("trl", "torch", "transformers")}

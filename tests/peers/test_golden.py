@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.groups import SPREAD_FLOOR, Group
-from tutelage.core.kl import kl_estimate
+from tutelage.core.kl import exact_divergence, kl_estimate
 from tutelage.core.preferences import (
     AnswerPairs,
     Answers,
@@ -34,7 +34,7 @@ from tutelage.core.scoring_losses import Margin, Soft
 from tutelage.core.shaping import Overlong
 from tutelage.core.surrogates import Cispo, Clipped, SequenceClipped
 from tutelage.core.values import value_loss
-from tutelage.engines.logprobs import Head, token_scores
+from tutelage.engines.logprobs import Head, reference_divergence, token_scores
 
 
 @cache
@@ -174,6 +174,43 @@ def test_the_reward_model_s_loss() -> None:
     near(bradley_terry(chosen, rejected).mean(), case["plain"])
     near(Margin()(chosen, rejected, sure, margin).mean(), case["with_margin"])
     near(Soft(centre=0.01)(chosen, rejected, sure, margin).mean(), case["centred"])
+
+
+# Distillation --------------------------------------------------------------------------------------------------------
+
+
+def test_the_divergence_of_gkd_and_its_gradient() -> None:
+    """TRL's beta is our `mixture`; its mean is over the tokens that have a label."""
+    case = frozen("1.16.0")["distillation"]
+    student, teacher, labels = given(case, "student", "teacher", "labels")
+    weight = token_weights(labels != -100, "token_mean")
+    for one in case["cases"]:
+        logits = student.clone().requires_grad_()
+        temperature = one["temperature"]
+        apart = exact_divergence(logits / temperature, teacher / temperature, one["beta"])
+        loss = (weight * apart).sum()
+        near(loss, one["loss"])
+        near(torch.autograd.grad(loss, logits)[0], one["gradient"])
+
+
+def test_the_divergence_of_hidden_states_and_its_gradients() -> None:
+    """That of TRL's DistillationTrainer; in the peer's order of scale, cap and temperature, which is ours."""
+    case = frozen("1.16.0")["distillation"]
+    ref_states, ref_weight, to_loss = given(case, "ref_states", "ref_weight", "to_loss")
+    for one in case["chunked"]:
+        states, weight = (x.requires_grad_() for x in given(case, "states", "weight"))
+        found = reference_divergence(
+            states,
+            Head(weight, softcap=3.0),
+            ref_states,
+            Head(ref_weight, scale=0.5).logits,
+            mixture=one["beta"],
+            temperature=0.8,
+        )
+        near(found, one["divergence"])
+        gradients = torch.autograd.grad((found * to_loss).sum(), (states, weight))
+        for ours, theirs in zip(gradients, one["gradients"], strict=True):
+            near(ours, theirs)
 
 
 # Policy gradients ----------------------------------------------------------------------------------------------------

@@ -118,11 +118,11 @@ def test_a_reload_shows_the_same_question_and_order(store: Store) -> None:
     assert (again.id, again.texts, again.order) == (question.id, question.texts, question.order)
 
 
-def test_one_question_ahead_and_no_more_than_three(store: Store) -> None:
-    study = study_of(store, 9)
-    (rater,) = raters_of(store, study, 1)
+def test_a_few_questions_are_held_ahead_and_fewer_at_the_end(store: Store) -> None:
+    study = study_of(store, 5)
+    rater, other = raters_of(store, study, 2)
     held: list[int] = []
-    for _ in range(3):
+    for _ in range(5):
         ahead = next_assignment(store, rater, besides=held)
         assert ahead is not None
         assert ahead.id not in held
@@ -130,6 +130,33 @@ def test_one_question_ahead_and_no_more_than_three(store: Store) -> None:
     assert next_assignment(store, rater, besides=held) is None
     assert "open already" in why_nothing(store, rater)
     assert asked(store, rater).id == held[0]
+    theirs: list[int] = []
+    while (more := next_assignment(store, other, besides=theirs)) is not None:
+        theirs.append(more.id)
+    assert len(theirs) == 3  # there is room for two more, but every item was begun
+
+
+@pytest.mark.parametrize("policy", ["finish_first", "priority"])
+def test_a_new_round_comes_before_what_is_left_of_older_ones(store: Store, policy: str) -> None:
+    study = study_of(store, 6, replace(QUIET, policy=policy))  # type: ignore[arg-type]
+    early, late, third = raters_of(store, study, 3)
+    begun = set()
+    for _ in range(4):
+        question = asked(store, early)
+        begun.add(question.item)
+        submit(store, question.id, better(question))
+    prompts, completions, comparisons = records(3, start=100)
+    add_items(store, study.id, prompts, completions, [replace(Item.of(c), round=2) for c in comparisons])
+    new, old = {"c100", "c101", "c102"}, {f"c{number}" for number in range(6)}
+    order = [question.item for question in work(store, [late])]
+    assert set(order[:3]) == new  # for one who comes now
+    assert set(order[3:7]) == begun  # and then what is left, as before: what was begun first
+    assert set(order) == new | old
+    order = [question.item for question in work(store, [early])]
+    assert set(order[:3]) == new  # and for one who was here before
+    assert set(order[3:]) == old - begun
+    assert next_assignment(store, third) is None
+    assert set(answers_per_item(store, study).values()) == {2}
 
 
 def test_a_lease_that_ends_returns_the_item(store: Store, clock: Clock) -> None:

@@ -13,6 +13,8 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
+    Assignment,
+    Plan,
     Store,
     Study,
     Unavailable,
@@ -23,10 +25,14 @@ from tutelage.people import (
     open_study,
     submit,
 )
+from tutelage.people.conversing import Talk, keep_answer, next_step, open_turn
 from tutelage.people.store import engine
+from tutelage.people.store.conversations import LiveModels, set_live_models
 
 from .worlds import QUIET, asked, better, raters_of, study_of, work
 
+TALKER = Path(__file__).with_name("talker.py")
+KEPT = ("said", "answer", "vote")
 WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -76,6 +82,55 @@ def test_kill_9_in_the_middle_of_answers_loses_no_acknowledged_vote(folder: Path
     question = asked(store, rater)
     submit(store, question.id, better(question))
     store.close()
+
+
+def test_kill_9_in_the_middle_of_a_conversation_loses_nothing(folder: Path) -> None:
+    """Messages, answers and votes that were acknowledged are there, and the conversation goes on where it was."""
+    path = folder / "study.sqlite"
+    store, study = opened_new(path)
+    (rater,) = raters_of(store, study, 1)
+    store.close()
+    talker = subprocess.Popen(
+        [sys.executable, str(TALKER), str(path), str(rater)], stdout=subprocess.PIPE, text=True
+    )
+    assert talker.stdout is not None
+    told = [talker.stdout.readline() for _ in range(30)]
+    talker.send_signal(signal.SIGKILL)
+    told += talker.stdout.readlines()
+    assert talker.wait() == -signal.SIGKILL
+    acknowledged = {
+        word: [line[len(word) + 1 :].strip() for line in told if line.startswith(word)] for word in KEPT
+    }
+    store, study = opened(path)
+    votes = [vote.key for vote in list_votes(store, study.id)]
+    assert votes[: len(acknowledged["vote"])] == acknowledged["vote"]
+    step = next_step(store, rater)
+    said = {question.messages[-1].content for question in list_questions(store, study.id)}
+    answers = {text for question in list_questions(store, study.id) for text in question.texts}
+    if isinstance(step, Talk) and step.writing is not None:  # killed between a message and the second answer
+        unfinished = open_turn(store, step.writing, rater)
+        said.add(step.messages[-1].content)
+        answers |= {text for text in unfinished.texts if text is not None}
+        for place, text in enumerate(unfinished.texts):
+            if text is None:
+                keep_answer(store, unfinished.turn, place, "late", sampling={})
+        step = next_step(store, rater)
+    assert set(acknowledged["said"]) <= said
+    assert set(acknowledged["answer"]) <= answers
+    if isinstance(step, Assignment):
+        submit(store, step.id, Answer("left", 1))
+        step = next_step(store, rater)
+    assert isinstance(step, Talk)
+    assert step.writing is None
+    store.close()
+
+
+def opened_new(path: Path) -> tuple[Store, Study]:
+    """A database with a study of live conversations."""
+    store = open_store(path)
+    study = study_of(store, 0, Plan(overlap=1, gold_rate=0.0, repeat_rate=0.0))
+    set_live_models(store, study.id, LiveModels("one", "two"))
+    return store, study
 
 
 def test_two_programs_on_one_file_give_exact_overlap(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Foreign votes and ready pairs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tutelage.people import (
 )
 from tutelage.people.importing import Columns, import_votes, pairs_to_judge
 from tutelage.people.store.items import add_items
+from tutelage.people.vote_tables import meaning_of
 
 from .worlds import raters_of, work
 
@@ -44,7 +46,7 @@ def table(folder: Path, text: str = HEADER + ROWS) -> Table:
 
 def test_votes_of_another_tool_keep_their_meaning(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    came = import_votes(store, study.id, table(folder), NAMED)
+    came = import_votes(store, study.id, table(folder), NAMED, partial=True)
     assert (came.votes, came.revised, came.known, came.items, came.raters) == (4, 1, 0, 2, 2)
     assert {reason: count for reason, (count, _) in came.dropped.items()} == {
         "the prompt or a response is missing": 1,
@@ -69,7 +71,7 @@ def test_votes_of_another_tool_keep_their_meaning(store: Store, folder: Path) ->
 
 def test_a_second_vote_is_a_change_of_mind_and_the_first_is_kept(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    import_votes(store, study.id, table(folder), NAMED)
+    import_votes(store, study.id, table(folder), NAMED, partial=True)
     questions = {question.key: question for question in list_questions(store, study.id)}
     every = list_votes(store, study.id, every_revision=True)
     goodbye = [v for v in every if questions[v.item].messages == user("Say goodbye")]
@@ -83,13 +85,13 @@ def test_a_second_vote_is_a_change_of_mind_and_the_first_is_kept(store: Store, f
 
 def test_the_same_file_again_adds_nothing(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    first = import_votes(store, study.id, table(folder), NAMED)
+    first = import_votes(store, study.id, table(folder), NAMED, partial=True)
     before = (
         list_votes(store, study.id, every_revision=True),
         survey(store, study.id),
         list_raters(store, study.id),
     )
-    again = import_votes(store, study.id, table(folder), NAMED)
+    again = import_votes(store, study.id, table(folder), NAMED, partial=True)
     assert (again.votes, again.known, again.items, again.raters) == (0, first.votes, 0, 0)
     after = (
         list_votes(store, study.id, every_revision=True),
@@ -101,7 +103,7 @@ def test_the_same_file_again_adds_nothing(store: Store, folder: Path) -> None:
 
 def test_more_votes_join_the_ones_that_are_there(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    import_votes(store, study.id, table(folder), NAMED)
+    import_votes(store, study.id, table(folder), NAMED, partial=True)
     more = (
         HEADER
         + "Say hello,old,new,hi,hello there,tie,anna,2024-01-01,\nSay hello,old,new,hi,hello there,a,carl,,\n"
@@ -115,7 +117,7 @@ def test_more_votes_join_the_ones_that_are_there(store: Store, folder: Path) -> 
 
 def test_people_go_on_where_an_import_left_off(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    import_votes(store, study.id, table(folder), NAMED)
+    import_votes(store, study.id, table(folder), NAMED, partial=True)
     work(store, raters_of(store, study, 1))
     assert {question.answered for question in list_questions(store, study.id)} == {
         2
@@ -142,7 +144,7 @@ def test_columns_and_words_can_be_named(lite: Store, folder: Path) -> None:
         ),
         (
             HEADER + "Say,a,b,x,y,perhaps,anna,,\n",
-            r"No row of .* can be used: the choice 'perhaps' is not known \(1\)",
+            r"No row of .* can be used: the choice 'perhaps' is not known \(1: line 2\)",
         ),
         (HEADER + "Say,a,b,x,y,tie,anna,yesterday,\n", "'yesterday' is no time"),
     ],
@@ -152,6 +154,102 @@ def test_tables_that_hold_no_votes_are_refused(lite: Store, folder: Path, text: 
     with pytest.raises(TutelageError, match=complaint):
         import_votes(lite, study.id, table(folder, text), NAMED)
     assert not list_questions(lite, study.id)
+
+
+def test_nothing_is_imported_where_a_vote_cannot_be_used(store: Store, folder: Path) -> None:
+    study = create_study(store, "foreign")
+    with pytest.raises(
+        TutelageError, match=r"Nothing was imported: 3 of the votes .*'perhaps' is not known \(1: line 7\)"
+    ):
+        import_votes(store, study.id, table(folder), NAMED)
+    assert not list_questions(store, study.id)
+    assert not list_raters(store, study.id)
+    two = HEADER + "Say,o,n,x,y,a,anna,,\nSay,o,o,same,same,tie,anna,,\n"  # two equal texts only say nothing
+    assert import_votes(store, study.id, table(folder, two), NAMED).votes == 1
+
+
+def test_an_import_that_fails_halfway_leaves_nothing(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = create_study(store, "foreign")
+
+    def fail(*_: object, **__: object) -> None:
+        raise TutelageError("the power went")
+
+    monkeypatch.setattr("tutelage.people.importing.insert_answers", fail)
+    with pytest.raises(TutelageError, match="the power went"):
+        import_votes(store, study.id, table(folder), NAMED, partial=True)
+    assert not list_questions(store, study.id)
+    assert not list_raters(store, study.id)
+
+
+def test_names_that_differ_in_capitals_are_one_rater(store: Store, folder: Path) -> None:
+    study = create_study(store, "foreign")
+    rows = HEADER + "Say,o,n,x,y,a,Anna,,\nAsk,o,n,x,y,b, ANNA ,,\n"
+    came = import_votes(store, study.id, table(folder, rows), NAMED)
+    assert (came.votes, came.raters) == (2, 1)
+    assert {vote.rater for vote in list_votes(store, study.id)} == {"Anna"}
+
+
+def test_one_column_for_each_annotator_and_a_prompt_of_several_columns(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "wide")
+    text = (
+        "instruction,input,output_1,output_2,anna,Bert\n"
+        "Add,1 and 2,3,12,1,2\nAdd,,4,5,0,\nDivide,1 by 0,no,yes,,1\n"
+    )
+    columns = Columns(
+        prompt=("instruction", "input"), a="output_1", b="output_2", annotators=("anna", "Bert"),
+        choices={"1": meaning_of("a"), "2": meaning_of("b"), "0": meaning_of("tie")},
+    )  # fmt: skip
+    came = import_votes(lite, study.id, table(folder, text), columns)
+    assert (came.votes, came.items, came.raters) == (4, 3, 2)
+    asked = {question.key: question for question in list_questions(lite, study.id)}
+    said = {
+        (asked[vote.item].messages[0].content, vote.rater): (
+            asked[vote.item].texts["ab".index(vote.verdict)] if vote.verdict in "ab" else vote.verdict
+        )
+        for vote in list_votes(lite, study.id)
+    }
+    assert said == {
+        ("Add\n\n1 and 2", "anna"): "3",
+        ("Add\n\n1 and 2", "Bert"): "12",
+        ("Add", "anna"): "tie",
+        ("Divide\n\n1 by 0", "Bert"): "no",
+    }
+
+
+def test_numbers_in_json_are_the_words_that_people_write(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "numbers")
+    path = folder / "votes.jsonl"
+    rows = [
+        {"prompt": f"q{n}", "completion_a": "x", "completion_b": "y", "preference": n, "evaluator": 7}
+        for n in (1, 2.0)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    columns = Columns(choices={"1": ("a", 2), "2": ("b", 2)})
+    assert import_votes(lite, study.id, read_table(path), columns).votes == 2
+    assert [rater.name for rater in list_raters(lite, study.id)] == ["7"]
+
+
+def test_a_long_list_of_unknown_words_is_cut(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "essays")
+    rows = "".join(f"Say {n},o,n,x,y,{'because ' * 30}{n},anna,,\n" for n in range(300))
+    with pytest.raises(TutelageError, match="295 other choices are not known") as refused:
+        import_votes(lite, study.id, table(folder, HEADER + rows), NAMED)
+    assert len(str(refused.value)) < 1_000
+
+
+def test_pairs_without_votes_are_told_what_to_do(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "pairs")
+    text = "prompt,chosen,rejected\nSay,good,bad\n"
+    with pytest.raises(TutelageError, match=r"pairs without votes.*collect init STUDY --from-pairs"):
+        import_votes(lite, study.id, table(folder, text), NAMED)
+
+
+@pytest.mark.parametrize("word", ["", "c", "left", "A better"])
+def test_a_meaning_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(TutelageError, match="is no meaning of a choice; it is one of a, b, tie"):
+        meaning_of(word)
 
 
 def test_ready_pairs_become_questions_that_do_not_betray_their_label(lite: Store) -> None:

@@ -1,17 +1,17 @@
 """Model judges and reward models as raters."""
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import ClassVar
 
 import pytest
+from served import choices, serving
 
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.judging import Opinion, PairJudge
+from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Messages, user
 from tutelage.errors import TutelageError
 from tutelage.people import Selection, Store, add_rater, create_study, label_study, list_raters, list_votes
-from tutelage.people.judging import EndpointJudge, Opinion, ScoreJudge, judge_study
+from tutelage.people.judging import ScoreJudge, judge_study
 
 from .worlds import raters_of, study_of, work
 
@@ -96,48 +96,15 @@ def test_a_reward_model_prefers_by_score(scores: tuple[float, float], expected: 
     assert judge(user("?"), "x", "y") == expected
 
 
-class Endpoint(BaseHTTPRequestHandler):
-    """Answers with the next of `replies`, and remembers what it was asked."""
-
-    replies: ClassVar[list[str | int]] = []
-    asked: ClassVar[list[dict[str, object]]] = []
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        Endpoint.asked.append({"path": self.path, "key": self.headers["Authorization"], **body})
-        reply = Endpoint.replies.pop(0)
-        if isinstance(reply, int):
-            self.send_error(reply)
-            return
-        content = json.dumps({"choices": [{"message": {"content": reply}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    Endpoint.replies, Endpoint.asked = [], []
-    server = HTTPServer(("127.0.0.1", 0), Endpoint)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store, endpoint: str) -> None:
+def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store) -> None:
     study = study_of(lite, 1)
-    judge = EndpointJudge(endpoint, "judge-7b", "Which is kinder?", "Be kind.", key="secret")
-    Endpoint.replies = ["A says {first} [[A]], or rather [[B]]", "The first one. [[A]]"]
-    assert judge_study(lite, study.id, "judge", judge, detail=judge.detail) == 1
-    first, second = Endpoint.asked
-    assert (first["path"], first["key"], first["model"]) == (
+    replies = ["A says {first} [[A]], or rather [[B]]", "The first one. [[A]]"]
+    with serving(lambda body, number: choices(replies[number])) as served:
+        endpoint = PaidEndpoint(Endpoint(served.url, "judge-7b", "secret"))
+        judge = PairJudge(endpoint, "Which is kinder?", "Be kind.")
+        assert judge_study(lite, study.id, "judge", judge, detail=judge.detail) == 1
+    first, second = served.asked
+    assert (first["path"], served.keys[0], first["model"]) == (
         "/v1/chat/completions",
         "Bearer secret",
         "judge-7b",
@@ -149,26 +116,5 @@ def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store, endpoint: st
     assert vote.displayed["choice"] == "right"
     (rater,) = list_raters(lite, study.id)
     assert "secret" not in json.dumps(dict(rater.detail))
-    other = EndpointJudge(endpoint, "judge-7b", "Which is kinder?", "Be strict.")
+    other = PairJudge(endpoint, "Which is kinder?", "Be strict.")
     assert other.detail["prompt_sha256"] != judge.detail["prompt_sha256"]
-
-
-def test_placeholders_in_a_response_are_left_alone(endpoint: str) -> None:
-    Endpoint.replies = ["[[C]]"]
-    judge = EndpointJudge(endpoint, "m", "?")
-    assert judge(user("{second}"), "{guidelines}", "x").preferred == "tie"
-    asked = str(Endpoint.asked[0]["messages"])
-    assert "{second}" in asked
-    assert "{guidelines}" in asked
-
-
-def test_a_judge_without_a_verdict_is_asked_again_and_then_refused(endpoint: str) -> None:
-    judge = EndpointJudge(endpoint, "m", "?")
-    Endpoint.replies = ["Hard to say.", "Fine: [[A]]"]
-    assert judge(user("?"), "x", "y").preferred == "first"
-    Endpoint.replies = ["Hard to say."] * 2
-    with pytest.raises(TutelageError, match=r"no verdict such as .*Hard to say"):
-        judge(user("?"), "x", "y")
-    Endpoint.replies = [401]
-    with pytest.raises(TutelageError, match=r"refused the request: status 401"):
-        judge(user("?"), "x", "y")

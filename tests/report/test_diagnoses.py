@@ -88,6 +88,8 @@ def test_overfitting_is_found_at_the_lowest_held_out_loss() -> None:
         (diagnoses.unfinished, "ended", lambda t: 1 - 0.5 * t, lambda t: 0.5 + 0.5 * t),
         (diagnoses.clipping, "clip_fraction", lambda t: t, lambda t: 0.2),
         (diagnoses.blind_critic, "value__explained_variance", lambda t: -0.2, lambda t: t - 0.3),
+        (diagnoses.diverging_values, "value__loss", lambda t: 0.2 + 4 * t * t, lambda t: 0.2 + 0.3 * t),
+        (diagnoses.dead_groups, "groups__dead", lambda t: t, lambda t: 0.4),
     ],
 )
 def test_each_bad_sign_is_seen_and_only_then(
@@ -97,6 +99,14 @@ def test_each_bad_sign_is_seen_and_only_then(
     assert not look(run(**{metric: noisy(good, 0.01, 1)}))
     assert not look(run())
     assert not look(run(**{metric: noisy(bad, 0.01, 1, steps=3)})), "three steps are too few to judge"
+
+
+def test_scores_without_a_spread_are_constant_whatever_their_size() -> None:
+    for size in (0.0, 0.3, 1e4):
+        told = run(score__mean=[size] * 20, score__std=[size * 1e-8] * 20)
+        assert "a constant reward teaches nothing" in diagnoses.constant_score(told)
+        assert not diagnoses.constant_score(run(score__mean=[size] * 20, score__std=[0.01 + size / 100] * 20))
+    assert not diagnoses.constant_score(run(score__mean=[1.0] * 3, score__std=[0.0] * 3))
 
 
 def test_a_leap_of_the_kl_is_named_by_its_step() -> None:

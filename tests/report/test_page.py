@@ -193,6 +193,19 @@ def test_a_single_run_of_every_kind(finished: Path, tmp_path: Path, kind: str) -
     assert page(folder).text
 
 
+def test_a_run_with_a_teacher_is_a_distillation(tmp_path: Path) -> None:
+    """Although it has the curves of policy optimisation."""
+    write(tmp_path / "config.json", {"settings": {"teacher": "large", "model": {"path": "small"}}})
+    rows = [
+        {"step": step, "divergence": 1 / step, "kl/reference": 9 / step, "entropy": 2.0} for step in (1, 2, 3)
+    ]
+    write_rows(tmp_path / "metrics.jsonl", rows)
+    assert read(tmp_path).stages[0].kind == "distill"
+    text = page(tmp_path).text
+    for part in ("Distillation", "Divergence from the teacher", "KL to the teacher"):
+        assert part in text, part
+
+
 def test_the_verb_in_the_command_says_what_a_run_did(tmp_path: Path) -> None:
     write(tmp_path / "config.json", {"settings": {}, "command": ["tutelage", "pretrain", "--data", "x"]})
     write_rows(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}])

@@ -16,7 +16,7 @@ TALK: Messages = (
 )
 
 
-def completion(answer: str, prompt_id: str = "p", messages: Messages = TALK, **data: object) -> Completion:
+def completion(answer: str, /, prompt_id: str = "p", messages: Messages = TALK, **data: object) -> Completion:
     """A completion of which only the text is known."""
     return Completion(prompt_id, messages, answer, data)
 

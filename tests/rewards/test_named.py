@@ -7,7 +7,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model import ModelReward
-from tutelage.rewards.named import function_named, make_reward
+from tutelage.rewards.named import columns_by_name, function_named, make_reward
 from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.scores import scores_of
 from tutelage.rewards.weighted import WeightedReward
@@ -45,6 +45,11 @@ def module(tmp_path, monkeypatch):
         (["rewards_of_mine:words"], [2.0, 1.0]),
         (["rewards_of_mine:level"], [5.0, 7.0]),
         (["rewards_of_mine:SOLUTION"], [1.0, 0.0]),
+        (["rule:length(limit=1, unit=words)"], [-1.0, 0.0]),
+        (
+            ["rule:length(limit=1, unit=words)=2", "rule:exact(column=solution, pattern='(.+)=?')=.5"],
+            [-1.5, 0.0],
+        ),
         (["rewards_of_mine:words=0.5", "rewards_of_mine:SOLUTION=-2", "rewards_of_mine:level"], [4.0, 7.5]),
     ],
 )
@@ -68,6 +73,15 @@ def test_a_folder_is_a_reward_model_that_reads_text_without_a_policy(tiny_model,
     assert not reward.same_tokens
 
 
+def test_the_columns_that_are_read_are_known_without_loading_a_model():
+    names = ["rule:math=2", "rewards_of_mine:SOLUTION", "rewards_of_mine:words", "runs/reward/model"]
+    assert columns_by_name(names) == {
+        "rule:math": ("answer",),
+        "rewards_of_mine:SOLUTION": ("solution",),
+        "rewards_of_mine:words": (),
+    }
+
+
 @pytest.mark.parametrize(
     ("names", "told"),
     [
@@ -78,6 +92,9 @@ def test_a_folder_is_a_reward_model_that_reads_text_without_a_policy(tiny_model,
         (["rewards_of_mine:three"], r"asks for prompts, answers, scores; it must take \(completions\), or"),
         (["rewards_of_mine:words=much"], "is not a number"),
         (["rewards_of_mine:words=0"], "other than 0"),
+        (["rule:length(limit=1)=0"], "other than 0"),
+        (["rule:exact=much"], "is not a number"),
+        (["rule:exact)=1"], "There is no rule"),
     ],
 )
 def test_names_that_are_none(names, told):

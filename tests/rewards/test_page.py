@@ -2,8 +2,9 @@
 
 import json
 import re
+import shlex
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from tutelage.cli import main
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.formats import load_prompts
 from tutelage.data.own_columns import FIELDS
+from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Message
 from tutelage.rewards.completions import Completions
+from tutelage.rewards.matches import swiss
 from tutelage.rewards.named import function_named, make_reward
+from tutelage.rewards.named_rules import RULES
 from tutelage.rewards.reward import Completion
 from tutelage.rewards.scores import scores_of
 
@@ -77,24 +81,41 @@ def test_the_rules_sums_and_ensembles_say_what_the_page_says(folder):
 
 def test_the_judge_asks_for_a_rating_in_its_own_range(folder):
     judge = function_named("my_rewards:JUDGE")
-    assert (judge.endpoint.url, judge.endpoint.model) == ("http://localhost:8000/v1", "judge-model")
+    reached = judge.endpoint.endpoint
+    assert (reached.url, reached.model) == ("http://localhost:8000/v1", "judge-model")
     with serving(lambda body, number: choices("Yes. [[5]]")) as served:
-        reached = replace(judge, endpoint=Endpoint(served.url, "judge-model"))
-        assert reached([Completion("p", (), "Stars are far away.")]) == [5.0]
+        judge = replace(judge, endpoint=PaidEndpoint(Endpoint(served.url, "judge-model")))
+        assert judge([Completion("p", (), "Stars are far away.")]) == [5.0]
     request = served.asked[0]["messages"][0]["content"]
     assert "would a child of nine understand it?" in request
     assert "from 1 (worst) to 5 (best)" in request
 
 
-def test_the_command_runs(folder, tiny_model):
-    (command,) = [
+def test_the_file_of_the_judge_is_one(folder):
+    (text,) = blocks("toml")
+    (folder / "judge.toml").write_text(text, encoding="utf-8")
+    judge = make_reward(["judge:judge.toml"], None, NOWHERE)
+    assert judge.schedule is swiss
+    assert "a child of nine" in judge.compare.guidelines
+
+
+def test_the_commands_run(folder, tiny_model):
+    commands = [
         line for block in blocks("") for line in block.splitlines() if line.startswith("tutelage improve")
     ]
-    words = command.replace("runs/sft/model", str(tiny_model("llama"))).split()[1:]
+    assert len(commands) == 2
     small = "--steps 1 --batch-size 2 --sampling.max-new-tokens 4 --sample-every 1 --model.device cpu --quiet"
-    assert main([*words, *small.split()]) == 0
-    rows = [json.loads(line) for line in (folder / "runs/sums/samples.jsonl").read_text().splitlines()]
-    assert rows
+    for command, run in zip(commands, ("sums", "rules"), strict=True):
+        words = shlex.split(command.replace("runs/sft/model", str(tiny_model("llama"))))[1:]
+        assert main([*words, *small.split()]) == 0
+        rows = [json.loads(line) for line in (folder / f"runs/{run}/samples.jsonl").read_text().splitlines()]
+        assert rows
+
+
+def test_the_page_has_every_rule_with_its_settings():
+    for name, rule in RULES.items():
+        (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |")]
+        assert all(f"`{setting.name}" in line for setting in fields(rule))
 
 
 def test_the_page_names_every_field_that_is_not_kept_and_every_part_of_a_completion():

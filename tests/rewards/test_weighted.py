@@ -1,9 +1,14 @@
-"""A weighted sum is a sum of weighted scores."""
+"""A weighted sum is a sum of weighted scores, and what it is made of is known by name."""
 
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.rewards.weighted import WeightedReward
+from tutelage.rewards.ensemble import Ensemble
+from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.reward import columns_read
+from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
+from tutelage.rewards.scores import breakdown_of
+from tutelage.rewards.weighted import CappedReward, WeightedReward
 
 from .made import completion
 
@@ -24,3 +29,55 @@ def test_a_part_is_checked_before_it_disappears_in_the_sum() -> None:
     reward = WeightedReward(((1.0, lambda completions: [0.0, 1.0]), (1.0, lambda completions: [1.0])))
     with pytest.raises(TutelageError, match="returned 1 scores for 2 answers"):
         reward(TWO)
+
+
+def test_every_part_is_known_by_name_before_its_weight() -> None:
+    reward = WeightedReward(
+        ((2.0, LengthLimit(1, "characters")), (-1.0, PatternMatch("a")), (3.0, PatternMatch("b+")))
+    )
+    found = breakdown_of(reward, TWO)
+    assert {name: scores.tolist() for name, scores in found.parts.items()} == {
+        "length": [0.0, -2.0],
+        "regex": [1.0, 0.0],
+        "regex_2": [0.0, 1.0],
+    }
+    assert found.total.tolist() == reward(TWO).tolist() == [-1.0, -1.0]
+
+
+def test_parts_of_parts_are_known_through_caps_ensembles_and_modules() -> None:
+    inner = WeightedReward(((2.0, LengthLimit(1, "characters")), (1.0, PatternMatch("a"))))
+    whole = FunctionReward(
+        Ensemble((CappedReward(inner, lowest=-3.0), PatternMatch("b+")), "worst"), "mine:SAFE"
+    )
+    found = breakdown_of(whole, TWO)
+    assert found.total.tolist() == [0.0, -3.0]
+    assert {name: scores.tolist() for name, scores in found.parts.items()} == {
+        "WeightedReward": [1.0, -3.0],
+        "WeightedReward.length": [0.0, -2.0],
+        "WeightedReward.regex": [1.0, 0.0],
+        "regex": [0.0, 1.0],
+    }
+    assert breakdown_of(PatternMatch("a"), TWO).parts == {}
+
+
+def test_a_cap_holds_scores_between_its_bounds() -> None:
+    scores = FunctionReward(lambda completions: [-5.0, 0.5, 5.0], "f")
+    three = [completion("a")] * 3
+    assert CappedReward(scores, -1.0, 2.0)(three).tolist() == [-1.0, 0.5, 2.0]
+    assert CappedReward(scores, highest=0.0)(three).tolist() == [-5.0, 0.0, 0.0]
+    for bounds in ((1.0, 1.0), (2.0, 1.0), (float("-inf"), float("inf"))):
+        with pytest.raises(TutelageError, match="is not held by anything"):
+            CappedReward(scores, *bounds)
+
+
+def test_the_columns_that_parts_read_are_those_of_the_whole() -> None:
+    parts = (
+        ExactMatch("solution"),
+        LengthLimit(3),
+        CappedReward(ExactMatch("hint"), highest=0.5),
+        ExactMatch("hint"),
+    )
+    assert columns_read(WeightedReward(tuple((1.0, part) for part in parts))) == ("solution", "hint")
+    assert columns_read(Ensemble(parts)) == ("solution", "hint")
+    assert columns_read(FunctionReward(Ensemble(parts), "mine:RULES")) == ("solution", "hint")
+    assert columns_read(LengthLimit(3)) == ()

@@ -1,4 +1,4 @@
-"""Three ways to be answered, one form."""
+"""Samplers of text: a local model, an endpoint and a script return one type."""
 
 import threading
 
@@ -28,7 +28,7 @@ def policy(tiny_model):
     return loaded
 
 
-def test_a_local_model_says_what_sampling_says(policy):
+def test_a_local_model_gives_the_texts_of_its_policy(policy):
     sampler = GeneratorSampler(LocalGenerator(policy), policy.tokenizer, "mine")
     found = sampler(QUESTIONS, 3, ASKED, seed=4)
     assert [len(group) for group in found] == [3, 3, 3]
@@ -41,7 +41,7 @@ def test_a_local_model_says_what_sampling_says(policy):
     assert {reply.finished for group in found for reply in group} == {True, False}
 
 
-def test_a_conversation_without_room_is_refused(policy):
+def test_a_conversation_that_fills_the_context_is_refused(policy):
     sampler = GeneratorSampler(LocalGenerator(policy), policy.tokenizer, "mine")
     with pytest.raises(TutelageError, match="positions"):
         sampler([user("why " * 90)], 1, ASKED, seed=0)
@@ -67,7 +67,7 @@ def test_an_endpoint_is_asked_in_parallel_and_answers_keep_their_places():
     assert "top_k" not in first
 
 
-def test_settings_beyond_the_protocol_are_sent_where_they_are_set():
+def test_settings_beyond_the_protocol_are_sent_only_where_they_are_set():
     with serving(lambda body, number: choices("x")) as served:
         sampling = config.Sampling(top_k=5, min_p=0.1, top_p=0.9)
         HttpSampler(Endpoint(served.url, "m"))([user("?")], 1, sampling, seed=0)
@@ -75,7 +75,7 @@ def test_settings_beyond_the_protocol_are_sent_where_they_are_set():
     assert (asked["top_k"], asked["min_p"], asked["top_p"]) == (5, 0.1, 0.9)
 
 
-def test_one_conversation_that_fails_fails_all_with_its_own_words():
+def test_the_error_of_one_conversation_is_the_error_of_all():
     def second_fails(body, number):
         return 400 if "rain" in body["messages"][0]["content"] else choices("fine")
 

@@ -33,3 +33,30 @@ def logit_normal_votes(spread, items, overlap, seed):
     item, rater = np.indices(choice.shape)
     names = tuple(map(str, range(items))), tuple("rstuv"[:overlap]), ("a", "b")
     return Votes(item.ravel(), rater.ravel(), choice.ravel(), *names)
+
+
+def shared_out(kind, raters, each, classes, overlap, seed):
+    """Votes of raters with about `each` votes, `overlap` an item, and the truth. Raters are `alike`, `differing` in
+    accuracy, three in ten `guessers`, `biased` towards a choice each, or `confused` about neighbouring classes."""
+    generator = np.random.default_rng(seed)
+    unit = np.eye(classes)
+    favourite = unit[generator.integers(classes, size=raters)][:, None, :]
+    share = generator.beta(1, 2, size=(raters, 1, 1))
+    distance = np.abs(np.arange(classes)[:, None] - np.arange(classes))
+    near = np.exp(-distance / generator.gamma(4, 0.15, size=(raters, 1, 1))) + 0.01
+    confusion = {
+        "alike": coins([0.75] * raters, classes),
+        "differing": coins(generator.beta(6, 2.5, size=raters), classes),
+        "guessers": coins(np.where(generator.random(raters) < 0.3, 1 / classes, 0.85), classes),
+        "biased": (1 - share) * coins(generator.beta(12, 4, size=raters), classes) + share * favourite,
+        "confused": near / near.sum(axis=2, keepdims=True),
+    }[kind]
+    number = np.maximum(1, generator.poisson(each, size=raters)) if raters > 10 else np.full(raters, each)
+    items = max(2, int(number.sum()) // overlap)
+    item = np.concatenate([generator.permutation(items)[:n] for n in number])
+    rater = np.repeat(np.arange(raters), np.minimum(number, items))
+    truth = generator.integers(classes, size=items)
+    chance = np.cumsum(confusion[rater, truth[item]], axis=1)
+    choice = (generator.random((len(item), 1)) > chance).sum(axis=1).clip(max=classes - 1)
+    names = [tuple(map(str, range(size))) for size in (items, raters, classes)]
+    return Votes(item, rater, choice, *names), truth

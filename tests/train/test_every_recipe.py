@@ -28,12 +28,14 @@ TOLD = {
 
 
 def varied(recipe):
-    """Changes that give a small batch something to compare, and let it all be about the reward."""
+    """Changes of a recipe for a small batch: several answers per prompt, and an objective of the reward alone."""
     changes = [] if recipe.samples > 1 else ["samples=4"]
     if recipe.shaping.missing_end is not None:
         changes.append("shaping.missing_end=none")
     if recipe.critic and recipe.critic.warmup:
         changes.append("critic.warmup=2")
+    if recipe.penalty and recipe.penalty.coef >= 1:
+        changes.append("penalty.coef=0.05")
     if not isinstance(recipe.update, GradientSteps):
         changes.append("update.max_kl=0.1")
     return changes

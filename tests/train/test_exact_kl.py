@@ -1,9 +1,10 @@
-"""The KL to the reference over whole distributions, which a penalty of the kind "exact" stands on."""
+"""The exact KL to the reference, over whole distributions: the penalty of the kind "exact"."""
 
 import pytest
 import tiny
 import torch
 from tiny_training import CPU, PAD, World, gradients_of, policy_of, recipe_of, some_rows
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tutelage import config
 from tutelage.core.kl import exact_kl
@@ -13,7 +14,7 @@ from tutelage.models.policy import Policy
 
 
 def moved(policy):
-    """The policy after something was learnt, so that it is not the reference."""
+    """A policy that differs from its reference."""
     policy.freeze_reference()
     with torch.no_grad():
         for p in policy.parameters():
@@ -38,7 +39,7 @@ def test_value_and_gradient_are_those_of_the_definition(tiny_model, family, rank
     policy = moved(policy_of(tiny_model(family), rank))
     rows = collate(some_rows(4), PAD, CPU)
     weight = torch.rand(rows.mask.shape, generator=torch.Generator().manual_seed(0))
-    found = policy.scores(rows, temperature=0.7, exact_kl=True).exact_kl
+    found = policy.scores(rows, temperature=0.7, divergence=1.0).divergence
     (weight * found).sum().backward()
     got = gradients_of(policy)
     expected = by_definition(policy, rows, 0.7)
@@ -54,22 +55,54 @@ def test_an_adapter_on_the_head_is_off_for_the_reference(tiny_model):
     policy = moved(Policy(load_backbone(settings, config.Lora(rank=2, targets="q_proj,lm_head"))))
     assert policy.head.module is not None
     rows = collate(some_rows(3), PAD, CPU)
-    found = policy.scores(rows, exact_kl=True).exact_kl
+    found = policy.scores(rows, divergence=1.0).divergence
     torch.testing.assert_close(found, by_definition(policy, rows, 1.0), rtol=1e-4, atol=1e-6)
     found.sum().backward()
     assert any(p.grad is not None and p.grad.any() for p in policy.parameters())
-    after = policy.scores(rows, exact_kl=True).exact_kl
+    after = policy.scores(rows, divergence=1.0).divergence
     assert torch.equal(after, found), "the backward pass leaves the adapter on"
+
+
+class LargestFloats(TorchDispatchMode):
+    """The most numbers in any floating tensor that an operation makes."""
+
+    most = 0
+
+    def __torch_dispatch__(self, function, types, given=(), named=None):
+        made = function(*given, **(named or {}))
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                self.most = max(self.most, tensor.numel())
+        return made
+
+
+def test_no_logits_of_either_model_exist_for_all_tokens(tiny_model, monkeypatch):
+    """In the forward and in the backward pass a chunk of tokens at a time goes through the heads."""
+    from tutelage.engines import logprobs
+
+    rows = collate(some_rows(24), PAD, CPU)
+    policy = policy_of(tiny_model("llama"), engine="plain")
+    policy.refer_to(policy_of(tiny_model("llama")))
+    tokens, vocabulary = int(rows.mask.sum()), policy.vocabulary
+    most = []
+    for chunk in (10**9, 8 * vocabulary):
+        monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
+        with LargestFloats() as largest:
+            policy.scores(rows, divergence=0.5).divergence.sum().backward()
+        most.append(largest.most)
+    heads = vocabulary * policy.width
+    assert most[0] >= tokens * vocabulary > 2 * most[1]
+    assert most[1] <= max(8 * vocabulary, heads, 2 * (rows.prompt.numel() + rows.mask.numel()) * 32)
 
 
 def test_before_anything_is_learnt_it_is_zero(tiny_model):
     policy = policy_of(tiny_model("llama"))
     policy.freeze_reference()
-    assert not policy.scores(collate(some_rows(3), PAD, CPU), exact_kl=True).exact_kl.any()
+    assert not policy.scores(collate(some_rows(3), PAD, CPU), divergence=1.0).divergence.any()
 
 
-def test_the_price_holds_the_policy_near_the_reference(tiny_model):
-    """The exact kind in the loss is fed by the loop, and a higher price keeps the KL lower."""
+def test_a_penalty_of_the_exact_kind_holds_the_policy_near_the_reference(tiny_model):
+    """The loop computes the exact KL for the loss, and a larger coefficient keeps the KL lower."""
     found = []
     for coef in (0.001, 3.0):
         policy = policy_of(tiny_model("gpt2"))
@@ -84,5 +117,5 @@ def test_the_price_holds_the_policy_near_the_reference(tiny_model):
             pass
         rows = collate(some_rows(6), PAD, CPU)
         with torch.no_grad():
-            found.append(float(policy.scores(rows, exact_kl=True).exact_kl.sum() / rows.mask.sum()))
+            found.append(float(policy.scores(rows, divergence=1.0).divergence.sum() / rows.mask.sum()))
     assert found[1] < 0.5 * found[0]

@@ -1,4 +1,4 @@
-"""What must not matter in the real loops: the order of rows, the padding beside them, the size of micro-batches."""
+"""Invariances of the loops: the order of rows, padding, the size of micro-batches."""
 
 import pytest
 import torch
@@ -48,12 +48,12 @@ def test_neither_the_order_of_the_prompts_nor_the_micro_batches_matter_to_improv
     recipe = recipe_of(*([] if name in ("trpo",) else ONE_BATCH), name=name)
     folder = tiny_model("llama")
     usual = improved(folder, recipe, turn=False, budget=100_000)
-    for turn, budget in ((True, 100_000), (False, 1), (True, 37)):
+    for turn, budget in ((False, 1), (True, 37)):
         assert_close(improved(folder, recipe, turn=turn, budget=budget), usual, atol=2e-4)
 
 
 def supervised(folder, kind, order, budget, padding):
-    """Three steps on one batch, its items in some order; `padding` adds an item of no weight that is far longer."""
+    """Three steps on one batch in some order; `padding` adds a far longer item of weight 0."""
     long = EncodedRow(tuple(range(20, 60)), tuple(range(60, 90)))
     if kind == "reward":
         model = new_reward_model(config.Model(folder, device="cpu"), config.Lora(), seed=3)

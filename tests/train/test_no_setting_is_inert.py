@@ -35,7 +35,7 @@ def every():
 
 
 def stages(recipe, path):
-    """What must be set first for a setting to have its say in a few steps of a small batch: ways to try."""
+    """Changes under which a setting can have an effect in a few steps of a small batch, to be tried in order."""
     first = []
     if path == "shaping.missing_end_penalty":
         first.append("shaping.missing_end=none")
@@ -49,7 +49,7 @@ def stages(recipe, path):
 
 
 def scores(completions):
-    """Low tokens count, but for every other prompt all answers are equally good: groups without spread."""
+    """Score tokens with low ids; for every other prompt all answers score alike: groups without spread."""
     told = low_tokens(completions)
     same = torch.tensor([int(one.prompt_id.removeprefix("p")) % 2 == 1 for one in completions])
     return torch.where(same, 0.5, told)

@@ -1,4 +1,4 @@
-"""Where memory runs out in the middle of a step, what is learnt is, bit for bit, what a smaller budget teaches."""
+"""A step that runs out of memory ends, bit for bit, with the weights of a smaller budget."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ class Shortage:
 
 
 def fine_tuned(folder, budget, rank=0, steps=3, batch=6):
-    """With dropout before the adapters where there are any, so that chance matters."""
+    """A fine-tuned model; with dropout before the adapters where there are any, so that the random state matters."""
     lora = config.Lora(rank=rank, dropout=0.3 if rank else 0.0)
     policy = Policy(load_backbone(config.Model(folder, device="cpu"), lora))
     learner = learner_of({"policy": policy.parameters()}, steps)
@@ -123,7 +123,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_reinforcement_goes_on_as_if_the_budget_had_been_smaller(tiny_model, monkeypatch, kind):
+def test_improve_goes_on_as_if_the_budget_had_been_smaller(tiny_model, monkeypatch, kind):
     folder = tiny_model("llama")
     name, changes = RUNS[kind]
     with monkeypatch.context() as patch:
@@ -158,7 +158,7 @@ def test_a_step_of_the_policy_is_repeated_from_its_start(tiny_model, monkeypatch
         return found
 
     first, told_first = failing(1)
-    for when in (2, 3, 4, 5):
+    for when in (2, 5):
         got, told = failing(when)
         assert_identical(got, first)
         assert told == told_first
@@ -207,7 +207,7 @@ def test_rewards_are_scored_in_smaller_parts(tiny_model, monkeypatch):
     assert reward.budget.tokens == 30
 
 
-def test_an_example_that_never_fits_ends_the_run_with_a_word(tiny_model, monkeypatch):
+def test_an_example_that_never_fits_ends_the_run_with_an_error(tiny_model, monkeypatch):
     Shortage(monkeypatch, room=0)
     with pytest.raises(TutelageError, match="single example"):
         fine_tuned(tiny_model("llama"), 100)

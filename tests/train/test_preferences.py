@@ -1,4 +1,4 @@
-"""Preference losses on transformers: against single rows, closed forms and themselves under other weights."""
+"""Preference losses on transformers: against single rows, closed forms, and under other weights of pairs."""
 
 import math
 
@@ -50,7 +50,7 @@ def alone(policy, row):
 
 
 def learnt(policy, size=0.05):
-    """The policy a little away from where it was."""
+    """A policy that differs a little from its reference."""
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(size * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())))
@@ -135,7 +135,7 @@ def test_swapping_the_answers_with_the_label_changes_nothing(tiny_model, name):
     assert float(found[0][1]["accuracy"]) == pytest.approx(float(found[1][1]["accuracy"]))
 
 
-def test_before_the_first_step_policy_and_reference_are_one(tiny_model):
+def test_before_the_first_step_policy_and_reference_agree(tiny_model):
     policy = policy_of(tiny_model("gpt2"))
     items = referred(policy, some_pairs(6))
     found, told = compare(policy, PREFERENCE_LOSSES["dpo"], referred_batch(policy, items, 0.0))
@@ -158,7 +158,7 @@ def test_the_first_gradient_of_dpo_is_half_beta_times_the_difference_of_the_scor
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
-def test_a_weight_of_two_is_a_pair_that_stands_there_twice_and_of_none_a_pair_that_does_not(tiny_model):
+def test_a_weight_of_two_is_a_repeated_pair_and_a_weight_of_zero_a_missing_one(tiny_model):
     policy = policy_of(tiny_model("llama"))
 
     def pairs(*weights):
@@ -243,7 +243,7 @@ def test_no_budget_changes_what_is_learnt(tiny_model, name):
 
 
 def telling_pairs(count):
-    """Pairs whose chosen answers say some eight tokens and whose rejected answers say some eight others."""
+    """Pairs whose chosen answers use eight tokens and whose rejected answers use eight others."""
     generator = torch.Generator().manual_seed(0)
 
     def ids(low, high):
@@ -260,7 +260,7 @@ def telling_pairs(count):
 @pytest.mark.parametrize(
     ("name", "rank"), [(name, 0) for name in PREFERENCE_LOSSES] + [("dpo", 4), ("kto", 4)]
 )
-def test_every_loss_learns_what_is_preferred_and_keeps_it_for_new_pairs(tiny_model, name, rank):
+def test_every_loss_learns_the_preference_and_generalises_to_new_pairs(tiny_model, name, rank):
     policy = policy_of(tiny_model("llama"), rank)
     pairs = telling_pairs(48)
     train_items, aside = (referred(policy, part) for part in (pairs[:32], pairs[32:]))
@@ -284,7 +284,7 @@ def test_flipped_labels_teach_the_opposite(tiny_model):
     assert told[-1]["margin"] < 0
 
 
-def test_an_even_label_teaches_dpo_nothing(tiny_model):
+def test_a_label_of_one_half_gives_dpo_no_gradient(tiny_model):
     policy = policy_of(tiny_model("llama"))
     even = [
         EncodedPair(p.chosen, p.rejected, Preference((), "a", "b", p_chosen=0.5)) for p in telling_pairs(8)
@@ -304,7 +304,7 @@ def labelled(policy, count):
     return label(policy, answers, 1000, max_length=64)
 
 
-def test_labelled_answers_by_themselves_and_in_pairs_have_one_loss(tiny_model):
+def test_labelled_answers_alone_and_in_pairs_have_one_loss(tiny_model):
     """With as many good as bad answers, the unpaired loss is the paired one, whose two halves it averages."""
     policy = policy_of(tiny_model("llama"))
     pairs = telling_pairs(6)
@@ -318,7 +318,7 @@ def test_labelled_answers_by_themselves_and_in_pairs_have_one_loss(tiny_model):
         assert float(told[key]) == pytest.approx(float(told_alone[key]), rel=1e-4)
 
 
-def test_single_answers_teach_and_their_budget_changes_nothing(tiny_model):
+def test_single_answers_are_learnt_and_no_budget_changes_it(tiny_model):
     found = []
     for budget in (1, 1000):
         policy = policy_of(tiny_model("llama"))
@@ -373,7 +373,7 @@ def test_settings_of_a_loss_are_read_from_text():
         ("tutelage.core.nowhere:Loss", (), "nowhere"),
     ],
 )
-def test_what_makes_no_sense_is_refused(name, given, told):
+def test_settings_out_of_range_are_refused(name, given, told):
     with pytest.raises(TutelageError, match=told):
         preference_loss(name, given)
 
@@ -386,7 +386,7 @@ def test_log_probabilities_of_answers_are_in_the_order_of_the_rows(tiny_model):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_look_adds_up_over_any_split(tiny_model):
+def test_an_evaluation_adds_up_over_any_split(tiny_model):
     policy = policy_of(tiny_model("llama"))
     items = referred(policy, some_pairs(7))
     learnt(policy)

@@ -1,129 +1,74 @@
-"""Rollouts of a server: what `Generator` promises is enough to learn from another process.
+"""Rollouts of servers in the loop: the step that they give is the step of a generator in this process.
 
-The server is a stub that speaks vLLM's `/inference/v1/generate`: token ids in; token ids, log-probabilities and the
-versions of the weights out. It computes with the very weights that are trained, so that every step must be, bit for
-bit, the step of a generator in this process.
+The servers are stubs that speak vLLM's API and compute with weights that only a handover brings them.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from threading import Lock
+import copy
+from contextlib import ExitStack
+from dataclasses import replace
 
-import httpx
 import pytest
 from served import serving
-from tiny_training import World, assert_identical, letters, policy_of, recipe_of
+from tiny_training import World, assert_close, assert_identical, letters, policy_of, recipe_of
+from vllm_stub import VllmStub
 
-from tutelage import config
-from tutelage.data.chat import decode_response
-from tutelage.errors import TutelageError
-from tutelage.models.policy import Policy
-from tutelage.rollout.assembly import Response, assemble, concatenate
-from tutelage.rollout.generator import PromptTokens
+from tutelage.engines.sampling import PromptTokens
+from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
+from tutelage.rollout.assembly import concatenate
+from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.local import LocalGenerator
-
-
-class Engine:
-    """What a server does with its requests: it samples from `policy`, under the newest version that it was told of.
-
-    `forgets` is a version that never arrives.
-    """
-
-    def __init__(self, policy: Policy, forgets: int | None = None) -> None:
-        self.local, self.forgets, self.busy = LocalGenerator(policy), forgets, Lock()
-
-    def __call__(self, body, number):
-        if "new_version" in body:
-            if body["new_version"] != self.forgets:
-                self.local.sync(body["new_version"])
-            return {}
-        with self.busy:
-            return self.generate(body["request_id"], body["token_ids"], body["sampling_params"])
-
-    def generate(self, name, tokens, params):
-        sampling = config.Sampling(temperature=params["temperature"], max_new_tokens=params["max_tokens"])
-        prompts = PromptTokens((tuple(tokens),), (name,))
-        rollout = self.local.generate(prompts, params["n"], sampling, seed=params["seed"])
-        rows = [(rollout.response[b][m], rollout.logp[b][m]) for b, m in enumerate(rollout.mask)]
-        return {
-            "choices": [
-                {
-                    "token_ids": said.tolist(),
-                    "finish_reason": "stop" if ended else "length",
-                    "logprobs": {
-                        "content": [
-                            {"token_id": token, "logprob": logp}
-                            for token, logp in zip(said.tolist(), logps.tolist(), strict=True)
-                        ]
-                    },
-                    "weight_versions": [{"version": self.local.version, "start": 0, "end": len(said)}],
-                }
-                for (said, logps), ended in zip(rows, rollout.terminated.tolist(), strict=True)
-            ]
-        }
-
-
-@dataclass(frozen=True)
-class Client:
-    """A generator that asks a server, one request for each prompt."""
-
-    url: str
-    policy: Policy  # for its tokenizer
-
-    def post(self, path, body):
-        return httpx.post(f"{self.url}/{path}", json=body).raise_for_status().json()
-
-    def sync(self, version: int) -> None:
-        self.post("update_weight_version", {"new_version": version})
-
-    def generate(self, prompts, n, sampling, *, seed, on_policy=False):
-        params = {
-            "n": n,
-            "temperature": sampling.temperature,
-            "max_tokens": sampling.max_new_tokens,
-            "seed": seed,
-            "logprobs": 0,
-            "detokenize": False,
-        }
-
-        def ask(named):
-            name, tokens = named
-            body = {"request_id": name, "token_ids": list(tokens), "sampling_params": params}
-            return self.post("inference/v1/generate", body)["choices"]
-
-        with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(ask, zip(prompts.ids, prompts.tokens, strict=True)))
-        responses = [self.response(choice) for choices in answers for choice in choices]
-        return assemble(prompts, responses, pad=0)
-
-    def response(self, choice) -> Response:
-        tokens = tuple(choice["token_ids"])
-        versions = [
-            part["version"] for part in choice["weight_versions"] for _ in range(part["start"], part["end"])
-        ]
-        return Response(
-            tokens,
-            tuple(token["logprob"] for token in choice["logprobs"]["content"]),
-            choice["finish_reason"] == "stop",
-            decode_response(list(tokens), self.policy.tokenizer, self.policy.end_ids),
-            tuple(versions),
-        )
+from tutelage.rollout.prompts import prompt_tokens
+from tutelage.rollout.server import generator as server_generator
+from tutelage.rollout.server.connect import connect
+from tutelage.rollout.server.generator import ServerGenerator
+from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.vocabulary import ModelVocabulary
+from tutelage.train.rl.rollouts import rollout_seed
 
 
 class OneByOne(LocalGenerator):
-    """The generator in this process, given one prompt at a time as the server is: other company, other last bits."""
+    """The generator in this process, given one prompt and its seed at a time, as a server is: with other prompts beside
+    it the last bits would differ."""
 
     def generate(self, prompts, n, sampling, *, seed, on_policy=False):
-        each = zip(prompts.tokens, prompts.ids, strict=True)
-        parts = [PromptTokens((tokens,), (name,)) for tokens, name in each]
-        return concatenate([super(OneByOne, self).generate(part, n, sampling, seed=seed) for part in parts])
+        n_drawn = n if sampling.temperature else 1
+        parts = [
+            super(OneByOne, self).generate(
+                PromptTokens((tokens,), ("",)), n, sampling, seed=server_generator._seed(seed, name, n_drawn)
+            )
+            for tokens, name in zip(prompts.tokens, prompts.ids, strict=True)
+        ]
+        whole = concatenate(parts)
+        return whole.__class__(
+            **{**vars(whole), "ids": tuple(name for name in prompts.ids for _ in range(n))}
+        )
 
 
-def world(tiny_model, **more):
-    policy = policy_of(tiny_model("llama"))
+@pytest.fixture
+def serve(tiny_model):
+    """`serve(n, **faults)`: n servers of the tiny model as they are found, and their stubs."""
+    with ExitStack() as stack:
+
+        def found(count, **faults):
+            stubs = [VllmStub(tiny_model("llama"), **faults) for _ in range(count)]
+            urls = [stack.enter_context(serving(stub)).url.removesuffix("/v1") for stub in stubs]
+            return connect(urls, retries=0), stubs
+
+        yield found
+
+
+def world(tiny_model, rank=0, **more):
+    policy = policy_of(tiny_model("llama"), rank=rank, engine="plain")
     policy.end_ids = tuple(range(100, 180))
     recipe = recipe_of("shaping.missing_end=none", "samples=2", name=more.pop("name"))
     return World(policy, recipe, steps=3, lr=1e-2, reward=letters("e"), tokens=6, **more)
+
+
+def remote(made, servers, folder, how="disk"):
+    save = made.policy.save_whole if how == "disk" else made.policy.save
+    weights = WeightSync(how, save, folder, Probe(made.policy, 1.0))
+    return ServerGenerator(servers, made.policy, weights)
 
 
 def learned(told):
@@ -131,42 +76,90 @@ def learned(told):
     return [({k: v for k, v in s.metrics.items() if k != "tokens_per_second"}, s.texts) for s in told]
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "remax"])
-def test_a_step_on_rollouts_of_a_server_is_the_step_on_local_ones(tiny_model, name):
-    here, there, usual = (world(tiny_model, name=name) for _ in range(3))
-    here.generator = OneByOne(here.policy)
-    steps = list(here.train())
-    with serving(Engine(there.policy)) as served:
-        there.generator = Client(served.url, there.policy)
-        remote = list(there.train())
-    assert learned(remote) == learned(steps)
+@pytest.mark.parametrize(("name", "count"), [("ppo", 1), ("grpo", 2), ("remax", 1)])
+def test_a_step_on_rollouts_of_servers_is_the_step_on_local_ones(serve, tiny_model, tmp_path, name, count):
+    here, there = (world(tiny_model, name=name) for _ in range(2))
+    here.generator, there.generator = OneByOne(here.policy), remote(there, serve(count)[0], tmp_path)
+    steps, found = list(here.train()), list(there.train())
+    assert learned(found) == learned(steps)
     assert_identical(there.everything(), here.everything())
-    assert next(usual.train()).texts == steps[0].texts
-    for number, step in enumerate(remote):
+    for number, step in enumerate(found):
         assert set(step.sample.version[step.sample.mask].tolist()) == {number}
-    asked = {request["path"].removeprefix("/v1/") for request in served.asked}
-    assert asked == {"inference/v1/generate", "update_weight_version"}
 
 
-def test_responses_of_other_weights_are_refused(tiny_model):
+def test_an_adapter_gives_the_same_steps_up_to_rounding(serve, tiny_model, tmp_path):
+    here, there = (world(tiny_model, rank=2, name="grpo") for _ in range(2))
+    here.generator = OneByOne(here.policy)
+    there.generator = remote(there, serve(2)[0], tmp_path, "lora")
+    steps, found = list(here.train()), list(there.train())
+    assert [step.texts for step in found] == [step.texts for step in steps]
+    assert_close(there.everything(), here.everything(), 1e-5)
+
+
+@pytest.mark.parametrize("fault", [{"deaf": True}, {"keeps_version": True}])
+def test_rollouts_of_other_weights_stop_the_run_before_it_learns_from_them(
+    serve, tiny_model, tmp_path, fault
+):
     made = world(tiny_model, name="grpo")
-    with serving(Engine(made.policy, forgets=1)) as served:
-        made.generator = Client(served.url, made.policy)
-        steps = made.train()
+    servers, stubs = serve(1)
+    made.generator = remote(made, servers, tmp_path)
+    steps = made.train()
+    next(steps)
+    before = made.everything()
+    for name, value in fault.items():
+        setattr(stubs[0], name, value)
+    with pytest.raises(RolloutError, match=r"did not arrive|did not put there"):
         next(steps)
-        before = made.everything()
-        with pytest.raises(TutelageError, match="version 0 of the weights in step 2, where version 1"):
-            next(steps)
     assert_identical(made.everything(), before)
 
 
 def test_log_probabilities_of_other_weights_are_noticed(tiny_model):
-    """A server that claims the newest version and computes with an older one."""
+    """A generator that claims the newest version and computes with an older one."""
     made = world(tiny_model, name="grpo")
     local = LocalGenerator(policy_of(tiny_model("llama")))
     local.policy.end_ids = made.policy.end_ids
     made.generator = local
     steps = made.train()
     next(steps)
-    with pytest.raises(TutelageError, match="the policy and the sampler disagree"):
+    with pytest.raises(Exception, match="the policy and the sampler disagree"):
         next(steps)
+
+
+def test_tokens_of_another_version_are_refused(tiny_model):
+    made = world(tiny_model, name="grpo")
+    made.generator.sync = lambda version: None
+    steps = made.train()
+    next(steps)
+    with pytest.raises(RolloutError, match="version 0 of the weights in step 2, where version 1"):
+        next(steps)
+
+
+@pytest.mark.parametrize("how", ["disk", "lora"])
+def test_steps_on_rollouts_ahead_learn_from_tokens_of_admitted_weights(serve, tiny_model, tmp_path, how):
+    made = world(tiny_model, rank=2, name="grpo")
+    made.learner.total = 4
+    made.settings = replace(made.settings, staleness=1, mismatch="truncated")
+    servers, _ = serve(2)
+    weights = WeightSync(
+        how,
+        made.policy.save if how == "lora" else made.policy.save_whole,
+        tmp_path,
+        Probe(made.policy, 1.0),
+        keep=2,
+        wait=False,
+    )
+    inner = ServerGenerator(
+        servers, ModelVocabulary(copy.deepcopy(made.policy.tokenizer), made.policy.end_ids), weights
+    )
+
+    def plan(step):
+        return RolloutRequest(
+            prompt_tokens(made.order(step)), 2, made.settings.sampling, rollout_seed(0, step)
+        )
+
+    made.generator = AheadGenerator(inner, plan, staleness=1, total=4)
+    steps = list(made.train())
+    assert [step.metrics["staleness/max"] <= 1 for step in steps] == [True] * 4
+    assert steps[0].metrics["staleness/max"] == 0
+    assert max(step.metrics["sampler/mismatch"] for step in steps[1:]) > 1e-4
+    assert steps[0].metrics["sampler/mismatch"] < 1e-4

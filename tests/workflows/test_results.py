@@ -3,12 +3,15 @@
 import csv
 
 import pytest
+import torch
 from learning_verbs import preferences, questions
 from tiny_verbs import files, model, read_jsonl, write_jsonl
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tutelage as tt
 from tutelage.data.formats import load_comparisons
-from tutelage.stats.reliability import dawid_skene
+from tutelage.stats.model_choice import choose_model, fit_model
 from tutelage.stats.vote_files import Columns, read_votes
 
 SHORT = tt.Sampling(temperature=1.0, max_new_tokens=8)
@@ -62,12 +65,46 @@ def test_an_evaluation_is_the_mean_of_its_answers(tiny_model, tmp_path):
     assert result.figures["kl"] == pytest.approx(0.0, abs=1e-5)
 
 
+def test_the_perplexity_on_texts_is_that_of_transformers(tiny_model, tmp_path):
+    """exp of the mean negative log-likelihood of the texts' own tokens, of each of two models."""
+    data, folders = files(tmp_path / "data"), (tiny_model("gpt2"), tiny_model("gpt2", seed=1))
+    texts = ["The sun is a star.", "Plants turn light, water and air into sugar. Explain it!"]
+    write_jsonl(tmp_path / "texts.jsonl", [{"text": text} for text in texts])
+    result = tt.evaluate(
+        model=folders[0], against=folders[1], device="cpu", prompts=data["prompts"], sampling=SHORT,
+        text=tmp_path / "texts.jsonl", out=tmp_path / "out",
+    )  # fmt: skip
+    for folder, figures in zip(folders, (result.figures, result.against), strict=True):
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        losses = []
+        for text in texts:
+            ids = torch.tensor(
+                [[tokenizer.eos_token_id, *tokenizer(text).input_ids]]
+            )  # GPT-2 has no start token
+            losses.append(cross_entropy(model(ids).logits[0, :-1], ids[0, 1:], reduction="none"))
+        assert figures["text_perplexity"] == pytest.approx(
+            float(torch.cat(losses).mean().exp().detach()), rel=1e-4
+        )
+    assert result.figures["text_perplexity"] != result.against["text_perplexity"]
+
+
+def test_texts_that_are_none_are_refused_before_anything_is_answered(tiny_model, tmp_path):
+    data = files(tmp_path / "data")
+    with pytest.raises(tt.TutelageError, match="nowhere"):
+        tt.evaluate(
+            model=tiny_model("llama"), device="cpu", prompts=data["prompts"], sampling=SHORT,
+            text=tmp_path / "nowhere.jsonl", out=tmp_path / "out",
+        )  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
 def test_raters_are_those_of_the_model_and_of_the_tables(tmp_path):
     votes = [(f"i{i}", f"r{r}", "ab"[(i + (r == 3 and i % 3 == 0)) % 2]) for i in range(30) for r in range(4)]
     path = tmp_path / "votes.csv"
     path.write_text("item,rater,choice\n" + "".join(",".join(vote) + "\n" for vote in votes))
     found = tt.raters(votes=path, out=str(tmp_path / "labels.csv"), raters_out=str(tmp_path / "raters.csv"))
-    model = dawid_skene(read_votes(str(path), Columns("item", "rater", "choice", "")).votes, None)
+    votes_of_file = read_votes(str(path), Columns("item", "rater", "choice", "")).votes
+    model = fit_model(choose_model(votes_of_file).name, votes_of_file)
     assert found.model.accuracy.tolist() == model.accuracy.tolist()
     assert found.model.accuracy.argmin() == found.file.votes.raters.index("r3")
     labels = {row["item"]: row["label"] for row in csv.DictReader((tmp_path / "labels.csv").open())}

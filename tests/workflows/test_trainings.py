@@ -5,6 +5,7 @@ import logging
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_verbs import files, improve_settings, read_jsonl, reward_settings, sft_settings
 
@@ -12,6 +13,7 @@ import tutelage as tt
 from tutelage.commands import sft as verb
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
+from tutelage.workflows import runs
 
 
 @pytest.fixture
@@ -75,6 +77,9 @@ def test_the_results_say_what_the_folder_says(tiny_model, tmp_path, data):
     settings = improve_settings(tuned.model, data, tmp_path / "ppo", reward=(str(judged.model),))
     improved = tt.improve(settings)
     assert improved.score == read_jsonl(tmp_path / "ppo" / "metrics.jsonl")[-1]["score/mean"]
+    card = ModelCard.load(improved.model / "README.md").text
+    stages = [line.split(". ")[1] for line in card.splitlines() if line.startswith("### ")]
+    assert stages == ["sft: sft", "reward: reward", "ppo: improve"]
     policy = improved.load(device="cpu")
     assert isinstance(policy, Policy)
     assert equal(
@@ -82,6 +87,17 @@ def test_the_results_say_what_the_folder_says(tiny_model, tmp_path, data):
         {name: policy.model.state_dict()[name] for name in weights(tmp_path / "ppo")},
     )
     assert judged.load(device="cpu").parameters()
+
+
+def test_a_card_that_cannot_be_written_is_a_remark(tiny_model, tmp_path, data, monkeypatch, caplog):
+    def failing(folder):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(runs, "write_model_card", failing)
+    caplog.set_level("INFO", "tutelage")
+    tuned = tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run"))
+    assert "could not be written: no space left" in caplog.text
+    assert tuned.load(device="cpu")
 
 
 def test_rows_that_do_not_fit_are_counted_in_the_result(tiny_model, tmp_path, data):

@@ -20,9 +20,11 @@ def needs_entropy(recipe: Choices) -> bool:
     return recipe.entropy != 0.0
 
 
-def needs_exact_kl(recipe: Choices) -> bool:
-    """Whether the objective has a term for KL(policy‖reference) of every token's whole distribution."""
-    return recipe.penalty is not None and recipe.penalty.kind == EXACT
+def needs_divergence(recipe: Choices) -> float | None:
+    """The `mixture` of the divergence from the reference, over every token's whole distribution, that the objective
+    has a term for; None where it has none."""
+    exact = recipe.penalty is not None and recipe.penalty.kind == EXACT
+    return recipe.penalty.mixture if recipe.penalty is not None and exact else None
 
 
 def needs_greedy(recipe: Choices) -> bool:

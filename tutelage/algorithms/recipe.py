@@ -14,8 +14,8 @@ import torch
 from tutelage.algorithms.checks import refusal, remarks
 from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.needs import (
+    needs_divergence,
     needs_entropy,
-    needs_exact_kl,
     needs_greedy,
     needs_kl_old,
     needs_reference,
@@ -30,7 +30,7 @@ from tutelage.algorithms.slots import (
     Penalty,
     at_step,
 )
-from tutelage.algorithms.state import RecipeState, after_update, initial_state, restored_state
+from tutelage.algorithms.state import RecipeState, after_update, as_begun, initial_state, restored_state
 from tutelage.core.baselines import score_norm_bound
 from tutelage.core.batch import Batch, ScoredRollout
 from tutelage.core.kl import kl_estimate
@@ -51,14 +51,15 @@ __all__ = [
     "Recipe",
     "RecipeState",
     "after_update",
+    "as_begun",
     "clipped_tokens",
     "critic_loss",
     "critic_only",
     "initial_state",
     "kl_reference",
     "live_rows",
+    "needs_divergence",
     "needs_entropy",
-    "needs_exact_kl",
     "needs_greedy",
     "needs_kl_old",
     "needs_reference",
@@ -97,10 +98,10 @@ def prepare(
 ) -> tuple[Batch, RecipeState, dict[str, Scalar | float]]:
     """Compute shaped scores, rewards, Ψ and targets: everything that looks across rows.
 
-    `scored` is the whole batch: where several processes sample, gather it first. `greedy` holds one greedy
-    response per prompt (see `needs_greedy`); `max_length` is the limit on response tokens, for a shaping
-    that measures against it. Returns the batch, the state with this batch in its running statistics, and the
-    metrics:
+    `scored` is the whole batch: where several processes sample, gather it first. The Ψ of responses that were given,
+    not drawn, is 0: they teach by a divergence in the loss alone. `greedy` holds one greedy response per prompt (see
+    `needs_greedy`); `max_length` is the limit on response tokens, for a shaping that measures against it. Returns the
+    batch, the state with this batch in its running statistics, and the metrics:
 
     score/mean, score/std       the reward's own score
     score/shaped                mean of what is trained on
@@ -139,6 +140,8 @@ def prepare(
         metrics["value/explained_variance"] = explained_variance(scored.value, target, scored.mask)
     if scored.importance is not None:
         psi = psi * scored.importance
+    if scored.given is not None:  # a policy gradient is that of responses that were drawn
+        psi = torch.where(scored.given[:, None], 0.0, psi)
     known = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
     return Batch(**known, advantage=psi, target=target), state, metrics
 
@@ -151,17 +154,17 @@ def objective(
     weight: PerToken,
     state: RecipeState,
     *,
-    exact_kl: PerToken | None = None,
+    divergence: PerToken | None = None,
 ) -> Scalar:
     """The objective of the policy on these rows, to maximise: Σ w (surrogate − β KL [if in the loss] + c · entropy).
 
-    `logp` and `entropy` are the policy's, Float[B, R], and so is `exact_kl` where `needs_exact_kl`; `weight` comes
+    `logp` and `entropy` are the policy's, Float[B, R], and so is `divergence` where `needs_divergence`; `weight` comes
     from `token_weights` over the whole step. The value adds up over any split of the rows.
     """
     surrogate = at_state(recipe.surrogate, state.surrogate)
     per_token = surrogate(logp, rows.logp, rows.advantage, rows.mask)
     if recipe.penalty and recipe.penalty.where == "loss":
-        per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, exact_kl)
+        per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, divergence)
     if needs_entropy(recipe):
         if entropy is None:
             raise ValueError(f"{recipe.name} has an entropy bonus, but no entropy was given.")
@@ -169,12 +172,12 @@ def objective(
     return torch.where(rows.mask, weight * per_token, 0.0).sum()
 
 
-def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, exact_kl: PerToken | None) -> PerToken:
+def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, divergence: PerToken | None) -> PerToken:
     if penalty.kind != EXACT:
         return kl_estimate(logp, rows.ref_logp, penalty.kind)
-    if exact_kl is None:
-        raise ValueError("penalty.kind=exact needs the exact KL of every token, but none was given.")
-    return exact_kl
+    if divergence is None:
+        raise ValueError("penalty.kind=exact needs the divergence of every token, but none was given.")
+    return divergence
 
 
 def critic_loss(recipe: Recipe, rows: Batch, value: PerToken, weight: PerToken) -> Scalar:
@@ -226,13 +229,14 @@ def live_rows(
 
 
 def kl_reference(scored: ScoredRollout) -> Scalar:
-    """KL(sampler‖reference), estimated by k1: the mean over responses of the sum over their tokens, in nats. -> []"""
+    """KL(sampler‖reference), estimated by k1: the mean over drawn responses of the sum over their tokens, in nats; 0
+    where none was drawn. -> []"""
     return _per_response(scored, "k1")
 
 
 def _per_response(scored: ScoredRollout, kind: str) -> Scalar:
     kl = kl_estimate(scored.logp, scored.ref_logp, kind)
-    return torch.where(scored.mask, kl, 0.0).sum(-1).mean()
+    return masked_mean(torch.where(scored.mask, kl, 0.0).sum(-1), scored.drawn)
 
 
 def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: State) -> tuple[PerRow, State]:

@@ -11,6 +11,7 @@ from tutelage.algorithms import (
     best_of_group,
     cispo,
     dapo,
+    distillation,
     dr_grpo,
     grpo,
     gspo,
@@ -54,6 +55,7 @@ FILES: dict[ModuleType, tuple[Recipe, ...]] = {
     gspo: (gspo.GSPO,),
     cispo: (cispo.CISPO,),
     best_of_group: (best_of_group.BEST_OF_GROUP,),
+    distillation: (distillation.REVERSE_KL, distillation.GKD),
 }
 """The recipes of each file, in the order in which they are best read."""
 

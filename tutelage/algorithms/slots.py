@@ -17,7 +17,7 @@ from tutelage.errors import TutelageError
 
 Place = Literal["reward", "loss"]
 EXACT = "exact"
-"""The penalty that is no estimate: KL(π‖ref) of the next token's whole distribution."""
+"""The penalty that is no estimate: a divergence between the next token's whole distributions."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class Penalty:
     """
     controller: Controller | StatefulController = Fixed()  # noqa: RUF009 - frozen
     """Changes the coefficient between steps, from the KL per response."""
+    mixture: float = 1.0
+    """Which divergence kind=exact is: 1 is KL(π‖ref), 0 KL(ref‖π), and between them lies the generalised Jensen-Shannon
+    divergence, by the weight of the reference in the mixture (β of GKD, TRL's beta). See `core.kl.exact_divergence`."""
 
     def __post_init__(self) -> None:
         if self.kind not in (*ESTIMATORS, EXACT):
@@ -48,6 +51,15 @@ class Penalty:
             raise TutelageError(
                 "penalty.kind=exact acts through its derivative, and a reward has none: the token itself would not be "
                 "charged. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
+            )
+        if not 0 <= self.mixture <= 1:
+            raise TutelageError(
+                f"penalty.mixture={self.mixture:g} must be from 0, KL(reference‖policy), to 1, KL(policy‖reference)."
+            )
+        if self.kind != EXACT and self.mixture != 1:
+            raise TutelageError(
+                f"penalty.mixture chooses among the divergences of penalty.kind=exact, and the kind is {self.kind}: "
+                "leave it out. The price of a nat is penalty.coef."
             )
         if not self.coef > 0:
             raise TutelageError(

@@ -1,12 +1,16 @@
 """The state of a recipe: the states of its pieces from one step of the loop to the next, kept in checkpoints."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tutelage.algorithms.choices import Choices
 from tutelage.core import surrogates
 from tutelage.core.pieces import Observation, State, init
+from tutelage.core.shaping import MISSING_END, ScoreShaping
 from tutelage.errors import TutelageError
+
+C = TypeVar("C", bound=Choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +67,20 @@ def after_update(recipe: Choices, state: RecipeState, observation: Observation) 
     )
 
 
+def as_begun(recipe: C, saved: Mapping[str, Any]) -> C:
+    """The recipe as the version understood it that wrote the state `saved` into a checkpoint, `{}` for none.
+
+    Before the first rollout decided what a missing end scores, it was −1 unless another number was set.
+    """
+    shaping, known = recipe.shaping, saved.get("shaping")
+    decides = isinstance(known, dict) and "missing_end" in known
+    if not saved or decides or not isinstance(shaping, ScoreShaping) or shaping.missing_end != "auto":
+        return recipe
+    return replace(recipe, shaping=replace(shaping, missing_end=MISSING_END))
+
+
 def restored_state(recipe: Choices, saved: dict[str, Any]) -> RecipeState:
-    """The state that `RecipeState.to_dict` made, for the same recipe.
+    """The state that `RecipeState.to_dict` made, for the same recipe (see `as_begun`).
 
     Raises TutelageError when it was saved by another recipe or by pieces that remembered something else.
     """

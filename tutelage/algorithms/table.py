@@ -4,7 +4,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import TypeAlias
 
 from tutelage.algorithms.override import PIECES
-from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Recipe
+from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Penalty, Recipe
 from tutelage.algorithms.registry import RECIPES
 
 
@@ -21,7 +21,7 @@ def row(recipe: Recipe) -> dict[str, str]:
         "samples": str(recipe.samples),
         "advantage": brief(recipe.advantage),
         "surrogate": brief(recipe.surrogate),
-        "penalty": f"{penalty.coef:g} {penalty.kind} in {penalty.where}" if penalty else "-",
+        "penalty": _penalty(penalty) if penalty else "-",
         "update": _update(recipe),
         "reduce": recipe.reduce,
         "critic": f"{critic.coef:g}" + (f", clip {critic.clip:g}" if critic.clip else "") if critic else "-",
@@ -44,6 +44,11 @@ def brief(value: object) -> str:
         if field.default is MISSING or inner != field.default:
             parts.append(brief(inner) if is_dataclass(inner) else f"{field.name}={brief(inner)}")
     return f"{type(value).__name__}({', '.join(parts)})" if parts else type(value).__name__
+
+
+def _penalty(penalty: Penalty) -> str:
+    mixture = f"({penalty.mixture:g})" if penalty.mixture != 1 else ""
+    return f"{penalty.coef:g} {penalty.kind}{mixture} in {penalty.where}"
 
 
 def _update(recipe: Recipe) -> str:

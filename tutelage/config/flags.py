@@ -3,15 +3,16 @@
 import dataclasses
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import tyro
 
 from tutelage.config.aliases import aliases, note_old_name, removals, used_aliases, used_removals
 from tutelage.config.files import read_mapping, read_onto
 from tutelage.config.mapping import overlay
+from tutelage.config.reading import section_of, settable
 from tutelage.errors import TutelageError
 
 SHORT_FORMS = {
@@ -22,11 +23,15 @@ SHORT_FORMS = {
 }
 """Flags so common that the name of their group may be left out."""
 
+_POSITIONAL = get_args(tyro.conf.Positional[str])[1]
+"""What marks the hint of an argument that is given by its place."""
 
-def settings_from(settings: type[Any], words: Sequence[str], *, prog: str) -> Any:
+
+def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilogue: str = "") -> Any:
     """Settings from flags, on top of the file named by `--config`, on top of the defaults.
 
-    Exits, as every parser of flags does, after `--help` and (with status 2) for flags that make no sense.
+    Exits, as every parser of flags does, after `--help`, which ends with the `epilogue`, and (with status 2) for flags
+    that make no sense.
     Raises TutelageError for a bad file and for settings that contradict each other.
     """
     path, flags = _take_config(words)
@@ -39,13 +44,18 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str) -> An
         for key, one in used_removals(settings, read_mapping(Path(path))).items():
             print(f"note: {path}: the setting {key} was removed. {one.instead}", file=sys.stderr)
     short = _short_forms(settings)
-    return tyro.cli(
-        settings,
-        prog=prog,
-        description=_description(settings, short),
-        args=[_expanded(word, short) for word in _present_flags(settings, flags)],
-        default=defaults,
-    )
+    try:
+        return tyro.cli(
+            settings,
+            prog=prog,
+            description=_description(settings, short),
+            args=[_expanded(word, short) for word in _present_flags(settings, flags)],
+            default=defaults,
+        )
+    except SystemExit as stop:
+        if epilogue and not stop.code:
+            print(f"\n{epilogue}\n")
+        raise
 
 
 def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -120,3 +130,44 @@ def _description(settings: type[Any], short: dict[str, str]) -> str:
         *(f"{name} is short for {full}." for name, full in short.items()),
     ]
     return "\n".join(lines)
+
+
+class Flag(NamedTuple):
+    """A flag of some settings: its names (a boolean has two), its values where they are few, whether it takes one."""
+
+    names: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+    takes_value: bool = True
+
+
+def flags_of(settings: type[Any]) -> list[Flag]:
+    """The flags that `settings_from` reads into `settings`, without positional arguments and old names."""
+    own = [*_flags_below(settings, ""), Flag(("--config",)), Flag(("--help",), takes_value=False)]
+    by_name = {flag.names[0]: flag for flag in own}
+    short = {name: by_name[full] for name, full in _short_forms(settings).items()}
+    return own + [full._replace(names=(name,)) for name, full in short.items() if name not in by_name]
+
+
+def _flags_below(settings: type[Any], section: str) -> Iterator[Flag]:
+    hints = get_type_hints(settings, include_extras=True)
+    for field in settable(settings):
+        hint = hints[field.name]
+        remarks = getattr(hint, "__metadata__", ())
+        if _POSITIONAL in remarks:
+            continue
+        key = section + next((own for each in remarks if (own := getattr(each, "name", None))), field.name)
+        while hasattr(hint, "__metadata__"):
+            hint = get_args(hint)[0]
+        if inner := section_of(hint):
+            yield from _flags_below(inner, f"{key}.")
+        elif hint is bool:
+            yield Flag((_flag(key), _flag(key, "no-")), takes_value=False)
+        else:
+            yield Flag((_flag(key),), _literals(hint))
+
+
+def _literals(hint: Any) -> tuple[str, ...]:
+    """The values of the Literal in a hint, of which there may be several, as in a tuple or in `Literal[...] | None`."""
+    if get_origin(hint) is Literal:
+        return tuple(map(str, get_args(hint)))
+    return tuple(value for inner in get_args(hint) for value in _literals(inner))

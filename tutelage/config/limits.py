@@ -19,6 +19,19 @@ def above_zero(settings: object, *names: str) -> None:
             raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be above 0.")
 
 
+def within(settings: object, low: float, high: float, *names: str) -> None:
+    """Refuse settings in which a number is not between two bounds, which it may be."""
+    for name in names:
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be from {low} to {high}.")
+
+
+def a_seed(settings: object) -> None:
+    """Refuse settings whose seed is not a whole number from 0 to 2³² − 1, which every random generator takes."""
+    within(settings, 0, 2**32 - 1, "seed")
+
+
 def a_share(settings: object, *names: str) -> None:
     """Refuse settings in which a share is not at least 0 and below 1."""
     for name in names:

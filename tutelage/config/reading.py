@@ -61,7 +61,7 @@ class Reader(NamedTuple):
         return self.unset
 
     def value(self, hint: Any, value: object, base: object, key: str) -> object:
-        """One value; `base` is the section that a section goes on top of."""
+        """Read one value; `base` is the section that a section goes on top of."""
         origin = get_origin(hint)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return self.section(hint, value, base if isinstance(base, hint) else None, key)

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from tutelage.config.limits import at_least
+from tutelage.config.limits import a_seed, at_least
+from tutelage.config.mapping import LATER
 from tutelage.config.pieces import Checkpoints
 
 
@@ -21,9 +23,31 @@ class RunSettings:
     """Show no progress and no tables."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     trackers: tuple[str, ...] = ()
-    """Where else the metrics go: wandb, tensorboard."""
+    """Where else the metrics go: wandb, tensorboard, trackio, mlflow, or module:NAME of your own."""
     profile: bool = False
     """Record where the time of three steps goes: profile.txt, a table, and trace.json, for Perfetto."""
+
+    def __post_init__(self) -> None:
+        a_seed(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySettings:
+    """What a training run computes twice to hold less in memory. It computes the same."""
+
+    activation_checkpointing: bool = field(default=False, metadata=LATER)
+    """Keep one hidden state per layer and token, and compute each layer again in the backward pass: much less memory,
+    about a third more time. Computed by the plain engine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSettings:
+    """Where the weights of a run over several processes lie."""
+
+    shard: Literal["none", "full", "hybrid"] = field(default="none", metadata=LATER)
+    """none: every process holds all weights, gradients and moments; full: its share of them, and layers are gathered
+    from all while they compute (FSDP); hybrid: the processes of a machine share them, and every machine has a copy.
+    Computed by the plain engine."""
 
 
 @dataclass(frozen=True, kw_only=True)

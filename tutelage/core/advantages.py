@@ -64,6 +64,9 @@ class TotalReturn:
     gamma: float = 1.0
     per_response: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        _discounts(self, gamma=self.gamma)
+
     @property
     def needs(self) -> frozenset[str]:
         """What the baseline needs."""
@@ -98,6 +101,9 @@ class RewardToGo:
     gamma: float = 1.0
     whiten: bool = False
 
+    def __post_init__(self) -> None:
+        _discounts(self, gamma=self.gamma)
+
     @property
     def needs(self) -> frozenset[str]:
         """What the baseline needs."""
@@ -129,6 +135,9 @@ class ValueBaseline:
     gamma: float = 1.0
     whiten: bool = False
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
+
+    def __post_init__(self) -> None:
+        _discounts(self, gamma=self.gamma)
 
     def __call__(
         self,
@@ -172,6 +181,10 @@ class Gae:
     whiten: bool = True
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
+    def __post_init__(self) -> None:
+        lam = None if isinstance(self.lam, LengthAdaptive) else self.lam
+        _discounts(self, gamma=self.gamma, lam=lam, value_lam=self.value_lam)
+
     def __call__(
         self,
         reward: PerToken,
@@ -197,6 +210,9 @@ class TemporalDifference:
     gamma: float = 1.0
     whiten: bool = False
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
+
+    def __post_init__(self) -> None:
+        _discounts(self, gamma=self.gamma)
 
     def __call__(
         self,
@@ -224,6 +240,7 @@ class NStep:
     def __post_init__(self) -> None:
         if self.n < 1:
             raise ValueError(f"NStep: n must be at least 1, not {self.n}.")
+        _discounts(self, gamma=self.gamma)
 
     def __call__(
         self,
@@ -250,6 +267,9 @@ class ActionValue:
     gamma: float = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
+    def __post_init__(self) -> None:
+        _discounts(self, gamma=self.gamma)
+
     def __call__(
         self,
         reward: PerToken,
@@ -266,3 +286,9 @@ def _required(value: PerToken | None, piece: object) -> PerToken:
     if value is None:
         raise ValueError(f"{type(piece).__name__} needs the values of the states, but there is no critic.")
     return value
+
+
+def _discounts(piece: object, **rates: float | None) -> None:
+    for name, rate in rates.items():
+        if rate is not None and not 0 <= rate <= 1:
+            raise ValueError(f"{type(piece).__name__}: {name} must be in [0, 1], not {rate}.")

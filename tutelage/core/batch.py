@@ -26,6 +26,7 @@ class Rows:
     prompt_mask: Bool[Tensor, "B Q"]
     response: Int[Tensor, "B R"]  # right-padded
     mask: TokenMask  # true up to and including the end token
+    owner: Int[Tensor, " B"] | None = None  # the rank that must compute a row; None where any may
 
     def __len__(self) -> int:
         return self.prompt.shape[0]
@@ -60,6 +61,10 @@ class Rows:
         """Tokens in each row, prompt and response together. Int[B]"""
         return self.prompt_mask.sum(1) + self.mask.sum(1)
 
+    def families(self) -> Lengths:
+        """A number for each row, the same for rows that answer the same prompt. Int[B]"""
+        return self.prompt.where(self.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
+
     def _map(self, tensor, other) -> Self:  # type: ignore[no-untyped-def]
         changes = {}
         for field in fields(self):
@@ -82,6 +87,12 @@ class Rollout(Rows):
     ids: tuple[str, ...]  # the prompt's id, one per row
     texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where nobody decoded them
     version: Int[Tensor, "B R"] | None = None  # the version of the weights that wrote each token
+    given: RowMask | None = None  # responses that nobody drew: their logp is that of the policy as it was
+
+    @property
+    def drawn(self) -> RowMask:
+        """The responses that the sampler drew. Bool[B]"""
+        return torch.ones_like(self.terminated) if self.given is None else ~self.given
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,7 @@ class TokenScores:
     logp: PerToken
     entropy: PerToken | None = None  # of the next token's whole distribution
     value: PerToken | None = None  # of the state before each token
-    exact_kl: PerToken | None = None  # KL(policy‖reference) of the next token's whole distribution
+    divergence: PerToken | None = None  # of the next token's whole distribution from the reference's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +150,15 @@ class Pairs:
     def lengths(self) -> Lengths:
         """Tokens of both sides of each pair. Int[B]"""
         return self.chosen.lengths() + self.rejected.lengths()
+
+    def families(self) -> Lengths:
+        """A number for each pair, the same for pairs with the same prompt. Int[B]"""
+        return self.chosen.families()
+
+    @property
+    def owner(self) -> None:
+        """Any rank may compute a pair."""
+        return None
 
     def both(self) -> Rows:
         """All chosen rows, then all rejected ones, padded to a common width. 2B rows"""

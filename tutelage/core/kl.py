@@ -14,10 +14,12 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
 In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
 states included. k3 has the right mean and yet the wrong gradient there, because E[k3 ∇ log π] lacks the derivative of
 k3 itself. `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
-in the reward it would charge earlier tokens for the state and the token itself for nothing.
+in the reward it would charge earlier tokens for the state and the token itself for nothing. `exact_divergence` is the
+family between KL(π‖ref) and KL(ref‖π), for distillation.
 Each cell is a test (tests/laws/test_kl_placement.py).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -70,10 +72,34 @@ def exact_kl(
 
     A token that π never chooses (logit −inf) contributes nothing, whatever the reference says about it.
     """
-    logp = torch.log_softmax(logits, -1)
-    ref_logp = torch.log_softmax(ref_logits, -1)
+    return _kl(torch.log_softmax(logits, -1), torch.log_softmax(ref_logits, -1))
+
+
+def exact_divergence(
+    logits: Float[Tensor, "*shape V"], ref_logits: Float[Tensor, "*shape V"], mixture: float = 1.0
+) -> Float[Tensor, "*shape"]:
+    """The generalised Jensen-Shannon divergence of the next-token distributions, in nats. [..., V] -> [...]
+
+        D = β KL(ref‖m) + (1 − β) KL(π‖m),   m = β ref + (1 − β) π,   β = mixture        0 < β < 1
+        D = KL(π‖ref)                                                                    β = 1
+        D = KL(ref‖π)                                                                    β = 0
+
+    Agarwal et al. 2024 (GKD, arXiv 2306.13649), with β as in TRL's `generalized_jsd_loss`. The ends are the limits of
+    D / (1 − β) and D / β: between them D is at most log 2, and close to an end it is small.
+    """
+    if mixture == 1.0:
+        return exact_kl(logits, ref_logits)
+    logp, ref_logp = torch.log_softmax(logits, -1), torch.log_softmax(ref_logits, -1)
+    if mixture == 0.0:
+        return _kl(ref_logp, logp)
+    log_m = torch.logaddexp(logp + math.log1p(-mixture), ref_logp + math.log(mixture))
+    return mixture * _kl(ref_logp, log_m) + (1.0 - mixture) * _kl(logp, log_m)
+
+
+def _kl(logp: Tensor, other: Tensor) -> Tensor:
+    """Σ_v p(v) (log p(v) − log q(v)) of log-probabilities. [..., V] -> [...]"""
     p = logp.exp()
-    return torch.where(p > 0, p * (logp - ref_logp), 0.0).sum(-1)
+    return torch.where(p > 0, p * (logp - other), 0.0).sum(-1)
 
 
 @runtime_checkable

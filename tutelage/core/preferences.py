@@ -186,6 +186,7 @@ class Slic:
 
     def __post_init__(self) -> None:
         _positive(self, delta=self.delta)
+        _not_negative(self, imitation=self.imitation)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         rank = _hinge(pairs.chosen.logp - pairs.rejected.logp, self.delta + pairs.margin, pairs.p_chosen)
@@ -232,7 +233,8 @@ class Orpo:
     """− log π(chosen) / length − λ log σ(log odds(chosen) − log odds(rejected)) (Hong et al. 2024); no
     reference.
 
-    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities.
+    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities, which counts as 1 − 1e-7 where float32
+    makes it 1 and its odds infinite.
     """
 
     coef: float = 0.1
@@ -261,10 +263,15 @@ class SimPo:
 
     def __post_init__(self) -> None:
         _positive(self, beta=self.beta)
+        _not_negative(self, gap=self.gap)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         chosen, rejected = self.beta * pairs.chosen.per_token(), self.beta * pairs.rejected.per_token()
         return bradley_terry(chosen, rejected, pairs.p_chosen, self.beta * self.gap + pairs.margin)
+
+
+NEARLY_CERTAIN = -1e-7
+"""Largest log-probability per token whose odds are taken: those of 0, a certain answer, would be infinite."""
 
 
 def _hinge(ahead: PerRow, asked: PerRow | float, p_chosen: PerRow | float) -> PerRow:
@@ -276,13 +283,19 @@ def _better(pairs: AnswerPairs, chosen: PerRow, rejected: PerRow) -> PerRow:
 
 
 def _log_odds(logp: PerRow) -> PerRow:
-    return logp - torch.log(-torch.expm1(logp))
+    return logp - torch.log(-torch.expm1(logp.clamp(max=NEARLY_CERTAIN)))
 
 
 def _positive(piece: object, **numbers: float) -> None:
     for name, number in numbers.items():
         if not number > 0:
             raise ValueError(f"{type(piece).__name__}: {name} must be above 0, not {number}.")
+
+
+def _not_negative(piece: object, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number >= 0:
+            raise ValueError(f"{type(piece).__name__}: {name} must be 0 or above, not {number}.")
 
 
 def _below_half(piece: object, share: float) -> None:

@@ -12,13 +12,40 @@ from tutelage.core.batch import Pairs, Rows
 
 @dataclass(frozen=True)
 class EncodedRow:
-    """One prompt with one response as token ids."""
+    """One prompt with one response as token ids. `weight` is that of its tokens in a loss that is weighted by row."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
+    weight: float = 1.0
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
+
+
+@dataclass(frozen=True)
+class RowList:
+    """Rows as token ids, which are padded part by part."""
+
+    items: Sequence[EncodedRow]
+    owner: None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def rows(self, index: Int[Tensor, " b"]) -> "RowList":
+        """The rows at `index`."""
+        return RowList([self.items[i] for i in index.tolist()])
+
+    def lengths(self) -> Int[Tensor, " B"]:
+        """Tokens in each row, prompt and response together. Int[B]"""
+        return torch.tensor([len(row) for row in self.items], dtype=torch.long)
+
+    def families(self) -> Int[Tensor, " B"]:
+        """A number for each row, the same for rows that answer the same prompt. Int[B]"""
+        numbers: dict[tuple[int, ...], int] = {}
+        return torch.tensor(
+            [numbers.setdefault(row.prompt, len(numbers)) for row in self.items], dtype=torch.long
+        )
 
 
 def left_padded(
@@ -75,11 +102,6 @@ def spread(values: Shaped[Tensor, " M"], mask: Bool[Tensor, "B R"]) -> Shaped[Te
     return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
 
 
-def families(rows: Rows) -> Int[Tensor, " B"]:
-    """A number for each row, the same for rows that answer the same prompt. Int[B]"""
-    return rows.prompt.where(rows.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
-
-
 def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
     """Of rows that are equal in prompt and response only one: which rows to keep (Int[K]), and for every row which of
     the kept ones it equals (Int[B])."""
@@ -106,9 +128,14 @@ def by_tokens(lengths: Int[Tensor, " B"], budget: int) -> Iterator[Int[Tensor, "
         start += count
 
 
+def split_by_length(batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+    """Split a batch into micro-batches of at most `tokens` padded tokens, see `by_tokens`. Yields Int[b]."""
+    return by_tokens(batch.lengths(), tokens)
+
+
 @dataclass(frozen=True)
 class Share:
-    """What a row asks of a forward pass that reads every prompt once."""
+    """The part of a row that a forward pass computes, where every prompt is computed once."""
 
     prompt: Hashable
     prompt_tokens: int
@@ -116,9 +143,9 @@ class Share:
 
 
 def shares(batch: Rows | Pairs) -> list[tuple[Share, ...]]:
-    """What each row, or both rows of each pair, ask for."""
+    """The share of each row, or of both rows of each pair."""
     rows = batch.both() if isinstance(batch, Pairs) else batch
-    columns = torch.stack([families(rows), rows.prompt_mask.sum(1), rows.mask.sum(1)], 1).tolist()
+    columns = torch.stack([rows.families(), rows.prompt_mask.sum(1), rows.mask.sum(1)], 1).tolist()
     each = [Share(*column) for column in columns]
     if isinstance(batch, Pairs):
         return list(zip(each[: len(batch)], each[len(batch) :], strict=True))

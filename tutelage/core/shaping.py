@@ -51,7 +51,7 @@ class Overlong:
             )
 
     def __call__(self, length: Lengths, max_length: int) -> PerRow:
-        """What is added to the score. Int[B] -> Float[B]"""
+        """The term that is added to the score. Int[B] -> Float[B]"""
         over = (length - (1 - self.buffer) * max_length) / (self.buffer * max_length)
         return -self.penalty * over.clamp(0, 1)
 
@@ -59,13 +59,20 @@ class Overlong:
 Statistics = dict[str, float]
 NO_SCORES: Statistics = {"count": 0.0, "mean": 0.0, "squares": 0.0}
 
+MISSING_END = -1.0
+"""What a response without an end scores where `missing_end` is "auto" and the first rollout speaks for it (N+
+implementation details, Huang et al. 2024, for rewards that are centred on 0)."""
+KEPT = "kept"
+"""The decision of "auto" that responses without an end keep their scores."""
+
 
 @dataclass(frozen=True)
 class ScoreShaping:
     """Normalises, scales and clips the score, then handles a missing end and an overlong response, in this order.
 
     The state holds the number of scores, their mean, and the sum of their squared deviations from it: those of the
-    last batch for "batch", of all batches for "running".
+    last batch for "batch", of all batches for "running". With `missing_end` "auto" it also holds what was decided at
+    the first rollout, None before.
     """
 
     normalise: Normalise = "none"
@@ -76,9 +83,10 @@ class ScoreShaping:
     """Factor on the (normalised) score."""
     clip: float | None = None
     """Bound on the absolute value of the scaled score."""
-    missing_end: float | None = -1.0
-    """What a response that did not end by itself scores *instead* (N+ implementation details: −1, which
-    presumes a reward centred on 0); None leaves its score.
+    missing_end: float | Literal["auto"] | None = "auto"
+    """What a response that did not end by itself scores *instead*; None leaves its score. "auto" decides at the first
+    rollout, for the whole run: −1 where at least half of the responses end by themselves and these score above −1 on
+    average; else the scores stay, because −1 would replace most of them, or would be the better score.
     """
     missing_end_penalty: float = 0.0
     """What is subtracted from the score of a response that did not end by itself."""
@@ -98,24 +106,33 @@ class ScoreShaping:
                 "lowers it. Choose one (missing_end=none to lower it)."
             )
 
-    def init(self) -> Statistics:
-        """No scores so far."""
-        return NO_SCORES
+    def init(self) -> State:
+        """No scores so far, and nothing decided where something is to be."""
+        return {**NO_SCORES, "missing_end": None} if self.missing_end == "auto" else NO_SCORES
+
+    def replacement(self, state: State) -> float | None:
+        """What a response without an end scores instead of its score; None where it keeps it, or nothing was decided
+        yet."""
+        found = state["missing_end"] if self.missing_end == "auto" else self.missing_end
+        return None if found == KEPT else found
 
     def __call__(
-        self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: Statistics
-    ) -> tuple[PerRow, Statistics]:
+        self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: State
+    ) -> tuple[PerRow, State]:
         shaped = score
         if self.normalise != "none":
             if not context.is_greedy:
-                state = _with_scores(score, NO_SCORES if self.normalise == "batch" else state)
+                state = state | _with_scores(score, NO_SCORES if self.normalise == "batch" else state)
             std = (state["squares"] / state["count"]) ** 0.5 if state["count"] else 0.0
             shaped = (score - state["mean"]) / (std + 1e-8)
         shaped = shaped * self.scale
         if self.clip is not None:
             shaped = shaped.clamp(-self.clip, self.clip)
-        if self.missing_end is not None:
-            shaped = torch.where(terminated, shaped, self.missing_end)
+        if self.missing_end == "auto" and state["missing_end"] is None and not context.is_greedy:
+            state = state | {"missing_end": _decided(shaped, terminated)}
+        instead = self.replacement(state)
+        if instead is not None:
+            shaped = torch.where(terminated, shaped, instead)
         shaped = shaped - self.missing_end_penalty * (~terminated)
         if self.overlong is not None:
             if context.max_length is None:
@@ -124,6 +141,12 @@ class ScoreShaping:
                 )
             shaped = shaped + self.overlong(length, context.max_length)
         return shaped, state
+
+
+def _decided(shaped: PerRow, terminated: RowMask) -> float | str:
+    """What "auto" does from the first rollout on: `MISSING_END` or `KEPT`. Float[B], Bool[B]"""
+    most = 2 * int(terminated.sum()) >= len(terminated)
+    return MISSING_END if most and float(shaped[terminated].mean()) > MISSING_END else KEPT
 
 
 def _with_scores(score: PerRow, state: Statistics) -> Statistics:

@@ -130,8 +130,8 @@ def _split_answer(prompt: str, asked: Messages, answer: str, tokenizer: Tokenize
 
 
 def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
-    """What the template writes after an answer, up to its first control token, or the plain end token if it has
-    none."""
+    """The tokens that the template writes after an answer, up to its first control token; the plain end token where it
+    writes none."""
     ids, control = encode_markup(ending, tokenizer), facts(tokenizer).control
     at = next((index for index, token in enumerate(ids) if token in control), None)
     return [plain_end_id(tokenizer)] if at is None else ids[: at + 1]
@@ -183,7 +183,7 @@ def plain_end_id(tokenizer: Tokenizer) -> int:
 
 
 def pad_token_id(tokenizer: Tokenizer) -> int:
-    """What fills up a batch: the pad token, or the end token for want of one. Masks decide what counts, not ids."""
+    """The token that pads a batch: the pad token, else the end token. Masks decide what counts, not ids."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else plain_end_id(tokenizer)
 
 

@@ -1,38 +1,30 @@
 """A client of OpenAI-compatible chat endpoints (vLLM, llama.cpp, Ollama, the hosted ones)."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tutelage.data.records import Messages
+from tutelage.data.transport import InvalidAddress, Transport, check_key
 from tutelage.errors import TutelageError
 
-if TYPE_CHECKING:
-    import httpx
-
-BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed later; any other status is final."""
-LONGEST_WAIT = 60.0
-"""Seconds between two attempts, at most, whatever the server asks for."""
+KEY = "TUTELAGE_ENDPOINT_KEY"
+"""Environment variable that holds the key of an endpoint: a setting would end up in config.json."""
+AT_ONCE = 8
+"""Requests that wait for an endpoint at the same time."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply of a model; `finished` is false when it was cut at the length limit."""
+    """A reply of a model; `finished` is false when it was cut at the length limit. `read` and `written` are the tokens
+    of the request and of the reply, where the server says so."""
 
     text: str
     finished: bool = True
-
-
-class _Failure(Exception):
-    """A request failed in a way that may pass; the server asks to wait for `wait` seconds."""
-
-    def __init__(self, reason: str, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.wait = wait
+    read: int | None = field(default=None, compare=False)
+    written: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -55,11 +47,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise _no_endpoint(self.url)
-        if not (self.key.isascii() and self.key.isprintable()):
-            raise TutelageError(
-                f"The key of the model {self.model} holds characters that no HTTP header may hold, such as a line "
-                "break: copy it again."
-            )
+        check_key(self.key, f"the model {self.model}")
 
     @property
     def address(self) -> str:
@@ -87,52 +75,25 @@ class Endpoint:
         return replies[:n]
 
     @cached_property
-    def _client(self) -> "httpx.Client":
-        import httpx
-
-        headers = {"Content-Type": "application/json"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
-        unlimited = httpx.Limits(max_connections=None)
-        return httpx.Client(headers=headers, timeout=self.timeout, limits=unlimited)
+    def _transport(self) -> Transport:
+        return Transport(self._name, self.key, self.timeout, self.retries, self.wait)
 
     def _answer(self, body: Mapping[str, Any]) -> Any:
-        """The decoded answer to a request that is sent until it succeeds, at most 1 + `retries` times."""
-        data, failure = json.dumps(body).encode(), _Failure("")
-        for attempt in range(self.retries + 1):
-            if attempt:
-                time.sleep(min(max(self.wait * 2 ** (attempt - 1), failure.wait), LONGEST_WAIT))
-            try:
-                return self._attempt(data)
-            except _Failure as latest:
-                failure = latest
-        raise TutelageError(
-            f"{self._name} did not answer after {self.retries + 1} attempts: {failure}. Is it running?"
-        ) from failure
-
-    def _attempt(self, body: bytes) -> Any:
-        import httpx
-
         try:
-            response = self._client.post(self.address, content=body)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            return self._transport.post(self.address, body)
+        except InvalidAddress as error:
             raise _no_endpoint(self.url) from error
-        except httpx.HTTPError as error:  # unreachable, cut off, or too slow
-            raise _Failure(str(error) or type(error).__name__) from error
-        if not response.is_success:
-            failure = f"status {response.status_code}, {_reason(response)}"
-            if response.status_code in BUSY:
-                raise _Failure(failure, _requested_wait(response))
-            raise TutelageError(f"{self._name} refused the request: {failure}.")
-        try:
-            return response.json()
-        except ValueError as error:
-            raise TutelageError(f"{self._name} did not answer with JSON. Is the address right?") from error
 
     def _replies(self, answer: Any) -> list[Reply]:
         try:
+            read, written = _tokens(answer) if len(answer["choices"]) == 1 else (None, None)
             found = [
-                Reply(str(choice["message"]["content"] or ""), choice.get("finish_reason") != "length")
+                Reply(
+                    str(choice["message"]["content"] or ""),
+                    choice.get("finish_reason") != "length",
+                    read,
+                    written,
+                )
                 for choice in answer["choices"]
             ]
         except (KeyError, TypeError, AttributeError) as error:
@@ -148,25 +109,15 @@ class Endpoint:
         return f"The model {self.model} at {self.address}"
 
 
+def _tokens(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens that were read and written for an answer, where the server says how many."""
+    usage = answer.get("usage")
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if usage else [None, None]
+    read, written = (count if isinstance(count, int) else None for count in counts)
+    return read, written
+
+
 def _no_endpoint(url: str) -> TutelageError:
     return TutelageError(
         f"{url!r} is no endpoint: give its address up to /chat/completions, such as http://localhost:8000/v1."
     )
-
-
-def _reason(response: "httpx.Response") -> str:
-    """What an endpoint says about a refusal, or else the name of the status."""
-    try:
-        body = response.json()
-        message = body["error"]["message"] if isinstance(body.get("error"), dict) else body["message"]
-        return str(message)[:300]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return response.reason_phrase or "without a reason"
-
-
-def _requested_wait(response: "httpx.Response") -> float:
-    """Seconds of the Retry-After header, 0 without one."""
-    try:
-        return float(response.headers.get("Retry-After", 0))
-    except ValueError:
-        return 0.0

@@ -145,7 +145,7 @@ def _joined_parts(parts: list[object], column: str) -> str:
 
 
 def conversation(values: Values, column: str) -> Messages:
-    """What is to be answered: text (one user turn) or a list of messages, the last of them not the assistant's."""
+    """The conversation to answer: text (one user turn) or a list of messages, the last of them not the assistant's."""
     if isinstance(values.get(column), list):
         return to_answer(turns(values, column), column)
     return user(text(values, column))

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 from tutelage.data.fields import LeftOut, Unusable
-from tutelage.data.known import DEMONSTRATIONS, PROMPTS, TEXTS, UNPAIRED
+from tutelage.data.known import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED
 from tutelage.data.own_columns import remarks
-from tutelage.data.preference_formats import PREFERENCES
 from tutelage.data.recognise import Format, recognise
 from tutelage.data.records import (
     Comparison,
@@ -64,8 +63,8 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class LoadedRecords(Generic[T_co]):
-    """What a source held. `rows` counts all of its rows: those that became records, those skipped as unusable, and
-    those that were left out for the reason told in `notes`."""
+    """The records of a source. `rows` counts all of its rows: those that became records, those skipped as unusable, and
+    those that were left out for the reason told in `notes`. `places` says where each record stood ("line 12")."""
 
     source: str
     format: str
@@ -74,9 +73,10 @@ class LoadedRecords(Generic[T_co]):
     records: tuple[T_co, ...]
     skipped: tuple[SkippedRow, ...] = ()
     notes: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """What was read and what was not, a line each, for printing."""
+        """A line each about what was read and what was not, for printing."""
         head = f"{self.source}: {len(self.records):,} of {self.rows:,} rows, read as {self.format}"
         return "\n".join(
             [head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)]
@@ -99,9 +99,11 @@ def load_demonstrations(
     if not several:
         return loaded
     if answers == "every":
-        records = tuple(part for record in loaded.records for part in _every_answer(record))
+        parts = [tuple(_every_answer(record)) for record in loaded.records]
+        records = tuple(part for each in parts for part in each)
+        places = tuple(place for place, each in zip(loaded.places, parts, strict=True) for _ in each)
         note = f"{several:,} conversations have several answers, each of which is a record: {len(records):,} in all"
-        return replace(loaded, records=records, notes=(*loaded.notes, note))
+        return replace(loaded, records=records, places=places, notes=(*loaded.notes, note))
     note = f"{several:,} conversations have several answers, of which only the last is the response"
     return replace(loaded, notes=(*loaded.notes, note))
 
@@ -122,8 +124,9 @@ def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRe
     """Things to answer, from any kind of data; a row's own columns are in `Prompt.data`. A prompt that occurs again is
     the same prompt and is kept once, with the columns of its first row."""
     table = read_table(source)
-    loaded = load_table(table, "prompts", PROMPTS, tolerate=tolerate, accept=_once_each())
-    loaded = replace(loaded, notes=(*loaded.notes, *remarks(table, loaded.columns)))
+    form = recognise(table, "prompts", PROMPTS, KINDS)
+    loaded = _records(table, form, tolerate, _once_each())
+    loaded = replace(loaded, notes=(*loaded.notes, *remarks(form.spelt(table), loaded.columns)))
     if loaded.format == "text" and loaded.rows == 1 and "\n" in loaded.records[0].messages[0].content:
         raise TutelageError(f"{source} is one prompt of several lines; separate prompts by blank lines.")
     return loaded
@@ -183,17 +186,24 @@ def load_table(
 ) -> LoadedRecords[T]:
     """The records of a table in one of `formats`. `accept` looks at each record (and may remember the ones before) and
     raises `Unusable` or `LeftOut` for those that are not to be kept."""
-    form = recognise(table, what, formats, KINDS)
+    return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
+
+
+def _records(table: Table, form: Format[T], tolerate: float, accept: Callable[[T], None]) -> LoadedRecords[T]:
+    table = form.spelt(table)
+    rows, without = form.arrange(table.rows)
     unusable: dict[str, list[str]] = defaultdict(list)
-    for broken in table.broken:
+    for broken in (*table.broken, *without):
         unusable[broken.reason].append(broken.where)
     left_out: Counter[str] = Counter()
     records: list[T] = []
-    for row in table.rows:
+    places: list[str] = []
+    for row in rows:
         try:
             record = form.parse(row.values)
             accept(record)
             records.append(record)
+            places.append(row.where)
         except Unusable as reason:
             unusable[str(reason)].append(row.where)
         except LeftOut as reason:
@@ -202,10 +212,14 @@ def load_table(
         table.source,
         form.name,
         form.columns(table),
-        len(table.rows) + len(table.broken),
+        len(rows) + len(table.broken) + len(without),
         tuple(records),
         tuple(SkippedRow(reason, len(where), tuple(where[:EXAMPLES])) for reason, where in unusable.items()),
-        tuple(f"{count:,} {reason}" for reason, count in left_out.items()),
+        (
+            *(f"{count:,} {reason}" for reason, count in left_out.items()),
+            *filter(None, [form.remark(table.rows)]),
+        ),
+        tuple(places),
     )
     _refuse_too_many(loaded, tolerate)
     return loaded
@@ -213,7 +227,7 @@ def load_table(
 
 def _refuse_too_many(loaded: LoadedRecords[object], tolerate: float) -> None:
     bad = sum(item.count for item in loaded.skipped)
-    reasons = "; ".join(map(str, loaded.skipped))
+    reasons = "; ".join([*map(str, loaded.skipped), *(() if loaded.records else loaded.notes)])
     if not loaded.records:
         raise TutelageError(
             f"None of the {loaded.rows:,} rows of {loaded.source} can be used (read as {loaded.format}): {reasons}."

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from tutelage import extras
 from tutelage.data.readers import Row
 from tutelage.errors import TutelageError
 
@@ -24,8 +25,11 @@ def read_hub(source: str) -> Iterator[Row]:
     """The rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's
     reason."""
     name, config, split = parse_hub_name(source)
-    import datasets
-
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        needed = extras.missing(error, f"There is no file {source}, and the hub data set {name}")
+        raise (needed or error) from error
     try:
         rows = datasets.load_dataset(name, config, split=split)
     except (

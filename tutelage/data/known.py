@@ -1,15 +1,28 @@
-"""The column sets that are understood, best first, for every kind of data but preferences."""
+"""The column sets that are understood, best first, for every kind of data."""
 
 from dataclasses import replace
 
 from tutelage.data.asking import SYSTEM, Ask, answer, asked, prompt_column, prompt_transcript
-from tutelage.data.fields import LeftOut, Unusable, answered, name, optional_text, said, text, truth, turns
+from tutelage.data.compared_formats import COMPARED, Compared
+from tutelage.data.fields import (
+    LeftOut,
+    Unusable,
+    answered,
+    name,
+    number,
+    optional_text,
+    said,
+    text,
+    truth,
+    turns,
+)
 from tutelage.data.identity import prompt_id
 from tutelage.data.own_columns import own_columns
-from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair
+from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair, labelled_format
+from tutelage.data.rated_formats import HELPSTEER, RATED
 from tutelage.data.readers import Values
 from tutelage.data.recognise import Format
-from tutelage.data.records import Demonstration, Messages, Prompt, Split
+from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split
 from tutelage.data.transcripts import is_transcript
 from tutelage.data.unpaired import UnpairedAnswer
 
@@ -32,7 +45,14 @@ ANSWERED: tuple[Format[Demonstration], ...] = (
     _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
     _demonstrated(" (Dolly)", asked("instruction", "context"), ("instruction", "context"), "response"),
     _demonstrated(" (Alpaca)", asked("instruction", "input"), ("instruction", "input"), "output"),
-    _demonstrated("", prompt_column, ("prompt",), "completion"),
+    Format(
+        "prompt, completion",
+        ("prompt", "completion"),
+        lambda values: Demonstration(
+            prompt_column(values), answer(values, "completion"), number(values, "weight", 1.0, 0.0)
+        ),
+        also=("weight", *SYSTEM),
+    ),
     _demonstrated("", prompt_column, ("prompt",), "response"),
     _demonstrated("", asked("question"), ("question",), "answer"),
     _demonstrated("", asked("question"), ("question",), "response"),
@@ -68,7 +88,8 @@ def _chosen_side(form: Format[Pair]) -> Format[Demonstration]:
         messages, chosen, _ = form.parse(values)
         return Demonstration(messages, said(values, "chosen", chosen))
 
-    return Format(f"{form.name}, of which the chosen side", form.needs, parse, form.also, form.fits)
+    name = f"{form.name}, of which the chosen side"
+    return replace(form, name=name, parse=parse)  # type: ignore[arg-type, return-value]
 
 
 def _good_answer(values: Values) -> Demonstration:
@@ -78,8 +99,15 @@ def _good_answer(values: Values) -> Demonstration:
     return Demonstration(labelled.messages, labelled.completion)
 
 
+COMPARED_PAIRS: tuple[Format[Pair], ...] = tuple(one.pairs for one in COMPARED)
+
+PREFERENCES: tuple[Format[Preference], ...] = tuple(
+    labelled_format(form) for form in (*PAIRS, *COMPARED_PAIRS, *(one.pairs for one in RATED))
+)
+
 DEMONSTRATIONS: tuple[Format[Demonstration], ...] = (
-    *(_chosen_side(form) for form in PAIRS),
+    *(_chosen_side(form) for form in (*PAIRS, *COMPARED_PAIRS)),
+    *(one.demonstrations for one in RATED),
     replace(UNPAIRED[0], parse=_good_answer),  # type: ignore[arg-type]
     *ANSWERED,
 )
@@ -138,7 +166,17 @@ def _pair_asks(form: Format[Pair]) -> Format[Prompt]:
     return replace(asks, fits=form.fits)
 
 
+def _compared_asks(one: Compared) -> Format[Prompt]:
+    asks = _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, ())
+    return replace(asks, fits=one.pairs.matches)
+
+
 PROMPTS: tuple[Format[Prompt], ...] = (
+    *(_compared_asks(one) for one in COMPARED),
+    replace(
+        _asks(f"{HELPSTEER.name}, of which the prompt", HELPSTEER.ask, (HELPSTEER.asks,), ()),
+        fits=HELPSTEER.pairs.matches,
+    ),
     replace(
         _asks("prompt (hh-rlhf transcripts)", prompt_transcript, ("prompt",), ()),
         fits=lambda values: is_transcript(values["prompt"]),

@@ -67,7 +67,7 @@ def _or_none(value: object) -> object:
 
 
 def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
-    """What the reader of a file of prompts is told about its own columns: those kept, those whose name collides with a
+    """Remarks for the user about the own columns of a file of prompts: those kept, those whose name collides with a
     field, and those with values that JSON cannot hold."""
     own = [column for column in table.columns if is_own(column, read)]
     found = [f"own columns, for rewards: {', '.join(own)}"] if own else []

@@ -1,4 +1,4 @@
-"""Which comparisons to ask, and which pairs to keep aside."""
+"""Selection of comparisons to ask and of pairs to hold out."""
 
 import random
 from collections import Counter, defaultdict
@@ -68,7 +68,7 @@ def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, st
 
 
 def count_repeated(completions: Sequence[CompletionRecord]) -> int:
-    """How many completions say, word for word, what another of the same prompt says: they make no question."""
+    """The number of completions that repeat another of the same prompt word for word: they make no question."""
     return len(completions) - len(
         {(completion.prompt_id, completion.text.strip()) for completion in completions}
     )
@@ -112,7 +112,7 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
 
 
 def _opening(record: Preference | Demonstration | Prompt) -> str:
-    """What the record is grouped by: its first user turn, whatever the case and spacing; plain text stands for
+    """The key that records are grouped by: the first user turn, whatever the case and spacing; plain text stands for
     itself."""
     plain = record.response if isinstance(record, Demonstration) else prompt_id(record.messages)
     first = next((message.content for message in record.messages if message.role == "user"), plain)

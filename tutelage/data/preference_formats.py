@@ -1,14 +1,20 @@
 """Pairs: a prompt in columns of its own (explicit), or two whole conversations that share it (implicit)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tutelage.data.asking import SYSTEM, Ask, asked, only_answer, prompt_column, prompt_transcript
 from tutelage.data.fields import Unusable, answered, number, optional_text, said, text, turns
-from tutelage.data.readers import Values
+from tutelage.data.readers import Row, Values
 from tutelage.data.recognise import Format
 from tutelage.data.records import Messages, Preference, user
-from tutelage.data.transcripts import is_transcript, parse_transcript, shared_beginning
+from tutelage.data.transcripts import (
+    ends_in_mid_sentence,
+    is_transcript,
+    parse_transcript,
+    shared_beginning,
+)
 
 Pair: TypeAlias = tuple[Messages, str, str]
 """(what was asked, the chosen answer, the rejected answer)"""
@@ -57,6 +63,20 @@ def _beginning(values: Values) -> Pair:
     return user(prompt), chosen, rejected
 
 
+def _how_prompts_were_found(rows: Sequence[Row]) -> str:
+    """What is told about prompts that nothing marks."""
+    told = (
+        "the prompt of each pair is what both texts begin with, up to the end of a line or sentence; a column `prompt` "
+        "would leave no doubt"
+    )
+    sides = [(row.values.get("chosen"), row.values.get("rejected")) for row in rows]
+    texts = [(one, other) for one, other in sides if isinstance(one, str) and isinstance(other, str)]
+    unmarked = sum(ends_in_mid_sentence(one, other) for one, other in texts)
+    if not unmarked:
+        return told
+    return f"{told}. {unmarked:,} pairs part within their first sentence, where every word that both have is prompt"
+
+
 def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:
     return lambda values: test(values["chosen"]) and test(values["rejected"])
 
@@ -68,7 +88,9 @@ def _is_list(value: object) -> bool:
 IMPLICIT: tuple[Format[Pair], ...] = (
     Format("chosen, rejected (messages)", BOTH, implicit(turns), fits=_both(_is_list)),
     Format("chosen, rejected (hh-rlhf transcripts)", BOTH, implicit(_transcript), fits=_both(is_transcript)),
-    Format("chosen, rejected (texts that share a beginning)", BOTH, _beginning),
+    Format(
+        "chosen, rejected (texts that share a beginning)", BOTH, _beginning, remark=_how_prompts_were_found
+    ),
 )
 
 
@@ -99,15 +121,14 @@ def labelled(values: Values, pair: Pair) -> Preference:
         said(values, "rejected", rejected),
         p_chosen=number(values, "p_chosen", 1.0, 0.0, 1.0),
         weight=number(values, "weight", 1.0, 0.0),
-        margin=number(values, "margin", 0.0),
+        margin=number(values, "margin", 0.0, 0.0),
     )
 
 
-def _labelled_format(form: Format[Pair]) -> Format[Preference]:
+def labelled_format(form: Format[Pair]) -> Format[Preference]:
+    """A format of pairs as one of preferences, which also reads their labels."""
+
     def parse(values: Values) -> Preference:
         return labelled(values, form.parse(values))
 
-    return Format(form.name, form.needs, parse, (*form.also, *LABELS), form.fits)
-
-
-PREFERENCES: tuple[Format[Preference], ...] = tuple(_labelled_format(form) for form in PAIRS)
+    return replace(form, parse=parse, also=(*form.also, *LABELS))  # type: ignore[arg-type, return-value]

@@ -1,4 +1,4 @@
-"""Which of several answers to one prompt is the best."""
+"""Rankings of several answers to one prompt."""
 
 from collections.abc import Sequence
 

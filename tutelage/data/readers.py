@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tutelage import extras
 from tutelage.errors import TutelageError
 
 Values: TypeAlias = Mapping[str, object]
@@ -32,7 +33,7 @@ class Broken:
 
 
 def a_type(value: object) -> str:
-    """What a reader of the message calls a value of this type, with its article."""
+    """The name of a JSON type in messages, with its article."""
     if value is None:
         return "null"
     names: dict[type, str] = {
@@ -124,8 +125,8 @@ def _json_row(where: str, item: object) -> Row | Broken:
 def _read_csv(path: Path, content: bytes) -> Iterator[Row | Broken]:
     # The default refuses cells of more than 131,072 characters.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
-    reader = csv.reader(io.StringIO(_decode(path, content), newline=""), delimiter=separator, strict=True)
+    text = _decode(path, content)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(path, text), strict=True)
     header: list[str] = []
     start = 1
     try:
@@ -139,11 +140,16 @@ def _read_csv(path: Path, content: bytes) -> Iterator[Row | Broken]:
         raise TutelageError(f"{path} is no valid CSV from line {start} on: {error}.") from error
 
 
+def _separator(path: Path, text: str) -> str:
+    """What separates the columns: the first of comma, semicolon and tab that the header has outside of quotation marks;
+    in a .tsv file the tab."""
+    if path.name.removesuffix(".gz").endswith(".tsv"):
+        return "\t"
+    header = re.sub(r'"[^"]*"', "", text.lstrip("\r\n")).partition("\n")[0]
+    return next((mark for mark in ",;\t" if mark in header), ",")
+
+
 def _header(path: Path, cells: list[str]) -> list[str]:
-    if len(cells) == 1 and any(separator in cells[0] for separator in ";\t"):
-        raise TutelageError(
-            f"{path} has a single column called {cells[0]!r}: separate columns by commas (by tabs in a .tsv file)."
-        )
     names = [cell.strip() for cell in cells]
     if len(set(names)) < len(names):
         raise TutelageError(f"{path} names a column twice in its header: {', '.join(names)}.")
@@ -158,9 +164,11 @@ def _csv_row(where: str, header: list[str], cells: list[str]) -> Row | Broken:
 
 
 def _read_parquet(path: Path, content: bytes) -> Iterator[Row]:
-    import pyarrow
-    from pyarrow import parquet
-
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise (extras.missing(error, f"Reading {path.name}") or error) from error
     try:
         table = parquet.read_table(io.BytesIO(content))
     except (pyarrow.ArrowException, OSError) as error:

@@ -31,7 +31,7 @@ def user(content: str) -> Messages:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Something to answer. The last message is never the assistant's.
+    """A conversation to answer. The last message is never the assistant's.
 
     `data` are the row's own columns: those of its file that are none of the fields above, as JSON values. They are read
     by rewards, never by models, and not to be changed.
@@ -62,10 +62,12 @@ class CompletionRecord:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A conversation and the response to imitate. No messages at all means plain text to continue (pretraining)."""
+    """A conversation and the response to imitate. No messages at all means plain text to continue (pretraining).
+    `weight` scales the loss of its tokens."""
 
     messages: Messages
     response: str
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Preference:
-    """What preference training reads. `p_chosen` is the probability that `chosen` is the better one (1 for a hard
+    """One pair of preference training. `p_chosen` is the probability that `chosen` is the better one (1 for a hard
     label, 0.5 for a tie), `weight` scales the row's loss, `margin` is asked of the score difference (nats)."""
 
     messages: Messages

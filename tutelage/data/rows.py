@@ -2,7 +2,7 @@
 
     prompts.jsonl         id, prompt (text of the one user turn) or messages, split, and the row's own columns
     completions.jsonl     id, prompt_id, text, sampler, sampling, finished
-    demonstrations.jsonl  prompt, completion                    (TRL prompt-completion)
+    demonstrations.jsonl  prompt, completion, and weight where it is not 1   (TRL prompt-completion)
     preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
     unpaired.jsonl        prompt, completion, label             (TRL unpaired preference)
     comparisons.jsonl     id, prompt_id, a_id, b_id, origin
@@ -12,6 +12,7 @@ A prompt of one user turn is written as text, any other conversation as a list o
 """
 
 import gzip
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -57,8 +58,9 @@ def to_row(record: Record) -> dict[str, object]:
                 "prompt" if _is_text(messages) else "messages": _asked(messages),
                 "split": split,
             }
-        case Demonstration(messages, response):
-            return {"prompt": _asked(messages), "completion": _answered(messages, response)}
+        case Demonstration(messages, response, weight):
+            row = {"prompt": _asked(messages), "completion": _answered(messages, response)}
+            return row if weight == 1.0 else row | {"weight": weight}
         case UnpairedAnswer(messages, completion, label):
             return {"prompt": _asked(messages), "completion": _answered(messages, completion), "label": label}
         case Preference(messages, chosen, rejected, p_chosen, weight, margin):
@@ -99,7 +101,7 @@ def from_row(kind: type[R], row: Values) -> R:
 
 
 def parser(kind: type[R]) -> Callable[[Values], R]:
-    """What makes a record of this kind from its row, raising `Unusable`."""
+    """The parser that makes a record of this kind from its row, raising `Unusable`."""
     return cast(Callable[[Values], R], PARSERS[kind])
 
 
@@ -115,7 +117,9 @@ def _completion(row: Values) -> CompletionRecord:
 
 
 def _demonstration(row: Values) -> Demonstration:
-    return Demonstration(conversation(row, "prompt"), answer(row, "completion"))
+    return Demonstration(
+        conversation(row, "prompt"), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
+    )
 
 
 def _preference(row: Values) -> Preference:
@@ -163,6 +167,19 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Preference: _preference,
     UnpairedAnswer: _unpaired,
 }
+
+
+def fingerprint(*sources: Iterable[Record | str]) -> str:
+    """The number of rows of data and a hash of their contents, such as "24 rows, 5f0c…": equal for equal records in
+    the same order, on every machine."""
+    digest, count = hashlib.sha256(), 0
+    for source in sources:
+        digest.update(b"[")  # a row that moves from one source to the next is a change
+        for record in source:
+            count += 1
+            row = record if isinstance(record, str) else to_row(record)
+            digest.update(json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n")
+    return f"{count:,} rows, {digest.hexdigest()[:16]}"
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:

@@ -8,8 +8,8 @@ stand for each other, because hubs are full of both mistakes.
 
 import gzip
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tutelage.data.readers import READERS, Broken, Row
@@ -31,6 +31,14 @@ class Table:
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column for row in self.rows for column in row.values))
+
+    def renamed(self, names: Mapping[str, str]) -> "Table":
+        """The table with some of its columns under other names."""
+        rows = (
+            Row(row.where, {names.get(column, column): value for column, value in row.values.items()})
+            for row in self.rows
+        )
+        return replace(self, rows=tuple(rows))
 
 
 def read_table(source: str | Path) -> Table:

@@ -1,4 +1,4 @@
-"""What must be known of a tokenizer before it can be trusted with people's text.
+"""Checks of a tokenizer before it is used on users' text.
 
 Tokenizers are duck-typed (transformers' interface); nothing here imports transformers.
 """

@@ -1,6 +1,8 @@
 """Chooses the engine of a transformer."""
 
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 from tutelage import config
 from tutelage.engines.engine import Engine
@@ -11,6 +13,16 @@ from tutelage.errors import TutelageError
 
 VARIABLE = "TUTELAGE_ENGINE"
 """The environment variable that replaces `auto`: auto, plain or cpu."""
+
+
+@dataclass(frozen=True)
+class ProcessorEngine:
+    """The engine that `auto` is on this machine's processor. `kernels` is the file of its compiled kernels; None with
+    the reason in `missing` where they cannot be compiled, and None without one for the reference engine."""
+
+    name: config.EngineName
+    kernels: Path | None = None
+    missing: str = ""
 
 
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
@@ -33,6 +45,25 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     from tutelage.engines.cpu.engine import CpuEngine
 
     return CpuEngine(backbone, head, insist=backbone.engine == "cpu")
+
+
+def processor_engine() -> ProcessorEngine:
+    """The engine that `auto` is on this machine's processor.
+
+    Compiles the kernels where they are not there yet, which takes about half a minute.
+
+    Raises TutelageError where the environment variable has another value.
+    """
+    if _from_environment() == "plain":
+        return ProcessorEngine("plain")
+    from tutelage.engines.cpu.native.bindings import library
+    from tutelage.engines.cpu.native.build import built
+
+    try:
+        library()
+        return ProcessorEngine("cpu", built())
+    except TutelageError as error:
+        return ProcessorEngine("cpu", missing=str(error))
 
 
 def _from_environment() -> config.EngineName:

@@ -1,5 +1,6 @@
 """The protocol of a decoder, which reads prompts and tokens of answers and returns the logits of the next tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -41,3 +42,32 @@ class Decoder(Protocol):
     def close(self, rows: Rollout) -> None:
         """Called when all lines have ended. `rows` are all answers, prompt by prompt."""
         ...
+
+
+@runtime_checkable
+class Decoders(Protocol):
+    """Makes decoders on the weights that a model has now. Several may be in use in turn."""
+
+    def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
+        """A decoder of answers of up to `limit` tokens."""
+        ...
+
+    def step(
+        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
+    ) -> list[Float[Tensor, "_ _"]]:
+        """Have several decoders, of which each has read its prompts, read one more token of each line: together, where
+        that is faster. Returns the logits of the next tokens."""
+        ...
+
+    def restore(self) -> None:
+        """Return the model to its own layout, for a forward pass between two steps of decoders."""
+        ...
+
+
+@dataclass(frozen=True)
+class RolloutSize:
+    """What a rollout will hold: `n` answers of up to `limit` tokens to each prompt."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    n: int
+    limit: int

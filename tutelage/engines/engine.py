@@ -9,13 +9,23 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
+from tutelage.engines.decoding import Decoders, RolloutSize
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.sampling import OnToken, PromptTokens
 
 
+class Reference(Protocol):
+    """The model that an exact KL is measured to: `states` before each response token, and the `head` on them."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]: ...
+
+
 @runtime_checkable
 class Engine(Protocol):
-    """How one transformer computes. Engines of a model agree up to rounding; what they keep between calls is theirs."""
+    """The computation of one transformer. Engines of a model agree up to rounding; state between calls is private."""
 
     name: str
     head: Head
@@ -33,9 +43,11 @@ class Engine(Protocol):
         temperature: float = 1.0,
         entropy: bool = False,
         value_head: ValueHead | None = None,
-        reference: Callable[[], AbstractContextManager["Engine"]] | None = None,
+        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
+        mixture: float = 1.0,
     ) -> TokenScores:
-        """Log-probability and, on request, entropy, value and exact KL to `reference` of each response token."""
+        """Log-probability and, on request, entropy, value and divergence from `reference` of each response token; for
+        `mixture` see `core.kl.exact_divergence`."""
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """Logits of the M response tokens over the temperature, differentiable twice."""
@@ -46,6 +58,10 @@ class Engine(Protocol):
     ) -> Rollout:  # fmt: skip
         """Sample `n` answers to each prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
         `on_policy`: the rows will be scored with gradients next, each once, before any weight changes."""
+
+    def decoding(self, on_policy: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
+        """The context in which answers are decoded; no weight changes inside. `on_policy`: the one rollout that will be
+        decoded, whose rows will be scored with gradients next."""
 
     def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Parts of a batch, as indices of rows, for which a forward pass computes at most `tokens` tokens each."""

@@ -17,10 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tutelage.core.kl import exact_kl
-
-CHUNK_ELEMENTS = 1 << 25
-"""Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
+from tutelage.core.kl import exact_divergence
+from tutelage.planning.tokens import CHUNK_ELEMENTS
 
 Matrix = Float[Tensor, "_ _"]
 Vector = Float[Tensor, " _"]
@@ -120,15 +118,17 @@ def token_scores(
     return logp, entropies if entropy else None
 
 
-def exact_divergence(
+def reference_divergence(
     states: Float[Tensor, "N d"],
     head: Head,
     ref_states: Float[Tensor, "N e"],
     ref_logits: Callable[[Float[Tensor, "n e"]], Float[Tensor, "n V"]],
     *,
+    mixture: float = 1.0,
     temperature: float = 1.0,
 ) -> Float[Tensor, " N"]:
-    """KL(π‖ref) of the next-token distributions at each of N states, in nats.
+    """The divergence of the next-token distributions from those of a reference at each of N states, in nats: KL(π‖ref),
+    or for another `mixture` as `core.kl.exact_divergence` says.
 
     `ref_logits` is the head of the reference. The gradient goes to `states` and `head`, chunk by chunk as in
     `token_scores`.
@@ -137,7 +137,7 @@ def exact_divergence(
     def divergence(states: Tensor, ref_states: Tensor) -> Tensor:
         with torch.no_grad():
             expected = ref_logits(ref_states) / temperature
-        return exact_kl(head.logits(states) / temperature, expected)
+        return exact_divergence(head.logits(states) / temperature, expected, mixture)
 
     width = states.shape[-1] if head.weight is None else head.weight.shape[0]
     parts = [

@@ -10,11 +10,13 @@ from jaxtyping import Bool, Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tutelage import config
 from tutelage.core.rows import positions
 from tutelage.data.chat import end_token_ids
 from tutelage.engines.logprobs import Head
+from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,19 @@ def inner(model: nn.Module) -> Any:
 def trunk(model: nn.Module) -> Any:
     """The transformer without its head: token ids → hidden states. Adapters stay active in it."""
     return inner(model).base_model
+
+
+def layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a transformer, in order. Raises TutelageError where its architecture does not mark them."""
+    found: list[nn.Module] = [
+        one for one in trunk(model).modules() if isinstance(one, GradientCheckpointingLayer)
+    ]
+    if not found:
+        raise TutelageError(
+            f"{type(inner(model)).__name__} does not mark its layers, so they cannot be treated one by one: leave "
+            "--activation-checkpointing out."
+        )
+    return found
 
 
 def context_of(model: nn.Module) -> int | None:

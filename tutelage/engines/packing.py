@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import before_each_response_token, families, positions
+from tutelage.core.rows import before_each_response_token, positions
 
 SHORT = 512
 """Tokens below which lone sequences attend in one call with others of similar length; longer ones attend alone."""
@@ -74,7 +74,7 @@ def pack(rows: Rows, *, with_last: bool) -> PackedRows:
     if not rows.prompt_mask.any(1).all():
         raise ValueError("a prompt needs at least one token")
     width, device = rows.prompt.shape[1], rows.prompt.device
-    family = families(rows)
+    family = rows.families()
     order = family.argsort(stable=True)
     family = family[order]
     first = torch.ones_like(family, dtype=torch.bool)

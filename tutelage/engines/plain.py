@@ -7,6 +7,7 @@ where that saves enough tokens (see `PlainEngine.packs`).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,15 +19,15 @@ from torch.nn.functional import embedding, pad
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import before_each_response_token, by_tokens, distinct, left_padded, positions, spread
-from tutelage.engines.decoding import Decoder, PromptBatch
-from tutelage.engines.engine import Engine
+from tutelage.engines.decoding import Decoder, Decoders, PromptBatch, RolloutSize
+from tutelage.engines.engine import Reference
 from tutelage.engines.kv_cache import preallocated, rows_can_move
 from tutelage.engines.logprobs import (
     PLAIN_KERNELS,
     Head,
     HeadKernels,
     ValueHead,
-    exact_divergence,
+    reference_divergence,
     token_scores,
 )
 from tutelage.engines.network import Backbone, attention_window, inner, precision, run_trunk, trunk
@@ -87,7 +88,8 @@ class PlainEngine:
         temperature: float = 1.0,
         entropy: bool = False,
         value_head: ValueHead | None = None,
-        reference: Callable[[], AbstractContextManager[Engine]] | None = None,
+        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
+        mixture: float = 1.0,
     ) -> TokenScores:
         """See `Engine.score`. Only response positions reach the head, and no logits outlive their chunk."""
         states = self.states(rows)
@@ -100,12 +102,14 @@ class PlainEngine:
                 entropy=entropy,
                 kernels=self.kernels,
             )
-        kl = None if reference is None else self._divergence(rows, states, temperature, reference)
+        apart = None
+        if reference is not None:
+            apart = self._divergence(rows, states, temperature, reference, mixture)
         return TokenScores(
             logp=spread(logp, rows.mask),
             entropy=None if entropies is None else spread(entropies, rows.mask),
             value=None if value_head is None else spread(value_head(states.float()).squeeze(-1), rows.mask),
-            exact_kl=None if kl is None else spread(kl, rows.mask),
+            divergence=None if apart is None else spread(apart, rows.mask),
         )
 
     def _divergence(
@@ -113,18 +117,21 @@ class PlainEngine:
         rows: Rows,
         states: Tensor,
         temperature: float,
-        reference: Callable[[], AbstractContextManager[Engine]],
+        reference: Callable[[], AbstractContextManager[Reference]],
+        mixture: float,
     ) -> Tensor:
-        """KL(policy‖reference) at the states of the response tokens. Float[M, d] -> Float[M]"""
+        """The divergence from the reference at the states of the response tokens. Float[M, d] -> Float[M]"""
 
         def ref_logits(ref_states: Tensor) -> Tensor:
-            with reference() as engine:
-                return engine.head.logits(ref_states)
+            with reference() as model:
+                return model.head.logits(ref_states)
 
-        with reference() as engine:
-            ref_states = engine.states(rows)
+        with reference() as model:
+            ref_states = model.states(rows)
         with self.precision():
-            return exact_divergence(states, self.head, ref_states, ref_logits, temperature=temperature)
+            return reference_divergence(
+                states, self.head, ref_states, ref_logits, mixture=mixture, temperature=temperature
+            )
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """See `Engine.logits`. The attention runs on kernels whose gradient has a gradient."""
@@ -162,10 +169,11 @@ class PlainEngine:
         on_token: OnToken | None = None,
     ) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
-        with self.decoding(prompts, n, sampling, on_policy=on_policy) as make_decoder:
+        limit = sampling.max_new_tokens
+        with self.decoding(RolloutSize(prompts.tokens, n, limit) if on_policy else None) as decoders:
             return sample(
                 self.backbone,
-                make_decoder,
+                decoders,
                 prompts,
                 n,
                 sampling,
@@ -176,11 +184,9 @@ class PlainEngine:
             )
 
     @contextmanager
-    def decoding(
-        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, on_policy: bool
-    ) -> Iterator[Callable[[PromptBatch], Decoder]]:
-        """The context of a rollout. Its value is a function that makes a decoder for a batch of prompts."""
-        yield lambda batch: CachedDecoder(self.backbone, self.head, batch, sampling.max_new_tokens)
+    def decoding(self, on_policy: RolloutSize | None = None) -> Iterator[Decoders]:
+        """See `Engine.decoding`."""
+        yield CachedDecoders(self.backbone, self.head)
 
     def _pack(self, rows: Rows) -> PackedRows | None:
         """The rows as a packed sequence, or None where that saves too little or the attention takes no such mask."""
@@ -241,6 +247,27 @@ class PlainEngine:
             input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)
         ).logits
         return logits
+
+
+@dataclass(frozen=True)
+class CachedDecoders:
+    """The decoders of the reference engine."""
+
+    backbone: Backbone
+    head: Head
+
+    def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
+        """See `Decoders.decoder`."""
+        return CachedDecoder(self.backbone, self.head, batch, limit)
+
+    def step(
+        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
+    ) -> list[Float[Tensor, "_ _"]]:
+        """See `Decoders.step`."""
+        return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
+
+    def restore(self) -> None:
+        """See `Decoders.restore`. The model runs in its own layout."""
 
 
 class CachedDecoder:

@@ -6,7 +6,7 @@ of a row may differ with the other rows of its batch in their last bits, by some
 number is that close to the boundary between two tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,19 +18,14 @@ from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
 from tutelage.data.chat import pad_token_id
-from tutelage.engines.decoding import Decoder, PromptBatch
+from tutelage.engines.decoding import Decoder, Decoders, PromptBatch
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import Backbone, context_of, inner
 from tutelage.engines.random_streams import row_seed, uniforms
 from tutelage.engines.stopping import StopCondition, text_of
 from tutelage.engines.token_sampling import draw
 from tutelage.errors import TutelageError
-
-KV_BYTES = 1 << 29
-"""Bytes for the keys and values of the answers that are sampled at the same time."""
-FEWEST_ROWS, MOST_ROWS = 64, 1024
-"""Bounds of the rows of a step: with fewer the linear layers wait for their weights, more were no faster on a small
-model."""
+from tutelage.planning.tokens import rows_at_once as rows_at_once_by_memory
 
 OnToken = Callable[[Int[Tensor, " B"]], None]
 """A function that is called with the tokens of every step."""
@@ -46,7 +41,7 @@ class PromptTokens:
 
 def sample(
     backbone: Backbone,
-    make_decoder: Callable[[PromptBatch], Decoder],
+    decoders: Decoders,
     prompts: PromptTokens,
     n: int,
     sampling: config.Sampling,
@@ -70,7 +65,8 @@ def sample(
     _check_room(context_of(backbone.model), max(map(len, prompts.tokens)), limit)
     buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed)
     for batch, lines in prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit)):
-        decoder, rows = make_decoder(batch), torch.tensor(lines, device=backbone.device)
+        decoder = decoders.decoder(batch, limit)
+        rows = torch.tensor(lines, device=backbone.device)
         buffer.write(decoder, rows, on_token)
         rollout = buffer.rollout(prompts, n)
         decoder.close(rollout.rows(rows))
@@ -78,11 +74,15 @@ def sample(
 
 
 def _rows_at_once(backbone: Backbone, limit: int) -> int:
-    """The number of rows whose keys and values fit into `KV_BYTES`, assuming that each head has keys of its own."""
+    """The number of rows that are sampled at the same time: see `planning.tokens.rows_at_once`."""
     settings = inner(backbone.model).config.get_text_config()
-    width = int(settings.num_hidden_layers * settings.hidden_size)
-    available = min(KV_BYTES, available_memory(backbone.device) / 4)
-    return int(min(max(available / (2 * width * backbone.dtype.itemsize * limit), FEWEST_ROWS), MOST_ROWS))
+    return rows_at_once_by_memory(
+        available_memory(backbone.device),
+        layers=int(settings.num_hidden_layers),
+        hidden=int(settings.hidden_size),
+        limit=limit,
+        itemsize=backbone.dtype.itemsize,
+    )
 
 
 def _check_room(context: int | None, longest: int, limit: int) -> None:
@@ -103,6 +103,13 @@ def prompt_batches(
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts.tokens):
         rows_of.setdefault(prompt, []).extend(range(index * n, (index + 1) * n))
+    return batches_of(rows_of, rows_at_once)
+
+
+def batches_of(
+    rows_of: Mapping[tuple[int, ...], Sequence[int]], rows_at_once: int
+) -> Iterator[tuple[PromptBatch, list[int]]]:
+    """Batches of prompts, given with the rows that answer them, as `prompt_batches` gives them."""
     part: list[tuple[int, ...]] = []
     rows: list[int] = []
     for prompt, own in sorted(rows_of.items(), key=lambda item: (len(item[1]), len(item[0]))):

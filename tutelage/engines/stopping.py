@@ -53,7 +53,7 @@ class StopCondition:
             if not self.special.keys().isdisjoint(window):
                 written = (token for token in response[row].tolist() if token not in self.special)
                 windows[row] = list(written)[-self.window :]
-        texts = (_text(window, self.tokenizer) for window in windows)
+        texts = (plain_text(window, self.tokenizer) for window in windows)
         stopped = [any(stop in text for stop in self.stop) for text in texts]
         return ended | torch.tensor(stopped, device=ended.device)
 
@@ -64,16 +64,17 @@ def text_of(tokens: Sequence[int], tokenizer: Any, end_ids: Sequence[int], stop:
         return decode_response(tokens, tokenizer, end_ids)
     end = next((index for index, token in enumerate(tokens) if token in end_ids), len(tokens))
     # a stop string may begin or end with white space, so white space is stripped after the search
-    text = _text(tokens[:end], tokenizer)
+    text = plain_text(tokens[:end], tokenizer)
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=None)].strip()
 
 
-def _text(tokens: Sequence[int], tokenizer: Any) -> str:
+def plain_text(tokens: Sequence[int], tokenizer: Any) -> str:
+    """The text of tokens, without special ones, in which stop strings are searched."""
     text: str = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
 
 
 def _special_tokens(tokenizer: Any) -> dict[int, str]:
-    """The ids of the tokens that `_text` leaves out, and their names."""
+    """The ids of the tokens that `plain_text` leaves out, and their names."""
     added = {index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))

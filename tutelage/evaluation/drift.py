@@ -1,13 +1,12 @@
-"""How far a model has moved: its divergence from another, and what a third thinks of its language."""
+"""The drift of a model: its divergence from another, and what a third thinks of its language."""
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
-from tutelage.core.rows import by_tokens
+from tutelage.core.rows import split_by_length
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 
@@ -23,9 +22,10 @@ def response_logp(
 
 def _response_logp(policy: Policy, rows: Rows, temperature: float, budget: Budget) -> Tensor:
     logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
-    for index in budget.parts(partial(by_tokens, rows.lengths())):
+    for index in budget.parts(split_by_length, rows):
         part = rows.rows(index).trimmed()
         logp[index, : part.mask.shape[1]] = policy.scores(part, temperature=temperature).logp
+    budget.ranks.sum_([logp])
     return logp
 
 

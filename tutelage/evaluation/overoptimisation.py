@@ -1,4 +1,4 @@
-"""How far a proxy can be trusted: what optimising it does to the gold score behind it (Gao et al. 2022, 2210.10760).
+"""Over-optimisation of a proxy: what optimising it does to the gold score behind it (Gao et al. 2022, 2210.10760).
 
 With d = √KL(π‖π_init), scores centred on the initial policy:
 

@@ -1,4 +1,4 @@
-"""How good a reward model is at the only thing it was trained for: telling which of two answers people prefer."""
+"""The quality of a reward model: how well it predicts which of two answers people prefer."""
 
 from collections.abc import Sequence
 from math import isnan

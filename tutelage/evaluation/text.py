@@ -1,8 +1,8 @@
-"""What can be said about answers by reading them as text: overlap with references, variety, length, repetition.
+"""Measures of answers as text: overlap with references, variety, length, repetition.
 
 Every function takes plain lists of strings and treats them as a set of answers: the order of the list never
-matters. A *word* is a run of letters, digits or underscores, with inner apostrophes and hyphens, compared without
-case. A figure about nothing (no answers, no n-grams) is NaN, because neither 0 nor 1 would be true.
+matters. Words are those of `tutelage.data.words`. A figure about nothing (no answers, no n-grams) is NaN, because
+neither 0 nor 1 would be true.
 """
 
 import re
@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 
-WORD = re.compile(r"\w+(?:['’\-]\w+)*")
+from tutelage.data.words import ngrams as ngrams
+from tutelage.data.words import words as words
+
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
 
@@ -25,19 +27,6 @@ class Lengths:
     median: float
     shortest: float
     longest: float
-
-
-def words(text: str) -> list[str]:
-    """The words of a text, case folded, punctuation left out."""
-    return WORD.findall(text.casefold())
-
-
-def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
-    """All runs of n words of a text, in order; none when the text has fewer than n words."""
-    if n < 1:
-        raise ValueError(f"n-grams need n of at least 1, not {n}")
-    found = words(text)
-    return [tuple(found[start : start + n]) for start in range(len(found) - n + 1)]
 
 
 def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = True) -> dict[str, float]:

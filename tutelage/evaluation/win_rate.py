@@ -1,4 +1,4 @@
-"""Which of two models answers better, by any score, with an interval that knows prompts are the unit."""
+"""Win rates of two models by any score, with intervals that resample prompts."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -10,6 +10,7 @@ from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
+from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
@@ -33,13 +34,21 @@ class Answers:
 
 
 def answer(
-    policy: Policy, prompts: Sequence[Prompt], n: int, sampling: config.Sampling, *, seed: int
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    n: int,
+    sampling: config.Sampling,
+    *,
+    seed: int,
+    generator: Generator | None = None,
 ) -> Answers:
-    """Sample `n` answers to each prompt. Raises TutelageError when a prompt leaves no room for one."""
+    """Sample `n` answers to each prompt, from `generator` where another than the policy itself writes them.
+
+    Raises TutelageError when a prompt leaves no room for an answer."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
     encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
-    rollout = LocalGenerator(policy).generate(encoded, n, sampling, seed=seed)
+    rollout = (generator or LocalGenerator(policy)).generate(encoded, n, sampling, seed=seed)
     return Answers(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
 
 

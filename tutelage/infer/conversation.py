@@ -1,12 +1,14 @@
 """A conversation with a model, streamed as it speaks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
 from tutelage import config
-from tutelage.data.chat import decode_response, encode, stop_strings
+from tutelage.data.chat import encode, stop_strings
 from tutelage.data.records import Message, Messages
+from tutelage.data.text_stream import TextStream
 from tutelage.models.policy import Policy
 from tutelage.rollout.generator import PromptTokens
 from tutelage.rollout.local import LocalGenerator
@@ -20,36 +22,22 @@ def reply(
     An answer that begins to write the next question itself ends there.
     """
     tokens = _fitting(policy, messages, sampling.max_new_tokens)
-    said: list[int] = []
-    shown = 0
+    sampling = replace(sampling, stop=(*sampling.stop, *stop_strings(policy.tokenizer)))
+    text, said = TextStream(policy.tokenizer, sampling.stop, strips=True), ""
+
+    def say(piece: str) -> None:
+        nonlocal said
+        said += piece
+        show(piece)
 
     def on_token(token: Tensor) -> None:
-        nonlocal shown
-        said.append(int(token[0]))
-        text = decode_response(said, policy.tokenizer, policy.end_ids)
-        if not text.endswith("\ufffd"):  # the token ends inside a character
-            certain = _before_stop(text, stop_strings(policy.tokenizer))
-            show(certain[shown:])
-            shown = max(shown, len(certain))
+        if text.found is None and int(token[0]) not in policy.end_ids:
+            say(text.push(int(token[0])))
 
     prompts = PromptTokens((tokens,), ("chat",))
     LocalGenerator(policy).generate(prompts, 1, sampling, seed=seed, on_token=on_token)
-    text = decode_response(said, policy.tokenizer, policy.end_ids)
-    for stop in stop_strings(policy.tokenizer):
-        text = text.partition(stop)[0]
-    show(text[shown:])
-    return text.strip()
-
-
-def _before_stop(text: str, stops: tuple[str, ...]) -> str:
-    """The part of `text` that no stop string can take away any more."""
-    for stop in stops:
-        if stop in text:
-            return text.partition(stop)[0]
-        for size in range(min(len(stop) - 1, len(text)), 0, -1):
-            if text.endswith(stop[:size]):
-                return text[:-size]
-    return text
+    say(text.finish())
+    return said
 
 
 def _fitting(policy: Policy, messages: Messages, room: int) -> tuple[int, ...]:

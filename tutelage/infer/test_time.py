@@ -86,7 +86,7 @@ Write the improved answer to the request, and nothing else."""
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the search found for one prompt: all answers, best first, and the advice of each round.
+    """The result of a search for one prompt: all answers, best first, and the advice of each round.
 
     `rounds` may be fewer than asked for: where all answers score the same, nothing is better and nothing can be said.
     """

@@ -11,7 +11,7 @@ from tutelage.rewards.scores import scores_of
 
 
 @dataclass(frozen=True)
-class Scaled:
+class StandardisedReward:
     """(score − mean) / std: a reward in units of its own spread over the initial policy's answers."""
 
     reward: Reward

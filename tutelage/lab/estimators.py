@@ -128,7 +128,7 @@ def _numbers(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping[s
 @torch.no_grad()
 def _estimates(policy: Policy, scored: ScoredRollout, temperature: float) -> list[dict[str, float]]:
     """Each answer's KL by every estimator, and its number of tokens."""
-    exact = policy.scores(scored, temperature=temperature, exact_kl=True).exact_kl
+    exact = policy.scores(scored, temperature=temperature, divergence=1.0).divergence
     assert exact is not None
     columns = {kind: kl_estimate(scored.logp, scored.ref_logp, kind) for kind in KINDS} | {EXACT: exact}
     sums = {name: torch.where(scored.mask, value, 0.0).sum(1).tolist() for name, value in columns.items()}
@@ -159,18 +159,18 @@ def in_the_reward(kind: str) -> Term:
 
 def exact_in_the_loss(scored: ScoredRollout, now: TokenScores) -> Tensor:
     """The exact KL of each state, differentiated; that the policy also chooses its states is left out."""
-    assert now.exact_kl is not None
-    return now.exact_kl
+    assert now.divergence is not None
+    return now.divergence
 
 
 def truth(scored: ScoredRollout, now: TokenScores) -> Tensor:
     """The whole gradient of KL(π‖π_ref) over answers, with as little noise as samples allow: that of each state's exact
     KL, and ∇ log π times the exact KL of the states still to come."""
-    assert now.exact_kl is not None
-    exact = now.exact_kl.detach()
+    assert now.divergence is not None
+    exact = now.divergence.detach()
     coming = returns_to_go(exact, scored.mask) - exact
     coming = torch.where(scored.mask, coming - masked_mean(coming, scored.mask), 0.0)
-    return now.exact_kl + now.logp * coming
+    return now.divergence + now.logp * coming
 
 
 TERMS: Mapping[str, Term] = {
@@ -193,7 +193,7 @@ def _gradients(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping
         for batch in range(plan.answers):
             scored = _rollout(setting, policy, order(batch), 1, plan.seed + batch)
             weight = token_weights(scored.mask, "sequence_sum")
-            now = policy.scores(scored, temperature=temperature, exact_kl=True)
+            now = policy.scores(scored, temperature=temperature, divergence=1.0)
             for name, term in TERMS.items():
                 value = torch.where(scored.mask, weight * term(scored, now), 0.0).sum()
                 found[name].append(sketch.gradient(value))

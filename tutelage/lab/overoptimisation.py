@@ -29,7 +29,7 @@ from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.lab import overoptimisation_page
 from tutelage.lab.cells import Cell, CellResult
 from tutelage.lab.climbing import Climb, Goal, climb
-from tutelage.lab.ensembles import Scaled
+from tutelage.lab.ensembles import StandardisedReward
 from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.measuring import mean
 from tutelage.lab.page import Page
@@ -40,7 +40,7 @@ from tutelage.rewards.ensemble import Combination, Ensemble, combine
 from tutelage.rewards.model import ModelReward
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.rounds.tutoring import AGREEMENT
+from tutelage.rounds.round import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
 from tutelage.train.run.lines import json_text
 from tutelage.train.run.progress import progress
@@ -372,10 +372,12 @@ def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Cli
         policy = setting.start.policy()
         scales = json.loads((folder.parent / SAMPLES / SCALES).read_text(encoding="utf-8"))
         members = tuple(
-            Scaled(_loaded(folder.parent, judge, policy), *scales[judge.name]) for judge in aim.judges
+            StandardisedReward(_loaded(folder.parent, judge, policy), *scales[judge.name])
+            for judge in aim.judges
         )
         goal = Goal(
-            Ensemble(members, aim.how, aim.variance), {"gold": Scaled(gold_reward(), *scales["gold"])}
+            Ensemble(members, aim.how, aim.variance),
+            {"gold": StandardisedReward(gold_reward(), *scales["gold"])},
         )
         return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
 

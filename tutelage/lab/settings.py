@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from tutelage import config
+from tutelage.config.limits import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,9 @@ class Settings:
     processor, else plain."""
     quiet: bool = False
     """Print nothing but the findings."""
+
+    def __post_init__(self) -> None:
+        a_seed(self)
 
 
 class Kl(Settings):

@@ -14,8 +14,9 @@ from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.rounds.round import Place
 from tutelage.rounds.stages import ROUND, Story, run_stages
-from tutelage.rounds.tutoring import GOLD, QUICK, Scale, Tutoring
+from tutelage.rounds.tutoring import GOLD, QUICK, Scale, tutoring
 from tutelage.simulate import gold
 from tutelage.workflows.loading import load_policy
 from tutelage.workflows.settings.sample import SampleSettings
@@ -68,7 +69,13 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
             f"{folder} holds no demonstration ({type(error).__name__}): give the folder that tutelage demo wrote, or "
             "leave --from out and one is made."
         ) from error
-    missing = [name for name in NEEDED if stages.get(name, {}).get("status") != "done"]
+    foreign = [name for name in NEEDED if name not in stages]
+    if foreign:
+        raise TutelageError(
+            f"The round in {folder} has no stage {', '.join(foreign)}, with which the experiments begin: give the "
+            "folder of a tutelage demo on the tutoring world, or leave --from out and one is made."
+        )
+    missing = [name for name in NEEDED if stages[name].get("status") != "done"]
     if missing:
         raise TutelageError(
             f"The demonstration in {folder} has not finished {', '.join(missing)}; run tutelage demo --out {folder} "
@@ -81,9 +88,8 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
 
 def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
     """Run the stages of the demonstration that are needed and not done yet in a folder."""
-    scale = QUICK if quick else Scale()
-    tutoring = Tutoring(folder, seed, scale, quiet, engine)
-    stages = [stage for stage in tutoring.stages() if stage.name in NEEDED]
+    round_ = tutoring(Place(folder, seed, quiet, engine), QUICK if quick else Scale())
+    stages = [stage for stage in round_.stages() if stage.name in NEEDED]
     story = Story(
         title="The world of the laboratory",
         about="The models that the experiments begin with, made as the demonstration makes them.",

@@ -15,8 +15,20 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as transformers_logging
 
 from tutelage import config
+from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.network import Backbone, inner
 from tutelage.errors import TutelageError
+from tutelage.models.checking import (
+    check_adapter,
+    check_finite,
+    check_saved,
+    check_unused_weights,
+    check_vocabulary,
+    is_classifier,
+    loading_adapter,
+    without_warnings,
+)
+from tutelage.models.gguf import model_folder
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
@@ -53,31 +65,49 @@ def load_tokenizer(path: str) -> Any:
         raise TutelageError(f"No tokenizer could be loaded from {path!r}: {_first_line(error)}") from error
 
 
-def load_backbone(settings: config.Model, lora: config.Lora | None = None, *, seed: int = 0) -> Backbone:
+def base_of(path: str) -> str:
+    """The whole model behind an adapter, or the model itself."""
+    if not is_adapter(path):
+        return path
+    base: str = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    return base
+
+
+def load_backbone(
+    settings: config.Model, lora: config.Lora | None = None, *, seed: int = 0, checkpointing: bool = False
+) -> Backbone:
     """The model of `settings`, ready to train.
 
     An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which
     needs the same rank; the weights of a new adapter are drawn by `seed`. With `lora` None the model is loaded for
-    inference.
+    inference. `checkpointing` computes layers again in the backward pass (see `engines.checkpointing`).
     """
     device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
-    if not is_adapter(settings.path):
-        check_folder(settings.path)
-    tokenizer = load_tokenizer(settings.path)
+    folder = model_folder(settings.path)
+    if not is_adapter(folder):
+        check_folder(folder)
+    tokenizer = load_tokenizer(folder)
     model: Any
-    if is_adapter(settings.path):
-        model = _load_adapter(settings.path, lora)
+    if is_adapter(folder):
+        model = _load_adapter(folder, lora)
     else:
-        model = _load_whole(settings.path)
+        model = _load_whole(folder)
         if lora is not None and lora.rank:
             model = add_lora(model, lora, task="CAUSAL_LM", seed=seed)
+    check_vocabulary(inner(model), tokenizer, settings.path)
     switch_off_dropout(model)
     weights = torch.float32 if lora is not None else dtype
-    return Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype, settings.engine)
+    loaded = Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype, settings.engine)
+    return checkpointed(loaded) if checkpointing else loaded
 
 
 def _load_whole(path: str) -> PreTrainedModel:
     check_folder(path)
+    if is_classifier(path):
+        raise TutelageError(
+            f"{path!r} is a reward model (a sequence classifier), which cannot write: give a causal language model, "
+            "such as the one that the reward model was trained from."
+        )
     model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
     if missing:
         raise TutelageError(
@@ -88,10 +118,40 @@ def _load_whole(path: str) -> PreTrainedModel:
     return model
 
 
+@torch.no_grad()
+def load_weights(model: nn.Module, path: str) -> None:
+    """Replace the weights of a model by those of a folder: a whole model, or an adapter, which is merged.
+
+    Adapters of `model` itself stay as they are. Raises TutelageError, and changes nothing, where the folder has other
+    weights than the model.
+    """
+    source = _load_adapter(path, None) if is_adapter(path) else _load_whole(path)
+    found = dict(source.named_parameters())
+    own = {
+        name.replace(".base_layer.", "."): parameter
+        for name, parameter in inner(model).named_parameters()
+        if ".lora_" not in name
+    }
+    for name in sorted(own.keys() ^ found.keys()):
+        where = "is missing in" if name in own else "is only in"
+        raise TutelageError(
+            f"{path!r} holds a model of another shape: the weight {name} {where} this folder."
+        )
+    for name, parameter in own.items():
+        if parameter.shape != found[name].shape:
+            raise TutelageError(
+                f"{path!r} holds a model of another shape: the weight {name} has the shape "
+                f"{tuple(found[name].shape)} instead of {tuple(parameter.shape)}."
+            )
+    for name, parameter in own.items():
+        parameter.copy_(found[name])
+
+
 def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
     """(the model of a folder as `kind`, the names of weights that were not there and are random now).
 
-    Raises TutelageError when it cannot be loaded, or when a weight has another shape than config.json says.
+    Raises TutelageError when it cannot be loaded, when a weight has another shape than config.json says, belongs to a
+    layer that config.json does not count, or is not finite.
     """
     try:
         model, report = kind.from_pretrained(
@@ -104,6 +164,8 @@ def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
             f"{path!r} is not the {what} that its config.json describes: {name} has the shape {tuple(there)} instead "
             f"of {tuple(wanted)}."
         )
+    check_unused_weights(model, path, what, report["unexpected_keys"])
+    check_finite(model, f"{path!r} cannot be used")
     return model, sorted(report["missing_keys"])
 
 
@@ -121,9 +183,11 @@ def check_folder(path: str) -> None:
 
 
 def _load_adapter(path: str, lora: config.Lora | None) -> PreTrainedModel | PeftModel:
-    settings = json.loads((Path(path) / "adapter_config.json").read_text())
-    base = _load_whole(settings["base_model_name_or_path"])
-    model = PeftModel.from_pretrained(base, path, is_trainable=lora is not None and lora.rank > 0)
+    settings = check_adapter(path, "CAUSAL_LM", "language model")
+    name = settings["base_model_name_or_path"]
+    base = _load_whole(name)
+    with loading_adapter(path, name):
+        model = PeftModel.from_pretrained(base, path, is_trainable=lora is not None and lora.rank > 0)
     if lora is None or not lora.rank:
         return model.merge_and_unload().requires_grad_(True)
     if settings.get("r") != lora.rank:
@@ -141,6 +205,7 @@ def add_lora(
 
     Its weights are drawn by `seed`. `save` names modules that are trained and saved whole, such as a reward head.
     """
+    _refuse_rank(model, lora.rank)
     targets: str | list[str] = "all-linear" if lora.targets == "auto" else lora.targets.split(",")
     settings = LoraConfig(
         r=lora.rank,
@@ -151,7 +216,7 @@ def add_lora(
         task_type=task,
     )
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), without_warnings():
             torch.manual_seed(seed)
             return get_peft_model(model, settings).eval()
     except ValueError as error:
@@ -162,6 +227,19 @@ def add_lora(
             f"--lora.targets {lora.targets!r} matches no layer of this model. "
             f"Its linear layers are: {', '.join(names)}."
         ) from error
+
+
+def _refuse_rank(model: nn.Module, rank: int) -> None:
+    """Refuse a rank beyond that of every linear layer: B A of rank r cannot exceed the rank of W."""
+    widest = max(
+        (min(weight.shape) for weight in model.parameters() if weight.dim() == 2),
+        default=rank,
+    )
+    if rank > widest:
+        raise TutelageError(
+            f"--lora.rank is {rank}, but no linear layer of this model has a rank above {widest}: 8 to 64 are usual, "
+            "and 0 trains the weights themselves."
+        )
 
 
 def adapter_dropout(model: nn.Module, on: bool) -> None:
@@ -194,16 +272,16 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 
 def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:
-    """Write weights, configuration and tokenizer as transformers (or PEFT) would."""
+    """Write weights, configuration and tokenizer as transformers (or PEFT) would; weights that are not finite are
+    refused."""
+    check_saved(model, folder)
     model.save_pretrained(str(folder))
     tokenizer.save_pretrained(folder)
 
 
 def context_length(path: str) -> int | None:
     """How many tokens a model can attend to, where its configuration says."""
-    if is_adapter(path):
-        path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
-    settings = AutoConfig.from_pretrained(path).get_text_config()
+    settings = AutoConfig.from_pretrained(base_of(path)).get_text_config()
     return getattr(settings, "max_position_embeddings", None)
 
 

@@ -1,4 +1,4 @@
-"""How many tokens a forward pass may hold: chosen from the memory that is left, and lowered where they are too many.
+"""The number of tokens in a forward pass: chosen from the memory that is left, and lowered where they are too many.
 
 A bound on tokens changes what a step costs, never what it computes beyond the last bits: weights are computed over the
 whole batch before it is split. So a step that ran out of memory can be taken again in smaller parts.
@@ -6,45 +6,65 @@ whole batch before it is split. So a step that ran out of memory can be taken ag
 
 import gc
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from tutelage.engines.logprobs import CHUNK_ELEMENTS
+from tutelage.distributed.dealing import deal
+from tutelage.distributed.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes
+from tutelage.distributed.ranks import ALONE, PeerError, PeerLost, Ranks
+from tutelage.distributed.shards import shard_of
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
 from tutelage.errors import TutelageError
+from tutelage.planning.tokens import bytes_per_token, tokens_at_once
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Split = Callable[[int], Iterable[Int[Tensor, " b"]]]
-"""Tokens at once → the rows of each micro-batch, Int[b]."""
+B = TypeVar("B", bound="Divisible")
+Split = Callable[[B, int], Iterable[Int[Tensor, " b"]]]
+"""A batch and tokens at once → the rows of each micro-batch, Int[b]."""
 
-FEWEST = 256
-"""Below this many tokens the products are so thin that it is better to try and be told."""
-MOST_ON_CPU = 8192
-"""More were no faster on a processor."""
-SMALL = 192 << 20
-"""Bytes of activations that a processor's memory is not spared, whatever the size of the model."""
-MOST_ON_GPU = 131_072
-SHARE = 0.5
-"""Of the memory that is left, what the estimate may fill: the rest is for what it does not see."""
 EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 """How allocators say it, where they do not raise torch.OutOfMemoryError."""
 
 _log = logging.getLogger(__name__)
 
 
-class Budget:
-    """Tokens of one forward pass, shared by all passes of a run, so that those to come know what was too many."""
+@runtime_checkable
+class Divisible(Protocol):
+    """Rows or pairs that can be computed part by part: `Rows`, `Pairs`, `RowList`."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-        self._split: Split | None = None
+    @property
+    def owner(self) -> Tensor | None:
+        """The rank that must compute each row, Int[B]; None where any may."""
+
+    def __len__(self) -> int: ...
+    def rows(self, index: Int[Tensor, " b"], /) -> Self: ...
+    def lengths(self) -> Int[Tensor, " B"]: ...
+    def families(self) -> Int[Tensor, " B"]: ...
+
+
+class Budget:
+    """Tokens of one forward pass, shared by all passes of a run, so that those to come know what was too many.
+
+    `ranks` are the processes that share the work of the passes; `passes` are those through models in shards, which they
+    take together. `remedy` says, for the error that a single example does not fit, what would make the run fit.
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        ranks: Ranks = ALONE,
+        remedy: Callable[[], str] | None = None,
+        passes: Passes | None = None,
+    ) -> None:
+        self.tokens, self.ranks, self._remedy, self._passes = tokens, ranks, remedy, passes
+        self._split: Callable[[int], Iterable[Tensor]] | None = None
         self._at_work: Tensor | None = None
 
     @classmethod
@@ -52,30 +72,52 @@ class Budget:
         """The budget itself, or a new one of so many tokens."""
         return given if isinstance(given, Budget) else cls(given)
 
-    def parts(self, split: Split) -> Iterator[Int[Tensor, " b"]]:
-        """The micro-batches that `split` makes of the tokens at hand. Yields Int[b]."""
-        self._split = split
-        for index in split(self.tokens):
+    def parts(self, split: Split[B], batch: B) -> Iterator[Int[Tensor, " b"]]:
+        """The micro-batches that `split` makes of this rank's rows of a batch. Yields Int[b], indices into `batch`.
+
+        Together the ranks get each row once. What is added up over the parts is a term of a sum over ranks. The last
+        part is followed by an exchange with the other ranks: an error on one rank is raised on all, see `spend`.
+        """
+        own = self._own(batch)
+        mine = batch if own is None else batch.rows(own)
+        self._split = partial(split, mine) if len(mine) else lambda tokens: ()
+        for index in self._split(self.tokens):
             self._at_work = index
-            yield index
+            yield index if own is None else own[index]
         self._split = self._at_work = None
+        self._confer(None)
+
+    def _own(self, batch: Divisible) -> Tensor | None:
+        """The rows of a batch that this rank computes, Int[m]; None for all."""
+        if self.ranks.size == 1:
+            return None
+        owner = batch.owner
+        if owner is None:
+            costs, families = batch.lengths().tolist(), batch.families().tolist()
+            owner = torch.tensor(deal(costs, families, self.ranks.size), dtype=torch.long)
+        return (owner == self.ranks.rank).nonzero().squeeze(1)
 
     def spend(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `step(*args, **kwargs)`, which loops over `parts`; repeated where memory runs out.
 
         Each repetition starts from the same random state with at most half the tokens, so that the result is that of a
         run which had the smaller budget from the start. A step that accumulates gradients clears them before it begins,
-        so that it can be repeated.
+        so that it can be repeated. Where memory runs out on one rank, all ranks repeat the step.
 
-        Raises TutelageError where a single row (or pair) is too large.
+        Raises TutelageError where a single row (or pair) is too large, and `PeerError` where another rank failed.
         """
         while True:
             random = _random_state()
             try:
                 return step(*args, **kwargs)
-            except (RuntimeError, MemoryError) as error:
-                if self._at_work is None or not out_of_memory(error):
+            except Exhausted:
+                pass
+            except (PeerError, PeerLost, BrokenPass):
+                raise
+            except Exception as error:
+                if self._at_work is None:
                     raise
+                self._confer(error)
             # Only here, behind the except block, does no traceback keep the tensors of the attempt alive.
             gc.collect()
             if torch.cuda.is_initialized():
@@ -83,85 +125,87 @@ class Budget:
             _set_random_state(random)
             self._lower()
 
+    def _confer(self, error: Exception | None) -> None:
+        """Tell the other ranks how the parts of this rank went. Raises the error, or `PeerError` for another rank's.
+
+        Memory that ran out is no error: then `Exhausted` is raised on the ranks that had enough.
+        """
+        exhausted = error is not None and out_of_memory(error)
+        if error is None and self._passes is not None:
+            worst = self._passes.join()
+        else:
+            worst = self.ranks.largest(DONE if error is None else OUT_OF_MEMORY if exhausted else FAILED)
+        if worst == FAILED:
+            self.ranks.raise_first(None if exhausted else error)
+        if worst == OUT_OF_MEMORY and not exhausted:
+            raise Exhausted
+
     def _lower(self) -> None:
-        """Halve the tokens until the micro-batch that was too large is split."""
-        assert self._split is not None
-        assert self._at_work is not None
-        if len(self._at_work) == 1:
-            raise TutelageError(
-                "Memory ran out over a single example, which cannot be split. Shorten the examples (--max-length; in "
-                "improve the prompts and --sampling.max-new-tokens), train an adapter (--lora.rank 8), or begin with a "
-                "smaller model."
-            )
-        before, too_large = self.tokens, self._at_work
-        while any(torch.equal(part, too_large) for part in self._split(self.tokens)):
-            self.tokens //= 2
+        """Lower the tokens on all ranks, so that the micro-batches that were too large are split."""
+        before = self.tokens
+        self.tokens = int(-self.ranks.largest(-self.ranks.together(self._fewer)))
         self._split = self._at_work = None
-        _log.warning(
-            "Memory ran out with up to %s tokens at once: the pass is repeated with %s, and so are those to come.",
-            f"{before:,}",
-            f"{self.tokens:,}",
-        )
+        if self.ranks.is_first:
+            _log.warning(
+                "Memory ran out with up to %s tokens at once: the pass is repeated with %s, and so are those to come.",
+                f"{before:,}",
+                f"{self.tokens:,}",
+            )
+
+    def _fewer(self) -> int:
+        """Half the tokens, halved until this rank's micro-batch that was too large is split."""
+        if self._split is None or self._at_work is None:
+            return self.tokens
+        if len(self._at_work) == 1:
+            by_plan = self._remedy() if self._remedy else ""
+            raise TutelageError(
+                "Memory ran out over a single example, which cannot be split. "
+                + (f"{by_plan} " if by_plan else "")
+                + "Shorten the examples (--max-length; in improve the prompts and --sampling.max-new-tokens), train an "
+                "adapter (--lora.rank 8), or begin with a smaller model."
+            )
+        tokens = self.tokens
+        while any(torch.equal(part, self._at_work) for part in self._split(tokens)):
+            tokens //= 2
+        return tokens
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether this is how an allocator says that it has nothing left."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        words in str(error) for words in EXHAUSTED
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in EXHAUSTED)
+
+
+def automatic_budget(
+    device: torch.device,
+    dtype: torch.dtype,
+    *models: nn.Module,
+    shared_by: int = 1,
+    checkpointing: bool = False,
+) -> int:
+    """Tokens of one forward and backward pass through each of `models`, one after the other, by the memory that is left
+    on the device, a part of it where `shared_by` processes use it: see `planning.tokens.tokens_at_once`.
+    `checkpointing` says whether layers are computed again in the backward pass."""
+    return tokens_at_once(
+        available_memory(device) / shared_by,
+        weights=sum(shard_of(p).numel() for model in models for p in model.parameters()),
+        trainable=sum(shard_of(p).numel() for model in models for p in model.parameters() if p.requires_grad),
+        vocabulary=max(int(inner(model).config.get_text_config().vocab_size) for model in models),
+        each=max(bytes_of_token(model, dtype, checkpointing) for model in models),
+        half=dtype == torch.bfloat16,
+        on_cpu=device.type == "cpu",
     )
 
 
-def automatic_budget(device: torch.device, dtype: torch.dtype, *models: nn.Module) -> int:
-    """Tokens of one forward and backward pass through each of `models`, one after the other.
-
-    What fits into half of the free memory:
-
-        tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / bytes_per_token
-
-    `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
-    weights; C logits, a chunk of them or those of all tokens, exist up to three times (see `logprobs`). At least
-    `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two, so that a little more or less memory gives the
-    same run.
-
-    On a processor no more than about
-
-        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / bytes_per_token
-
-    A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
-    tokens was not faster, and would need half as much memory again.
-    """
-    half = dtype == torch.bfloat16
-    on_cpu = device.type == "cpu"
-    most = MOST_ON_CPU if on_cpu else MOST_ON_GPU
-    vocabulary = max(int(inner(model).config.get_text_config().vocab_size) for model in models)
-    weights = sum(p.numel() for model in models for p in model.parameters())
-    trainable = sum(p.numel() for model in models for p in model.parameters() if p.requires_grad)
-    held = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
-    each = max(bytes_per_token(model, dtype) for model in models)
-    fitting = int(min(max((SHARE * available_memory(device) - held) / each, FEWEST), most))
-    tokens = 1 << (fitting.bit_length() - 1)
-    if on_cpu:
-        enough = max(4 * weights + 12 * trainable, SMALL) / each
-        tokens = min(tokens, max(FEWEST, 1 << round(math.log2(enough))))
-    return tokens
-
-
-def bytes_per_token(model: nn.Module, dtype: torch.dtype) -> int:
-    """What a forward pass keeps of every token for the backward pass, estimated from the model's shape:
-
-        layers · (16 · hidden + 5 · feed-forward) · bytes of an activation
-
-    Llama, Qwen3 and GPT-2 keep about 10 · hidden + 4 · feed-forward of a token per layer: the states around two norms,
-    queries, keys and values before and after their rotation, the attention's result; the gate, its activation, the
-    other branch and their product. The rest is room for the gradients on their way back. In bf16 norms stay in
-    float32, so that an activation has 2.5 bytes on average instead of 4.
-    """
+def bytes_of_token(model: nn.Module, dtype: torch.dtype, checkpointing: bool = False) -> int:
+    """Bytes per token of a training pass through a model: see `planning.tokens.bytes_per_token`."""
     settings = inner(model).config.get_text_config()
     hidden = int(settings.hidden_size)
     names = ("intermediate_size", "ffn_dim", "n_inner")
     inside = next((int(size) for name in names if (size := getattr(settings, name, None))), 4 * hidden)
-    each = 2.5 if dtype == torch.bfloat16 else 4
-    return int(int(settings.num_hidden_layers) * (16 * hidden + 5 * inside) * each)
+    layers, half = int(settings.num_hidden_layers), dtype == torch.bfloat16
+    return bytes_per_token(layers, hidden, inside, half=half, checkpointing=checkpointing)
 
 
 def _random_state() -> tuple[Tensor, list[Tensor]]:

@@ -36,13 +36,12 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
     )
 
 
-def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalLM:
-    """A Llama of the given shape with tied embeddings; weights ~ N(0, 2/(5d)) by `seed` (Nguyen & Salazar 2019).
-
-    The usual 0.02 is made for models a hundred times wider: at d = 128 it learns half as fast.
-    """
-    settings = LlamaConfig(
-        vocab_size=len(tokenizer),
+def llama_config(
+    shape: config.Shape, vocabulary: int, *, end: int | None = None, pad: int | None = None
+) -> LlamaConfig:
+    """The configuration of a Llama of the given shape with tied embeddings; `end` and `pad` are ids of tokens."""
+    return LlamaConfig(
+        vocab_size=vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.feed_forward or round(shape.hidden * 8 / 3 / 32) * 32,
         num_hidden_layers=shape.layers,
@@ -52,9 +51,17 @@ def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalL
         tie_word_embeddings=True,
         initializer_range=math.sqrt(2 / (5 * shape.hidden)),
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=end,
+        pad_token_id=pad,
     )
+
+
+def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalLM:
+    """A Llama of the given shape with tied embeddings; weights ~ N(0, 2/(5d)) by `seed` (Nguyen & Salazar 2019).
+
+    The usual 0.02 is made for models a hundred times wider: at d = 128 it learns half as fast.
+    """
+    settings = llama_config(shape, len(tokenizer), end=tokenizer.eos_token_id, pad=tokenizer.pad_token_id)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return LlamaForCausalLM(settings)

@@ -7,7 +7,8 @@ A reward model is transformers' sequence classifier with one label, so that plai
 import copy
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,21 @@ import torch
 from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import spread
+from tutelage.distributed.passes import Passes
+from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import engine_for
 from tutelage.engines.engine import Engine
 from tutelage.engines.network import Backbone, context_of, inner, precision, trunk
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
+from tutelage.models.checking import check_adapter, check_vocabulary, is_classifier, loading_adapter
+from tutelage.models.gguf import model_folder
+from tutelage.models.reward_card import write_card
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -39,10 +45,23 @@ class ScalarModel:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.device, self.dtype = loaded.device, loaded.dtype
         self.engine: Engine = engine_for(loaded)
+        self.gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+        """The context in which all weights are on this rank; of a model in shards see `models.sharding`. Collective."""
+        self.gathered_to_save: Callable[[], AbstractContextManager[None]] = nullcontext
+        """The same on rank 0 alone, in the memory of the processor."""
+        self.passes: Passes | None = None
+        """The passes through a model in shards, which all ranks take together."""
 
     def parameters(self) -> list[nn.Parameter]:
-        """What training may change."""
+        """The parameters that training may change."""
         return [p for p in self.model.parameters() if p.requires_grad]
+
+    def outside_parameters(self) -> list[nn.Parameter]:
+        """The parameters that are used beside the engine: those of the scalar head."""
+        return list(self.head.parameters())
+
+    def head_in(self, model: nn.Module) -> None:
+        """The head that an engine computes with: none, its states are what is read."""
 
     @property
     def context(self) -> int | None:
@@ -90,12 +109,14 @@ class ScalarModel:
         (folder / FINGERPRINT).write_text(json.dumps({"scores": self.fingerprint()}))
 
     def save_whole(self, folder: Path) -> None:
-        """`save`, with an adapter folded into the weights."""
-        if not isinstance(self.model, PeftModel):
-            self.save(folder)
-            return
-        merged = copy.deepcopy(self.model).merge_and_unload()
-        ScalarModel(replace(self.backbone, model=merged)).save(folder)
+        """`save`, with an adapter folded into the weights, a chat template that ends where the score is read, and a
+        README.md that says how others read it."""
+        whole = self
+        if isinstance(self.model, PeftModel):
+            merged = copy.deepcopy(self.model).merge_and_unload()
+            whole = ScalarModel(replace(self.backbone, model=merged))
+        whole.save(folder)
+        write_card(folder, self.tokenizer)
 
     @torch.no_grad()
     def fingerprint(self) -> list[float]:
@@ -113,10 +134,13 @@ class ScalarModel:
         return [float(score) for score in self.scores(rows)]
 
 
-def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) -> ScalarModel:
+def new_reward_model(
+    settings: config.Model, lora: config.Lora, *, seed: int, checkpointing: bool = False
+) -> ScalarModel:
     """A reward model that starts as the language model of `settings` with a fresh head.
 
-    Head weights ~ N(0, 1/(d+1)), that is std 1/√(d+1) (Ziegler et al. 2019; Huang et al. 2024).
+    Head weights ~ N(0, 1/(d+1)), that is std 1/√(d+1) (Ziegler et al. 2019; Huang et al. 2024). `checkpointing`
+    computes layers again in the backward pass.
     """
     if lora.rank and loading.is_adapter(settings.path):
         raise TutelageError(
@@ -141,23 +165,24 @@ def new_reward_model(settings: config.Model, lora: config.Lora, *, seed: int) ->
     with torch.no_grad():
         scalar.score.weight.copy_(torch.randn(1, width, generator=generator) / math.sqrt(width + 1))
     if lora.rank:
-        scalar.name_or_path = settings.path
+        scalar.name_or_path = model_folder(settings.path)
         scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", seed=seed, save=["score"])
     loading.switch_off_dropout(scalar)
-    return _checked(ScalarModel(replace(whole, model=scalar.to(whole.device), tokenizer=tokenizer)))
+    loaded = replace(whole, model=scalar.to(whole.device), tokenizer=tokenizer)
+    return _checked(ScalarModel(checkpointed(loaded) if checkpointing else loaded))
 
 
 def is_reward_model(path: str) -> bool:
     """Whether the folder says that it holds a classifier, as a saved reward model does."""
-    loading.check_folder(path)
-    names = AutoConfig.from_pretrained(path).architectures or []
-    return any(name.endswith("ForSequenceClassification") for name in names)
+    folder = model_folder(path)
+    loading.check_folder(folder)
+    return is_classifier(folder)
 
 
 def load_reward_model(settings: config.Model) -> ScalarModel:
     """A saved reward model. Refuses a folder whose head is missing, is of another width, or scores its canned
     inputs otherwise than it did when it was saved."""
-    path = settings.path
+    path = model_folder(settings.path)
     device, dtype = loading.pick_device(settings.device), loading.pick_dtype(settings.dtype)
     if loading.is_adapter(path):
         model = _load_scalar_adapter(path)
@@ -166,6 +191,7 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
         model = _load_scalar(path)
     loading.switch_off_dropout(model)
     tokenizer = loading.load_tokenizer(path)
+    check_vocabulary(model, tokenizer, path)
     loaded = _checked(ScalarModel(Backbone(model.to(device), tokenizer, device, dtype, settings.engine)))
     _check_fingerprint(loaded, Path(path))
     return loaded
@@ -186,15 +212,14 @@ def _load_scalar(path: str) -> Any:
 
 
 def _load_scalar_adapter(path: str) -> Any:
-    base_path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    settings = check_adapter(path, "SEQ_CLS", "reward model: train one with `tutelage reward`")
+    base_path = settings["base_model_name_or_path"]
     loading.check_folder(base_path)
     base = AutoModelForSequenceClassification.from_pretrained(base_path, num_labels=1, dtype=torch.float32)
     tokenizer = loading.load_tokenizer(path)
     make_room(base, tokenizer)
-    try:
+    with loading_adapter(path, base_path):
         model = PeftModel.from_pretrained(base, path)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise TutelageError(f"The adapter {path!r} does not fit {base_path!r}, its base: {error}") from error
     return model.merge_and_unload()
 
 

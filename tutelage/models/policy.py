@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
+from tutelage.distributed.passes import Passes
 from tutelage.engines.choose import engine_for
 from tutelage.engines.engine import Engine
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, context_of, end_ids_of, inner, verified_head
+from tutelage.engines.network import Backbone, context_of, end_ids_of, head_of, inner, verified_head
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import save_model
+from tutelage.models.checking import check_saved
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -29,7 +31,7 @@ class Policy:
 
     With LoRA on a whole model the reference is the model with its adapter off; with an adapter that was loaded
     from a folder it is a frozen copy of that adapter; without LoRA it is a frozen copy of the model.
-    Only the first costs no memory. Call `freeze_reference` before the first step.
+    Only the first costs no memory. Call `freeze_reference` before the first step, or `refer_to` another model.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -39,7 +41,13 @@ class Policy:
         self.device, self.dtype = backbone.device, backbone.dtype
         self.end_ids = end_ids_of(backbone)
         self.engine: Engine = engine_for(backbone, verified_head(self.model))
-        self._reference: Engine | None = None  # of a frozen copy of the whole model
+        self.gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+        """The context in which all weights are on this rank; of a model in shards see `models.sharding`. Collective."""
+        self.gathered_to_save: Callable[[], AbstractContextManager[None]] = nullcontext
+        """The same on rank 0 alone, in the memory of the processor."""
+        self.passes: Passes | None = None
+        """The passes through a model in shards, which all ranks take together."""
+        self._reference: Engine | None = None  # of a frozen copy of the whole model, or of another model
         self._fresh_adapter = isinstance(self.model, PeftModel) and _adapter_is_zero(self.model)
 
     @property
@@ -48,8 +56,16 @@ class Policy:
         return self.engine.head
 
     def parameters(self) -> list[nn.Parameter]:
-        """What training may change."""
+        """The parameters that training may change."""
         return [p for p in self.model.parameters() if p.requires_grad]
+
+    def outside_parameters(self) -> list[nn.Parameter]:
+        """The parameters that are used beside the engine: none."""
+        return []
+
+    def head_in(self, model: nn.Module) -> Head | None:
+        """The head that an engine computes with, in a copy of the model."""
+        return head_of(model) if self.head.is_known else Head()
 
     @property
     def width(self) -> int:
@@ -58,7 +74,7 @@ class Policy:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model can say."""
+        """The number of tokens in the model's vocabulary."""
         return int(inner(self.model).get_output_embeddings().weight.shape[0])
 
     @property
@@ -66,16 +82,24 @@ class Policy:
         """How many tokens the model can attend to, where its configuration says."""
         return context_of(self.model)
 
-    def freeze_reference(self) -> None:
-        """Take the policy as it is now for the reference."""
+    def freeze_reference(self, copied: Callable[[], Engine] | None = None) -> None:
+        """Take the policy as it is now for the reference. `copied` makes the engine of a frozen copy of the model, for
+        a policy that needs one."""
         if not isinstance(self.model, PeftModel):
-            frozen = copy.deepcopy(self.model).requires_grad_(False).eval()
-            head = verified_head(frozen) if self.head.is_known else Head()
-            self._reference = engine_for(replace(self.backbone, model=frozen), head)
+            self._reference = (copied or self._copied)()
         elif not self._fresh_adapter:
             self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
             _copy_adapter(self.model, "default", REFERENCE)
             self.model.set_adapter("default")
+
+    def refer_to(self, other: "Policy") -> None:
+        """Take another policy, which stays as it is, for the reference: the teacher of distillation."""
+        self._reference = other.engine
+
+    def _copied(self) -> Engine:
+        frozen = copy.deepcopy(self.model).requires_grad_(False).eval()
+        head = verified_head(frozen) if self.head.is_known else Head()
+        return engine_for(replace(self.backbone, model=frozen), head)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -91,13 +115,13 @@ class Policy:
     def _reference_engine(self) -> Iterator[Engine]:
         """Inside, the engine that is given computes what the reference says, without gradients."""
         with torch.no_grad():
-            if isinstance(self.model, PeftModel):
+            if self._reference is not None:
+                yield self._reference
+            elif isinstance(self.model, PeftModel):
                 with self._other_adapter():
                     yield self.engine
-            elif self._reference is None:
-                raise RuntimeError("freeze_reference() was never called")
             else:
-                yield self._reference
+                raise RuntimeError("freeze_reference() was never called")
 
     @contextmanager
     def _other_adapter(self) -> Iterator[None]:
@@ -123,19 +147,20 @@ class Policy:
         temperature: float = 1.0,
         entropy: bool = False,
         value_head: ValueHead | None = None,
-        exact_kl: bool = False,
+        divergence: float | None = None,
     ) -> TokenScores:
         """Log-probability, and where asked entropy and value, of every response token. Each Float[B, R]
 
-        `exact_kl` asks for KL(policy‖reference) of every token's whole distribution, for another forward pass of the
-        reference.
+        `divergence` asks for that of every token's whole distribution from the reference's, for another forward pass of
+        the reference: 1 for KL(policy‖reference), or another mixture of `core.kl.exact_divergence`.
         """
         return self.engine.score(
             rows,
             temperature=temperature,
             entropy=entropy,
             value_head=value_head,
-            reference=self._reference_engine if exact_kl else None,
+            reference=None if divergence is None else self._reference_engine,
+            mixture=1.0 if divergence is None else divergence,
         )
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
@@ -191,6 +216,7 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
         if isinstance(self.model, PeftModel):
+            check_saved(self.model, folder)
             self.model.save_pretrained(str(folder), selected_adapters=["default"])
             self.tokenizer.save_pretrained(folder)
         else:

@@ -19,14 +19,22 @@ What the modules do, in the order of an answer's life:
     store/          the only SQL: tables, opening with backups and migrations, transactions, queries
     assign, chance  who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
     kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
+    conversing      next_step, say, keep_answer: live conversations, between whose messages turns are judged as pairs
+    chat_models     the models that raters talk to, by name
     answers, submit an answer as displayed and as meant; idempotent, revisions on top: submit
+    corrections     better responses that raters write, and spans that they mark as wrong; corrected: rows for training
+                    of them; differences: what was changed, to read
     review          recent_answers (the newest is the one to undo), feedback after training questions
     selection       which votes count, and the one fate of every judgement
     aggregate       one label per pair: the Dawid–Skene posterior with raters weighted by reliability
     preferences     preferences, label_study: rows for training at a frozen moment (freeze)
     export          export_study: files with a reconciliation; restoring.import_export makes the study again
-    importing       import_votes (other tools' tables), pairs_to_judge (ready pairs)
-    judging         judge_study: model judges (EndpointJudge) and reward models (ScoreJudge) as raters
+    importing       import_votes (other tools' tables, read by vote_tables), pairs_to_judge (ready pairs)
+    recruiting      raters from platforms, what they cost (platforms: how each names people and takes them back)
+    visiting        when a visit of somebody from a platform is over, and the table to pay by
+    retention       forgetting those whose time is over (store/forgetting, by store/consents)
+    notifying       what comes into the inbox of the owners, by webhook and e-mail
+    judging         judge_study: model judges (data.judging) and reward models (ScoreJudge) as raters
     web/            the application on top
 
 Times inside are milliseconds since the epoch; ids of studies, raters and assignments are integers of this database,
@@ -37,6 +45,7 @@ saved and the same request may be sent again.
 
 from tutelage.people.answers import Answer, new_key
 from tutelage.people.assign import next_assignment, release, renew, reserve_item, why_nothing
+from tutelage.people.corrections import Correction, Span
 from tutelage.people.preferences import LabelledStudy, label_study, preferences
 from tutelage.people.review import Feedback, PastAnswer, feedback, recent_answers
 from tutelage.people.selection import Selection
@@ -47,6 +56,8 @@ from tutelage.people.store.access import (
     end_session,
     list_invites,
     peek_invite,
+    personal_link,
+    personal_links,
     rater_of_session,
     revoke_invite,
     start_session,
@@ -54,7 +65,15 @@ from tutelage.people.store.access import (
 from tutelage.people.store.backup import backup
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store, Unavailable
-from tutelage.people.store.exclusions import exclude, include
+from tutelage.people.store.exclusions import exclude, exclude_all, include, include_all
+from tutelage.people.store.inbox import (
+    Notice,
+    close_notices,
+    count_notices,
+    list_notices,
+    reopen_notice,
+    write_note,
+)
 from tutelage.people.store.items import Additions, Item, add_items, set_overlap, set_priorities
 from tutelage.people.store.opening import check, open_store
 from tutelage.people.store.overview import (
@@ -70,6 +89,7 @@ from tutelage.people.store.overview import (
 )
 from tutelage.people.store.questions import Assignment
 from tutelage.people.store.raters import (
+    NameTaken,
     Rater,
     Tallies,
     add_rater,
@@ -97,6 +117,7 @@ __all__ = [
     "Additions",
     "Answer",
     "Assignment",
+    "Correction",
     "Counts",
     "Event",
     "Feedback",
@@ -104,6 +125,8 @@ __all__ = [
     "Item",
     "LabelledStudy",
     "Match",
+    "NameTaken",
+    "Notice",
     "PastAnswer",
     "Plan",
     "Presentation",
@@ -113,6 +136,7 @@ __all__ = [
     "Round",
     "Selection",
     "Snapshot",
+    "Span",
     "Store",
     "Study",
     "Survey",
@@ -125,21 +149,26 @@ __all__ = [
     "backup",
     "change_rater",
     "check",
+    "close_notices",
     "consent",
+    "count_notices",
     "count_study",
     "create_invite",
     "create_study",
     "end_session",
     "exclude",
+    "exclude_all",
     "feedback",
     "find_rater",
     "freeze",
     "get_rater",
     "include",
+    "include_all",
     "label_study",
     "list_events",
     "list_invites",
     "list_judgements",
+    "list_notices",
     "list_questions",
     "list_raters",
     "list_studies",
@@ -150,12 +179,15 @@ __all__ = [
     "open_store",
     "open_study",
     "peek_invite",
+    "personal_link",
+    "personal_links",
     "preferences",
     "present",
     "rater_of_session",
     "recent_answers",
     "release",
     "renew",
+    "reopen_notice",
     "replan",
     "reserve_item",
     "revoke_invite",
@@ -166,4 +198,5 @@ __all__ = [
     "submit",
     "survey",
     "why_nothing",
+    "write_note",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tutelage.errors import TutelageError
+from tutelage.people.corrections import Correction, Span
 from tutelage.people.texts import refuse_unstorable
 
 LETTERS = "abcdef"
@@ -36,6 +37,7 @@ class Answer:
     active_ms, wall_ms: how long the rater looked, by the clock of the rater's own machine; None where unknown.
     changes: how often the choice was changed before it was sent.
     key: the idempotency key; the same key twice is one answer.
+    correction, spans: a better response, and words that are wrong, where the study asks for them.
     """
 
     choice: str
@@ -49,6 +51,8 @@ class Answer:
     changes: int = 0
     client: str = ""
     key: str = field(default_factory=new_key)
+    correction: Correction | None = None
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ the sides swapped; and else by the policy:
   an unbiased sample of the items is always being collected);
 - `random`: any item with room, at random.
 
-A model judge is asked every item once, in the order they were added, and takes nobody's place.
+The first two ask about the newest round that has anything for the rater: what is left of older rounds comes after it.
+
+
+A turn of a live conversation is asked of the rater who talks as soon as both models have answered (`conversing`).
+
+A model judge is asked every item once, in the order they were added, and takes nobody's place. Simulated raters go the
+way of people; while people take part, they take no place either.
 
 Nobody is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is decided),
 so that every decision can be repeated and none can be guessed by a rater.
@@ -29,12 +35,24 @@ from tutelage.people.store import leases, search
 from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.questions import Assignment, find_item, load_assignment
-from tutelage.people.store.raters import Rater, count_asked, load_rater, lock_rater, touch_rater
+from tutelage.people.store.raters import (
+    Rater,
+    count_asked,
+    fills_places,
+    load_rater,
+    lock_rater,
+    touch_rater,
+)
 from tutelage.people.store.studies import Study, load_study
 
-ChosenBy: TypeAlias = Literal["training", "gold", "repeat", "finish", "random", "priority", "owner", "judge"]
+ChosenBy: TypeAlias = Literal[
+    "training", "gold", "repeat", "finish", "random", "priority", "owner", "judge", "live"
+]
 
-MOST_HELD = 3
+MOST_HELD = 5
+"""Questions that a rater holds at most: the one on the screen, some fetched ahead, and what is on its way here."""
+HELD_AT_THE_END = 3
+"""The same where no item is left that nobody was asked: others would wait for what lies ready here."""
 RANDOM_SHARE = 0.3
 REPEAT_APART = 10
 SEARCH_AGAIN_MS = 10_000
@@ -48,13 +66,13 @@ _SEARCHED, _SWEPT, _LONG_AGO = -1, -2, -(10**15)
 class _Choice:
     item: LockedItem
     chosen_by: ChosenBy
-    shown: tuple[int, ...] | None = None  # the order of the first showing, for a repeat
+    order: tuple[int, ...] | None = None  # where it is not left to `side_order`
 
 
 def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | None:
     """Reserve the next question for a rater and return it; None when there is none (`why_nothing` says why).
 
-    `besides` names assignments that the caller shows already, in order to fetch one ahead; at most three are held.
+    `besides` names assignments that the caller has already, in order to fetch more ahead: at most `MOST_HELD` are held.
 
     Raises:
         TutelageError: there is no such rater.
@@ -69,7 +87,9 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
         if waiting:
             leases.renew(connection, waiting[:1], _lease_end(store, study))
             return load_assignment(connection, waiting[0])
-        if len(held) >= MOST_HELD or _refusal(study, rater) is not None:
+        if len(held) >= MOST_HELD or refusal(study, rater) is not None or _is_spoken_for(rater, len(held)):
+            return None
+        if len(held) >= HELD_AT_THE_END and not search.any_fresh(connection, study.id):
             return None
         choice = _choose(store, connection, study, rater)
         if choice is not None:
@@ -99,6 +119,18 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
         return _reserve(store, connection, study, rater, _Choice(item, "owner"))
 
 
+def reserve_turn(
+    store: Store, connection: Connection, study: Study, rater: Rater, item_id: int, order: tuple[int, ...]
+) -> Assignment:
+    """Reserve the item of a turn for the rater who talks, within a transaction that has locked the rater; `order` is
+    that in which the answers were written on the screen. One that ran out is reserved again."""
+    known = leases.assignment_of(connection, item_id, rater.id)
+    if known is not None:
+        leases.renew(connection, [known], _lease_end(store, study))
+        return load_assignment(connection, known)
+    return _reserve(store, connection, study, rater, _Choice(lock_item(connection, item_id), "live", order))
+
+
 def renew(store: Store, rater_id: int) -> int:
     """Renew the leases of all questions that the rater holds; returns when they end (milliseconds)."""
     with store.write(lasting=False) as connection:
@@ -109,11 +141,12 @@ def renew(store: Store, rater_id: int) -> int:
         return ends
 
 
-def release(store: Store, rater_id: int) -> int:
-    """Release all unanswered questions that the rater holds (logging out, closing the page); returns their number."""
+def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> int:
+    """Release all unanswered questions that the rater holds (logging out, closing the page), but for the assignments
+    `besides`; returns their number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
-        held = leases.held(connection, rater_id)
+        held = [each for each in leases.held(connection, rater_id) if each not in besides]
         for assignment_id in held:
             leases.give_back(connection, assignment_id, "released", store.now())
         return len(held)
@@ -128,9 +161,9 @@ def why_nothing(store: Store, rater_id: int) -> str:
         others = leases.others_hold(connection, study.id, rater_id)
     if len(held) >= MOST_HELD:
         return "You have several questions open already; answer those first."
-    refusal = _refusal(study, rater)
-    if refusal is not None:
-        return refusal
+    told = refusal(study, rater)
+    if told is not None:
+        return told
     if rater.state == "training":
         return "You have answered all the training questions; the owner of the study will let you know how it goes on."
     if others:
@@ -142,7 +175,9 @@ def _lease_end(store: Store, study: Study) -> int:
     return store.now() + study.plan.lease_seconds * 1000
 
 
-def _refusal(study: Study, rater: Rater) -> str | None:
+def refusal(study: Study, rater: Rater) -> str | None:
+    """Why the rater is asked nothing at all just now, as a sentence for the rater; None where nothing stands in the
+    way."""
     if study.state != "open":
         return f"The study is {study.state} at the moment. Every answer you gave is kept."
     if rater.state == "paused" or rater.excluded is not None:
@@ -150,6 +185,11 @@ def _refusal(study: Study, rater: Rater) -> str | None:
     if rater.quota is not None and rater.tallies.answered >= rater.quota:
         return f"You have given all the {rater.quota} answers you were asked for. Thank you!"
     return None
+
+
+def _is_spoken_for(rater: Rater, held: int) -> bool:
+    """Whether the answers to what the rater holds will be all that were asked for."""
+    return rater.quota is not None and rater.tallies.answered + held >= rater.quota
 
 
 def _sweep(store: Store, rater_id: int) -> None:
@@ -193,39 +233,43 @@ def _known(
 def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | None:
     fraction = chance(study.secret, "repeat", rater.id, rater.asked)
     found = search.repeatable(connection, rater.id, fraction, REPEAT_APART)
-    return None if found is None else _Choice(lock_item(connection, found[0]), "repeat", found[1])
+    if found is None:
+        return None
+    item_id, shown = found
+    return _Choice(lock_item(connection, item_id), "repeat", tuple(reversed(shown)))
 
 
 def _by_policy(
     store: Store, connection: Connection, study: Study, rater: Rater, start: int
 ) -> _Choice | None:
     if study.plan.policy == "random":
-        return _chosen(search.random_item(connection, study.id, rater.id, start), "random")
-    choice = _closest_to_completion(store, connection, study, rater)
-    if choice is not None:
-        return choice
+        found = search.random_item(connection, study.id, rater.id, start)
+        return None if found is None else _Choice(found, "random")
     by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * SHUFFLES
-    fresh = search.fresh_item(connection, study.id, by_priority=by_priority)
-    return _chosen(fresh, "priority" if by_priority else "random")
-
-
-def _chosen(item: LockedItem | None, chosen_by: ChosenBy) -> _Choice | None:
-    return None if item is None else _Choice(item, chosen_by)
+    for number in search.open_rounds(connection, study.id):
+        choice = _closest_to_completion(store, connection, study, rater, number)
+        if choice is not None:
+            return choice
+        fresh = search.fresh_item(connection, study.id, number, by_priority=by_priority)
+        if fresh is not None:
+            return _Choice(fresh, "priority" if by_priority else "random")
+    return None
 
 
 def _closest_to_completion(
-    store: Store, connection: Connection, study: Study, rater: Rater
+    store: Store, connection: Connection, study: Study, rater: Rater, number: int
 ) -> _Choice | None:
-    """The started item with least room that is new to the rater.
+    """The started item of a round with least room that is new to the rater.
 
     The rater's own answered items stand in the same queue. Everything touched before `store.hints` has been passed
     already and is not looked at again, but for the last moments, in which another process may still be committing.
     """
     settled = store.now() - SETTLE_MS[store.engine.dialect.name]
-    for room in search.rooms(connection, study.id):
-        since = min(store.hints.get((rater.id, room), 0), settled)
-        item, passed = search.started_item(connection, study.id, rater.id, room, since)
-        store.hints[rater.id, room] = min(passed, settled)
+    for room in search.rooms(connection, study.id, number):
+        known = (rater.id, number, room)
+        since = min(store.hints.get(known, 0), settled)
+        item, passed = search.started_item(connection, study.id, rater.id, number, room, since)
+        store.hints[known] = min(passed, settled)
         if item is not None:
             return _Choice(item, "finish")
     return None
@@ -253,17 +297,14 @@ def _search_everything(store: Store, rater_id: int) -> Assignment | None:
 
 def _reserve(store: Store, connection: Connection, study: Study, rater: Rater, choice: _Choice) -> Assignment:
     now = store.now()
-    if choice.shown is not None:
-        order = tuple(reversed(choice.shown))
-    else:
-        order = side_order(study.secret, choice.item.id, rater.id, len(choice.item.lengths))
+    order = choice.order or side_order(study.secret, choice.item.id, rater.id, len(choice.item.lengths))
     row: dict[str, object] = {
         "study_id": study.id,
         "rater_id": rater.id,
-        "repeat": int(choice.shown is not None),
+        "repeat": int(choice.chosen_by == "repeat"),
         "chosen_by": choice.chosen_by,
         "extra": int(choice.chosen_by == "owner"),
-        "counted": int(choice.chosen_by not in ("owner", "judge")),
+        "counted": int(choice.chosen_by != "owner" and fills_places(connection, rater)),
         "version_id": study.version_id,
         "order": json.dumps(order),
         "lease_ends": _lease_end(store, study),

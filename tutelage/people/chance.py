@@ -15,6 +15,6 @@ def chance(secret: str, *what: object) -> float:
     return int.from_bytes(digest[:7], "big") / SHUFFLES
 
 
-def side_order(secret: str, item_id: int, rater_id: int, places: int) -> tuple[int, ...]:
+def side_order(secret: str, item: object, rater_id: int, places: int) -> tuple[int, ...]:
     """The canonical index of the response in each place: uniform over all orders, the same on every reload."""
-    return tuple(sorted(range(places), key=lambda index: chance(secret, item_id, rater_id, index)))
+    return tuple(sorted(range(places), key=lambda index: chance(secret, item, rater_id, index)))

@@ -1,20 +1,15 @@
 """Model judges and reward models as raters, through the same questions and answers as people.
 
-A judge is asked about both orders of a pair; if it does not prefer the same response both times, that is a tie (what
-Zheng et al. 2023 do against the position bias of judges, which preferred the first response in up to 75 % of pairs).
-Its answers are kept apart from people's: they take nobody's place and count only where they are asked for by kind.
+A judge is asked about both orders of a pair (`data.judging`). Its answers are kept apart from people's: they take
+nobody's place and count only where they are asked for by kind.
 """
 
-import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal
 
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.records import Messages, user
-from tutelage.data.templates import conversation_text, fill
+from tutelage.data.judging import Compare, Opinion, in_both_orders
+from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment
@@ -24,86 +19,7 @@ from tutelage.people.store.raters import add_rater, find_rater
 from tutelage.people.store.studies import study_of
 from tutelage.people.submit import submit
 
-Preferred: TypeAlias = Literal["first", "second", "tie"]
-Compare: TypeAlias = Callable[[Messages, str, str], "Opinion"]
-
-TEMPLATE = """\
-Compare two responses to the conversation below. {question}
-Do not let the order of the responses or their length influence you.
-{guidelines}
-[Conversation]
-{conversation}
-
-[Response A]
-{first}
-[End of response A]
-
-[Response B]
-{second}
-[End of response B]
-
-Explain in one or two sentences, then end with your verdict: [[A]] if response A is better, [[B]] if response B is \
-better, or [[C]] if they are equally good."""
-_VERDICT = re.compile(r"\[\[([ABC])\]\]")
-_MEANING: Mapping[str, Preferred] = {"A": "first", "B": "second", "C": "tie"}
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """Which of two responses a judge prefers, how strongly (1 to 3; 0 for a tie), and why."""
-
-    preferred: Preferred
-    strength: int = 1
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class EndpointJudge:
-    """A model behind an OpenAI-compatible endpoint (`url` ends before `/chat/completions`).
-
-    `key` is sent as a bearer token and never stored. A reply without a verdict is asked for once more, then refused.
-    """
-
-    url: str
-    model: str
-    question: str
-    guidelines: str = ""
-    template: str = TEMPLATE
-    temperature: float = 0.0
-    key: str = field(default="", repr=False)
-    timeout: float = 120.0
-
-    @property
-    def detail(self) -> dict[str, object]:
-        """What makes this judge this judge: for the record of the rater."""
-        asked = f"{self.template}\x1f{self.question}\x1f{self.guidelines}"
-        digest = hashlib.sha256(asked.encode()).hexdigest()
-        return {
-            "model": self.model,
-            "url": self.url,
-            "temperature": self.temperature,
-            "prompt_sha256": digest,
-        }
-
-    def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
-        """Raises TutelageError where the endpoint does not answer or gives no verdict."""
-        conversation = conversation_text(messages)
-        parts = {"question": self.question, "guidelines": self.guidelines, "conversation": conversation}
-        text = fill(self.template, parts | {"first": first, "second": second})
-        for _ in range(2):
-            (found,) = self._endpoint.ask(user(text), temperature=self.temperature)
-            reply = found.text
-            verdicts = _VERDICT.findall(reply)
-            if verdicts:
-                preferred = _MEANING[verdicts[-1]]
-                return Opinion(preferred, 0 if preferred == "tie" else 1, reply.strip())
-        raise TutelageError(
-            f"The judge {self.model} gave no verdict such as [[A]]: '{reply.strip()[-200:]}'."
-        )
-
-    @cached_property
-    def _endpoint(self) -> Endpoint:
-        return Endpoint(self.url, self.model, self.key, self.timeout)
+_SIDES: Mapping[str, Literal["left", "right"]] = {"first": "left", "second": "right"}
 
 
 @dataclass(frozen=True)
@@ -157,16 +73,11 @@ def judge_study(
 
 
 def both_orders(question: Assignment, compare: Compare) -> Answer:
-    """The judge's answer: the response it prefers wherever it stands, else a tie. The strength is the weaker of the
-    two; both reasons are kept."""
-    shown = compare(question.messages, question.left, question.right)
-    turned = compare(question.messages, question.right, question.left)
-    reason = "\n\n".join(dict.fromkeys(opinion.reason for opinion in (shown, turned) if opinion.reason))
-    sides = {("first", "second"): "left", ("second", "first"): "right"}
-    side = sides.get((shown.preferred, turned.preferred))
-    if side is None:
-        return Answer("tie", reason=reason)
-    return Answer("left" if side == "left" else "right", min(shown.strength, turned.strength), reason=reason)
+    """The judge's answer to a question: the response that it prefers in both orders, else a tie."""
+    opinion = in_both_orders(compare, question.messages, question.left, question.right).settled
+    if opinion.preferred == "tie":
+        return Answer("tie", reason=opinion.reason)
+    return Answer(_SIDES[opinion.preferred], opinion.strength, reason=opinion.reason)
 
 
 def _judge(store: Store, study_id: int, name: str, detail: dict[str, object]) -> int:

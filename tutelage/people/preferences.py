@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from tutelage.data.records import Preference
 from tutelage.people.aggregate import SIDES, Label, Labels, aggregate, pair_name, pair_votes, pairs_of
+from tutelage.people.corrected import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
@@ -33,7 +34,8 @@ class Row:
 @dataclass(frozen=True)
 class LabelledStudy:
     """A study at a snapshot, with the labels of its pairs and the rows for training. `bad` are the questions whose pair
-    most raters found bad on both sides; `fates` counts all judgements by what became of them."""
+    most raters found bad on both sides; `fates` counts all judgements by what became of them. `corrections` are the
+    better responses in use, and `correction_fates` counts all that stand."""
 
     rows: tuple[Row, ...]
     bad: tuple[Question, ...]
@@ -41,6 +43,8 @@ class LabelledStudy:
     fates: Mapping[str, int]
     votes: tuple[Vote, ...]
     snapshot: Snapshot
+    corrections: tuple[CorrectedAnswer, ...]
+    correction_fates: Mapping[str, int]
 
 
 def preferences(
@@ -86,7 +90,16 @@ def label_study(
     final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
     bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
     rows = tuple(_rows(kept, questions, settled, selection))
-    return LabelledStudy(rows, tuple(questions[key] for key in bad), labels, dict(final), votes, at)
+    return LabelledStudy(
+        rows,
+        tuple(questions[key] for key in bad),
+        labels,
+        dict(final),
+        votes,
+        at,
+        corrected_answers(votes, fates, questions, labels.accuracy),
+        correction_fates(votes, fates, labels.accuracy),
+    )
 
 
 def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:

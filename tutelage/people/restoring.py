@@ -9,12 +9,13 @@ from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.data.rows import from_row
 from tutelage.errors import TutelageError
 from tutelage.people.answers import from_displayed
+from tutelage.people.corrections import as_displayed, correction_from, spans_from
 from tutelage.people.export import FORMAT, file_hash
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exclusions import exclude
 from tutelage.people.store.items import Item, add_items
-from tutelage.people.store.raters import add_rater
+from tutelage.people.store.raters import insert_rater
 from tutelage.people.store.studies import Plan, Presentation, Study, create_study, present, study_of
 from tutelage.people.store.votes import list_votes
 
@@ -40,11 +41,12 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
     for version in versions[1:]:
         present(store, study.id, version, actor=actor)
     _add_items(store, study, folder, actor)
-    for row in _lines(folder, "raters.jsonl"):
-        add_rater(
-            store, study.id, row["name"], kind=row["kind"], role=row["role"], quota=row["quota"], detail=row["detail"],
-            actor=actor,
-        )  # fmt: skip
+    with store.write(alone=True) as connection:
+        for row in _lines(folder, "raters.jsonl"):
+            insert_rater(
+                connection, study.id, row["name"], now=store.now(), kind=row["kind"], role=row["role"],
+                quota=row["quota"], detail=row["detail"], actor=actor, same_name=True,
+            )  # fmt: skip
     votes = [_told(row) for row in _lines(folder, "votes.jsonl")]
     write_answers(store, study.id, votes, source=str(folder), actor=actor)
     _exclude_again(store, study, manifest["excluded"], folder, actor)
@@ -75,7 +77,8 @@ def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _presentation(row: Mapping[str, Any]) -> Presentation:
-    return Presentation(row["question"], row["scale"], tuple(row["criteria"]), row["guidelines"])
+    later = {"corrections": row.get("corrections", False), "spans": tuple(row.get("spans", ()))}
+    return Presentation(row["question"], row["scale"], tuple(row["criteria"]), row["guidelines"], **later)
 
 
 def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
@@ -88,9 +91,15 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
 
 def _told(row: Mapping[str, Any]) -> AnswerRecord:
     envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
-    answer = from_displayed(row["displayed"], envelope | {"flags": tuple(row["flags"])})
+    sides, correction = tuple(row["sides"]), correction_from(row.get("correction"))
+    envelope |= {
+        "flags": tuple(row["flags"]),
+        "correction": correction and as_displayed(correction, sides),
+        "spans": tuple(as_displayed(span, sides) for span in spans_from(row.get("spans", ()))),
+    }
+    answer = from_displayed(row["displayed"], envelope)
     return AnswerRecord(
-        row["item"], row["rater"], tuple(row["sides"]), answer, row["created"], row["version"], row["chosen_by"],
+        row["item"], row["rater"], sides, answer, row["created"], row["version"], row["chosen_by"],
         row["repeat"], row["extra"],
     )  # fmt: skip
 

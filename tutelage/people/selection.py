@@ -13,7 +13,7 @@ from tutelage.people.store.votes import Vote
 class Selection:
     """The rules by which votes become preferences.
 
-    kinds: the kinds of rater whose votes count; model judges (`llm`) only if they are named.
+    kinds: the kinds of rater whose votes count; model judges (`llm`) and simulated raters only if they are named.
     versions: the versions of the question whose votes count; None takes all, if there is only one.
     ties: `drop` pairs that most raters found equal, or `keep` them with p_chosen = 0.5.
     min_votes: votes for a side that a pair needs.
@@ -22,7 +22,7 @@ class Selection:
     margins: ask for a margin of the mean strength (0 to 3 nats).
     """
 
-    kinds: tuple[str, ...] = ("human", "simulated")
+    kinds: tuple[str, ...] = ("human",)
     versions: tuple[int, ...] | None = None
     ties: Literal["drop", "keep"] = "drop"
     min_votes: int = 1

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer, check_envelope
-from tutelage.people.store import judgements, leases, search
+from tutelage.people.corrections import check_correction, check_spans
+from tutelage.people.store import inbox, judgements, leases, search, visits
 from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
-from tutelage.people.store.raters import Rater, add_tallies, finish_training, lock_rater
+from tutelage.people.store.questions import load_assignment
+from tutelage.people.store.raters import Rater, add_tallies, fills_places, finish_training, lock_rater
 from tutelage.people.store.studies import load_study
 from tutelage.people.tallying import ItemFacts, tally
 
@@ -58,6 +60,7 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         lease = locked.lease
         lease.kind.check(answer, lease.screen)
         check_envelope(answer)
+        _check_corrected(connection, lease, answer)
         return _write(connection, locked, before, answer, store.now())
 
 
@@ -87,7 +90,7 @@ def _write(
     said = lease.kind.canonical(answer, lease.order, lease.screen)
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
-    counted = not extra and rater.kind != "llm" and rater.excluded is None
+    counted = not extra and fills_places(connection, rater)
     leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
     about = ItemFacts(item.pool, item.gold, item.lengths, first)
@@ -100,6 +103,11 @@ def _write(
     if answer.flags:
         detail = {"flags": list(answer.flags), "judgement": new.id}
         record_event(connection, lease.study_id, now, rater.name, "flagged", f"item {item.id}", **detail)
+    inbox.notice_answer(connection, rater, lease, answer, new, before, now)
+    if lease.chosen_by == "owner":
+        inbox.settle_disagreement(connection, item.id, rater.name, now)
+    elif counted and said.verdict in ("a", "b"):
+        inbox.notice_disagreement(connection, lease, now)
     return Receipt(new.id, lease.id, new.revision, extra, False)
 
 
@@ -109,7 +117,29 @@ def _graduate(connection: Connection, locked: _Locks, now: int) -> None:
     if search.known_item(connection, study.id, rater.id, "training", 0) is not None:
         return
     seen, right = judgements.training_record(connection, rater.id)
-    finish_training(connection, rater, right >= study.plan.training_pass * seen, now, seen=seen, right=right)
+    passed = right >= study.plan.training_pass * seen
+    finish_training(connection, rater, passed, now, seen=seen, right=right)
+    if passed:
+        visits.begin_answers(connection, rater.id)
+    elif not visits.screen_out(connection, rater, now):
+        inbox.notice_practice(connection, rater, seen, right, now)
+
+
+def _check_corrected(connection: Connection, lease: Lease, answer: Answer) -> None:
+    """Raises TutelageError for a better response or marked words that the question does not allow."""
+    if answer.correction is None and not answer.spans:
+        return
+    shown = lease.screen
+    if (answer.correction is not None and not shown.corrections) or (answer.spans and not shown.spans):
+        raise TutelageError(
+            "This study asks for no better response, or for no marked words; its owner allows them in the settings."
+        )
+    if answer.choice == "skip":
+        raise TutelageError("A question that cannot be judged takes no better response and no marked words.")
+    texts = load_assignment(connection, lease.id).texts
+    if answer.correction is not None:
+        check_correction(answer.correction, texts)
+    check_spans(answer.spans, texts, shown.spans)
 
 
 def _is_extra(lease: Lease, item: LockedItem) -> bool:

@@ -29,8 +29,8 @@ class ItemFacts:
 
 
 def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
-    """What one judgement adds to the counters, by the names of `Tallies`; counters without an entry stay as they are.
-    Training is no part of the gold counts."""
+    """The increments of the counters by one judgement, by the names of `Tallies`; others stay as they are. Training
+    is no part of the gold counts."""
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
     if said.verdict in ("a", "b"):
         chosen = "ab".index(said.verdict)

@@ -1,6 +1,21 @@
-"""Texts that every database can store unchanged."""
+"""Texts that every database can store, and names as people tell them apart."""
+
+import unicodedata
 
 from tutelage.errors import TutelageError
+
+
+def folded(name: str) -> str:
+    """A name as people tell names apart: without capitals, outer or double spaces, or other forms of the same letters.
+    "Ada" and "ada " are one name."""
+    return unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
+
+
+def storable(text: str) -> str:
+    """A text of a model without what no database stores: a zero and half a surrogate pair become U+FFFD, two halves
+    that came one after the other the character that they make up."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\x00", "\ufffd")
 
 
 def refuse_unstorable(text: str, where: str) -> None:

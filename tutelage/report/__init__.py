@@ -1,9 +1,12 @@
 """Reports: one self-contained HTML page about a run or a round, made from its folder.
 
 `folders` and `files` read. `sections`, `facts`, `stage_figures`, `diagnoses` and `headline` decide what the page shows,
-and `page` writes it.
+and `page` writes it; `findings` has what asks for a look without the page. `model_card` writes the card of a trained
+model.
 """
 
+from tutelage.report.findings import Finding, findings_in
+from tutelage.report.folders import holds_run
 from tutelage.report.page import write_report
 
-__all__ = ["write_report"]
+__all__ = ["Finding", "findings_in", "holds_run", "write_report"]

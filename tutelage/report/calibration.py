@@ -3,9 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from tutelage.figures import Axis, Chart, Series
+from tutelage.errors import TutelageError
+from tutelage.figures import Axis, Chart, Series, draw, standalone
 from tutelage.report.json_values import Object, number, objects
+from tutelage.stats.calibration import Calibration
 from tutelage.stats.intervals import wilson
 
 
@@ -53,3 +56,14 @@ def reliability(bins: Sequence[Bin]) -> Chart:
     x = Axis("predicted", percent=True, low=start, high=1.0)
     y = Axis("came true", percent=True, low=start, high=1.0)
     return Chart("Calibration: predicted against observed shares", (diagonal, discs), x, y)
+
+
+def write_diagram(path: str, found: Calibration) -> None:
+    """Write a reliability diagram as an SVG file. Raises TutelageError if it cannot be written."""
+    edges, observed = found.edges.tolist(), found.observed.tolist()
+    rows = zip(edges, edges[1:], found.predicted.tolist(), observed, found.count.tolist(), strict=False)
+    chart = reliability([Bin(*row) for row in rows if row[-1]])
+    try:
+        Path(path).write_text(standalone(draw(chart)), encoding="utf-8")
+    except OSError as error:
+        raise TutelageError(f"{path} cannot be written: {error.strerror}.") from error

@@ -24,6 +24,9 @@ LONGER, SHORTER = 1.75, 0.5  # length at the end over length at the beginning
 ENDING = 0.8  # share of answers that should end by themselves
 CLIPPED = 0.4  # share of clipped tokens
 JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL from one step to the next
+DEAD = 0.5  # share of prompts whose answers all scored the same
+CONSTANT = 1e-6  # standard deviation of the scores of a step, as a share of their size
+DIVERGED = 3.0  # value loss at the end over its lowest running average
 
 
 def column(run: Run, metric: str) -> Column:
@@ -165,6 +168,43 @@ def blind_critic(run: Run) -> str:
     if len(explained) < SHORTEST or closing(explained) >= 0:
         return ""
     return f"Explained variance is {number(closing(explained))} lately: the critic is worse than no critic."
+
+
+def diverging_values(run: Run) -> str:
+    """A diagnosis of a critic whose loss has risen far above what it once was, beyond the noise of its curve."""
+    steps, loss = finite(run, "value/loss")
+    if len(loss) < SHORTEST:
+        return ""
+    top, rise = fall([-value for value in loss])
+    lowest = smooth(loss)[top]
+    if rise == 0 or closing(loss) <= DIVERGED * lowest:
+        return ""
+    return (
+        f"The value loss rose from {number(lowest)} near step {steps[top]:.0f} to {number(closing(loss))}: the critic"
+        " diverges. A lower learning rate, value clipping or a bounded score holds it."
+    )
+
+
+def dead_groups(run: Run) -> str:
+    """A diagnosis of prompts that teach nothing, because all answers to one scored the same."""
+    _, dead = finite(run, "groups/dead")
+    if len(dead) < SHORTEST or closing(dead) <= DEAD:
+        return ""
+    return (
+        f"Lately all answers to {percent(closing(dead))} of the prompts scored the same, so these prompts taught"
+        " nothing: the reward has too few grades, or they are too easy or too hard."
+    )
+
+
+def constant_score(run: Run) -> str:
+    """A diagnosis of a reward that gives one score to everything."""
+    _, spread = finite(run, "score/std")
+    _, mean = finite(run, "score/mean")
+    if len(spread) < SHORTEST or not mean or closing(spread) > CONSTANT * max(1.0, abs(closing(mean))):
+        return ""
+    return (
+        f"Every answer of the last steps scored {number(closing(mean))}: a constant reward teaches nothing."
+    )
 
 
 def accuracy_of(run: Run) -> tuple[float, float, float] | None:

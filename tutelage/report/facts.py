@@ -122,6 +122,17 @@ def improve_facts(run: Run) -> list[Fact]:
     ]
 
 
+def distill_facts(run: Run) -> list[Fact]:
+    """The facts of a student in the last steps of its training."""
+    return [
+        *latest(run, "divergence", "divergence", "nats per token, from the teacher"),
+        *latest(run, "kl/reference", "KL", "nats per answer, from the teacher"),
+        *latest(run, "length/mean", "length", "tokens per answer"),
+        *latest(run, "ended", "answers that end", as_share=True),
+        *steps(run),
+    ]
+
+
 FACTS: Mapping[str, Callable[[Run], list[Fact]]] = MappingProxyType(
     {
         "pretrain": language_facts,
@@ -130,5 +141,6 @@ FACTS: Mapping[str, Callable[[Run], list[Fact]]] = MappingProxyType(
         "judge": judge_facts,
         "reward": reward_facts,
         "improve": improve_facts,
+        "distill": distill_facts,
     }
 )

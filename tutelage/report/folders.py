@@ -32,10 +32,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tutelage.errors import TutelageError
+from tutelage.report.chat_templates import mismatches
 from tutelage.report.files import read_completions, read_metrics, read_object, read_table
 from tutelage.report.json_values import Object, flat, items, number, section, string
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
+DISTILLATION = "distill"
+"""The kind of a run that learns from a teacher, which stands alone: a round has people instead."""
 TELLTALE = {"improve": "kl/reference", "reward": "margin", "sft": "loss"}
 STATUSES = ("waiting", "running", "done", "failed")
 OBJECTS = ("config", "summary", "judgements")
@@ -45,8 +48,9 @@ WRITTEN_LAST = ("summary.json", "completions.jsonl")
 
 @dataclass(frozen=True)
 class Run:
-    """What a run directory holds. `metrics` has one object per step, in order; `troubles` names what is there but could
-    not be read; `finished` means that what is written last is there, whatever it says."""
+    """The contents of a run directory. `metrics` has one object per step, in order; `troubles` names what could not
+    be read; `mismatches` has sentences on models whose chat templates or end tokens differ; `finished` means that what
+    is written last is there, whatever it says."""
 
     config: Object = field(default_factory=dict)
     summary: Object = field(default_factory=dict)
@@ -55,6 +59,7 @@ class Run:
     samples: tuple[Object, ...] = ()
     answers: tuple[Object, ...] = ()
     troubles: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
     finished: bool = False
 
     @property
@@ -96,14 +101,19 @@ class Round:
     troubles: tuple[str, ...] = ()
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a folder is that of a run or of a round."""
+    files = ("round.json", *(f"{name}.json" for name in OBJECTS), *(f"{name}.jsonl" for name in TABLES))
+    return any((folder / name).exists() for name in files)
+
+
 def read(folder: Path) -> Round:
     """The round or the single run in a folder. Raises TutelageError when it is neither."""
     if not folder.is_dir():
         raise TutelageError(f"There is no folder {folder}: give the folder of a run or of a round.")
     if (folder / "round.json").exists():
         return read_round(folder)
-    files = (*(f"{name}.json" for name in OBJECTS), *(f"{name}.jsonl" for name in TABLES))
-    if any((folder / name).exists() for name in files):
+    if holds_run(folder):
         return read_alone(folder)
     raise TutelageError(
         f"{folder} is neither a run nor a round: it has no config.json, metrics.jsonl or summary.json, and no"
@@ -186,13 +196,16 @@ def read_run(folder: Path) -> Run:
         samples=(*samples[0], *completions[0]),
         answers=tuple(answers[0]),
         troubles=tuple(trouble for _, trouble in parts if trouble),
+        mismatches=mismatches(folder, config[0]),
         finished=any((folder / name).exists() for name in WRITTEN_LAST),
     )
 
 
 def kind_of(run: Run, name: str) -> str:
-    """The kind of a run: its folder's name or the verb in its command where one of them is a kind, or else what its
-    files and metrics suggest."""
+    """The kind of a run: a distillation where its settings name a teacher; its folder's name or the verb in its command
+    where one of them is a kind; or else what its files and metrics suggest."""
+    if "teacher" in settings_of(run):
+        return DISTILLATION
     command = [word for word in items(run.config, "command") if isinstance(word, str)]
     named = next((word for word in (name, *command[1:2]) if word in KINDS), "")
     if named:

@@ -103,6 +103,7 @@ IMPROVE = (
         ),
         healthy="A quick rise that flattens; the band is the spread over answers.",
         alarming="A sudden leap: the policy has found a trick. “As paid” far below: cut answers pay for it.",
+        diagnose=diagnoses.constant_score,
     ),
     Panel(
         "Gold",
@@ -164,6 +165,52 @@ IMPROVE = (
         rules=(Rule(0.0),),
         diagnose=diagnoses.blind_critic,
     ),
+    Panel(
+        "Value loss",
+        "squared error of the critic",
+        (Curve("value/loss", "value loss", colour=4),),
+        healthy="It falls, or follows the spread of the scores.",
+        alarming="It rises without end: the critic diverges and takes the policy with it.",
+        y=Axis(low=0.0),
+        diagnose=diagnoses.diverging_values,
+    ),
+    Panel(
+        "Dead groups",
+        "share of prompts whose answers all scored the same",
+        (Curve("groups/dead", "dead", colour=1),),
+        healthy="It stays small: most prompts tell better answers from worse.",
+        alarming="It nears 100%: nothing is left to learn from these prompts, or the reward has too few grades.",
+        y=Axis(percent=True, low=0.0, high=1.0),
+        diagnose=diagnoses.dead_groups,
+    ),
+)
+
+DISTILL = (
+    Panel(
+        "Divergence from the teacher",
+        "nats per token, by whole distributions",
+        (Curve("divergence", "divergence"),),
+        healthy="It falls and levels off where the student can follow no further.",
+        alarming="It does not move (a larger learning rate), or rises (a smaller one).",
+        y=Axis(low=0.0),
+    ),
+    Panel(
+        "KL to the teacher",
+        "nats per answer, by the tokens of the answers",
+        (Curve("kl/reference", "KL", colour=3),),
+        healthy="It falls, noisily, as long as answers keep their length.",
+        alarming="It rises while answers do not become longer: steps are too large.",
+    ),
+    Panel(
+        "Entropy",
+        "nats per token",
+        (Curve("entropy", "entropy", colour=3),),
+        healthy="It moves towards the teacher's.",
+        alarming="A fall towards 0: one and the same answer to everything (collapse).",
+        y=Axis(low=0.0),
+        diagnose=diagnoses.collapse,
+    ),
+    *(panel for panel in IMPROVE if panel.title in ("Length", "Answers that end by themselves")),
 )
 
 NOT_CURVES = ("step", "seconds", "tokens_at_once")
@@ -177,7 +224,6 @@ MORE: Mapping[str, str] = MappingProxyType(
         "penalty/coef": "The weight of the KL penalty; it moves only under an adaptive controller.",
         "ratio/max": "The largest change of a token's probability within an update.",
         "advantage/std": "The spread of the advantages; at 0 there is nothing to tell good answers from bad.",
-        "value/loss": "The critic's squared error.",
         "policy/objective": "What the update maximises; its level means little, leaps do.",
         "sampler/mismatch": "How far sampler and trainer disagree on a token (nats): a trace in float32, .05 in bf16.",
         "sampler/kl": "The same as KL(sampler‖trainer) per token; it should neither grow nor leap.",

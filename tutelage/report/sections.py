@@ -60,6 +60,7 @@ class Section:
     summary: tuple[tuple[str, str], ...]
     origin: tuple[tuple[str, str], ...]
     troubles: tuple[str, ...]
+    mismatches: tuple[str, ...]
 
     @property
     def anchor(self) -> str:
@@ -68,8 +69,9 @@ class Section:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The sentences about what was noticed in this section's figures."""
-        return tuple(figure.finding for figure in (*self.figures, *self.more) if figure.finding)
+        """The sentences about what was noticed in this section's models and figures."""
+        drawn = (figure.finding for figure in (*self.figures, *self.more) if figure.finding)
+        return (*self.mismatches, *drawn)
 
 
 def section_of(stage: Stage, index: int) -> Section:
@@ -100,6 +102,7 @@ def section_of(stage: Stage, index: int) -> Section:
         ),
         origin=listed(origin_of(run)),
         troubles=run.troubles,
+        mismatches=run.mismatches,
     )
 
 

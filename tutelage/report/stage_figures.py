@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from math import ceil
+from statistics import fmean
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -14,12 +15,16 @@ from tutelage.report import answers
 from tutelage.report.calibration import bins, reliability
 from tutelage.report.diagnoses import accuracy_of, finite, smooth
 from tutelage.report.folders import Run
-from tutelage.report.json_values import number, string
+from tutelage.report.json_values import Object, number, string
 from tutelage.report.metric_figures import Figure, figure
-from tutelage.report.panels import IMPROVE, LANGUAGE, REWARD, Panel, further
+from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel, further
 
 POINTS = 400
 """The most points of a scatter; more of them would hide each other."""
+FEWEST = 24
+"""The fewest answers from which a correlation of length and score is read."""
+FOLLOWS = 0.8
+"""Correlation of length and score from which on the reward is suspected to count words."""
 FigureMaker: TypeAlias = Callable[[Run], Figure | None]
 
 
@@ -82,9 +87,14 @@ def path_figure(run: Run) -> Figure | None:
     )
 
 
+def length_of(sample: Object) -> float:
+    """The number of words of a sampled answer."""
+    return float(len(words(string(sample, "completion"))))
+
+
 def length_figure(run: Run) -> Figure | None:
     """The distribution of the lengths of sampled answers, in words."""
-    lengths = [float(len(words(string(row, "completion")))) for row in run.samples]
+    lengths = [length_of(row) for row in run.samples]
     if len(lengths) < 2:
         return None
     series = histogram(lengths, bin_width(lengths), "answers")
@@ -95,6 +105,41 @@ def length_figure(run: Run) -> Figure | None:
         healthy="One broad hump: answers of natural length, differing enough to compare.",
         alarming="A spike at the right edge: answers run into the length limit.",
     )
+
+
+def length_score_figure(run: Run) -> Figure | None:
+    """The score of sampled answers over their length, both relative to their step, so that training moves neither."""
+    pairs = relative_to_step(run)
+    line = fit(*zip(*pairs, strict=True)) if len(pairs) >= FEWEST else None
+    if line is None:
+        return None
+    title, follows = "Score over length", line[2]
+    x, y = ([pair[side] for pair in pairs[:: ceil(len(pairs) / POINTS)]] for side in (0, 1))
+    return Figure(
+        title=title,
+        drawing=draw(Chart(title, scatter(x, y, "answers"), Axis("words, less the mean of the step"))),
+        unit=f"score less the mean of the step; correlation {written(follows, 2)}",
+        healthy="A cloud without a direction: short and long answers score alike.",
+        alarming="A line: the reward counts words, upwards or downwards, and the policy will learn to.",
+        finding=""
+        if abs(follows) < FOLLOWS
+        else f"The score follows the length of the answers (correlation {written(follows, 2)} within a step):"
+        " check that the reward looks at more than length.",
+    )
+
+
+def relative_to_step(run: Run) -> list[tuple[float, float]]:
+    """(words, score) of the sampled answers that have a score, less the means of all answers of their step."""
+    steps: dict[float | None, list[tuple[float, float]]] = {}
+    for row in run.samples:
+        score = number(row, "score")
+        if score is not None:
+            steps.setdefault(number(row, "step"), []).append((length_of(row), score))
+    found = []
+    for rows in steps.values():
+        centre = [fmean(values) for values in zip(*rows, strict=True)]
+        found += [(length - centre[0], score - centre[1]) for length, score in rows]
+    return found
 
 
 def gain_figure(run: Run) -> Figure | None:
@@ -158,7 +203,8 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
         "sft": LANGUAGE,
         "sample": (length_figure,),
         "reward": (*REWARD, calibration_figure, accuracy_figure),
-        "improve": (*IMPROVE[:2], path_figure, *IMPROVE[2:]),
+        "improve": (*IMPROVE[:2], path_figure, *IMPROVE[2:], length_score_figure),
+        "distill": (*DISTILL, length_figure),
         "evaluate": (gain_figure, trust_figure),
     }
 )

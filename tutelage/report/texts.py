@@ -11,6 +11,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "judge": "Judging",
         "reward": "Reward model",
         "improve": "Policy optimisation",
+        "distill": "Distillation",
         "evaluate": "Evaluation",
     }
 )
@@ -43,6 +44,10 @@ STORIES: Mapping[str, str] = MappingProxyType(
             "The model, now called the policy, answers; the reward model scores; answers that scored better than"
             " expected become more likely. A penalty on the distance from the reference, the KL, keeps the"
             " language intact."
+        ),
+        "distill": (
+            "The model, the student, answers; a teacher says at every token what it would have written there, and the"
+            " student's probabilities move towards the teacher's. The KL is measured against the teacher."
         ),
         "evaluate": (
             "The models before and after answer prompts that no stage has seen. What counts is not the score,"

@@ -41,7 +41,7 @@ class Completions(Sequence[Completion]):
 
     @property
     def device(self) -> torch.device:
-        """Where the tokens are; the processor without any."""
+        """The device of the tokens; the processor where there are none."""
         return torch.device("cpu") if self.rows is None else self.rows.prompt.device
 
     def __len__(self) -> int:
@@ -71,6 +71,26 @@ class Completions(Sequence[Completion]):
         )
 
 
+def selected(completions: Sequence[Completion], index: Sequence[int]) -> Sequence[Completion]:
+    """The completions at `index`, in that order."""
+    if not isinstance(completions, Completions):
+        return [completions[i] for i in index]
+    rows, ended = completions.rows, completions.terminated
+    return Completions(
+        [completions.prompts[i] for i in index],
+        [completions.answers[i] for i in index],
+        None if rows is None else rows.rows(torch.tensor(index, dtype=torch.long)),
+        terminated=None if ended is None else [ended[i] for i in index],
+    )
+
+
+def prompt_ids(completions: Sequence[Completion]) -> list[str]:
+    """The id of each completion's prompt."""
+    if isinstance(completions, Completions):
+        return [prompt.id for prompt in completions.prompts]
+    return [one.prompt_id for one in completions]
+
+
 def _token_ids(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
     """The ids under the mask, row by row."""
     ids, ends = tokens[mask].tolist(), mask.sum(1).cumsum(0).tolist()
@@ -88,5 +108,5 @@ def rows_of(completions: Sequence[Completion]) -> Rows | None:
 
 
 def device_of(completions: Sequence[Completion]) -> torch.device:
-    """Where scores of these completions belong: the device of their tokens."""
+    """The device that scores of these completions belong on: the device of their tokens."""
     return completions.device if isinstance(completions, Completions) else torch.device("cpu")

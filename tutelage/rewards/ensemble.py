@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from tutelage.errors import TutelageError
-from tutelage.rewards.reward import Completion, Reward
-from tutelage.rewards.scores import scores_of
+from tutelage.rewards.reward import Breakdown, Completion, Reward
+from tutelage.rewards.scores import breakdown_of
+from tutelage.rewards.weighted import parts_by_name
 
 Combination: TypeAlias = Literal["mean", "worst", "lower", "lcb"]
 
@@ -22,10 +23,21 @@ class Ensemble:
     how: Combination = "mean"
     weight: float = 1.0
 
+    @property
+    def made_of(self) -> tuple[Reward, ...]:
+        """The members."""
+        return self.members
+
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
         """Float[B]"""
-        scores = torch.stack([scores_of(member, completions) for member in self.members])
-        return combine(scores.double(), self.how, self.weight).to(scores.dtype)
+        return self.breakdown(completions).total
+
+    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
+        """The combined scores, and those of each member by its name."""
+        found = [breakdown_of(member, completions) for member in self.members]
+        scores = torch.stack([each.total for each in found])
+        combined = combine(scores.double(), self.how, self.weight).to(scores.dtype)
+        return Breakdown(combined, parts_by_name(self.members, found))
 
 
 def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:

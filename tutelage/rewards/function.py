@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
-from tutelage.rewards.reward import Completion
+from tutelage.rewards.reward import Breakdown, Completion
 from tutelage.rewards.scores import checked
 
 
@@ -32,25 +32,43 @@ class FunctionReward:
     def __post_init__(self) -> None:
         argument_count(self.function, self.name)
 
+    @property
+    def made_of(self) -> tuple[object, ...]:
+        """The function, which may be a reward with parts of its own."""
+        return (self.function,)
+
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
         """Float[B]"""
-        arguments: tuple[Any, ...] = (completions,)
-        if argument_count(self.function, self.name) == 2:
-            arguments = [_question(one.messages) for one in completions], [one.answer for one in completions]
+        return self.breakdown(completions).total
+
+    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
+        """The scores of the function, and those of its parts where it is a reward that has parts."""
         try:
-            scores = self.function(*arguments)
-            scores = list(scores) if inspect.isgenerator(scores) else scores
+            scores = self._scores(completions)
         except TutelageError:
             raise
         except Exception as error:
             raise TutelageError(
                 f"The reward function {self.name} raised {type(error).__name__}: {error}{_place(error, self.function)}."
             ) from error
-        return checked(scores, completions, f"reward function {self.name}")
+        if isinstance(scores, Breakdown):
+            return scores
+        return Breakdown(checked(scores, completions, f"reward function {self.name}"))
+
+    def _scores(self, completions: Sequence[Completion]) -> object:
+        """What the function returns for the completions, or for their texts."""
+        of_parts = getattr(self.function, "breakdown", None)
+        if of_parts is not None:
+            return of_parts(completions)
+        arguments: tuple[Any, ...] = (completions,)
+        if argument_count(self.function, self.name) == 2:
+            arguments = [_question(one.messages) for one in completions], [one.answer for one in completions]
+        scores = self.function(*arguments)
+        return list(scores) if inspect.isgenerator(scores) else scores
 
 
 def _question(messages: Messages) -> str:
-    """What a function of texts is told of a conversation: its last message."""
+    """The prompt that a function of texts is given: the last message of a conversation."""
     return messages[-1].content if messages else ""
 
 
@@ -77,7 +95,7 @@ def argument_count(function: Callable[..., object], name: str) -> int:
 
 
 def _place(error: Exception, function: Callable[..., object]) -> str:
-    """Where the error was raised: the innermost line in the function's own file, or else the innermost of all."""
+    """The line that raised an error: the innermost line in the function's own file, or else the innermost of all."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     if not frames:
         return ""

@@ -1,34 +1,27 @@
-"""A language model behind an OpenAI-compatible endpoint as a reward."""
+"""A language model behind an endpoint as a reward: by ratings, or by comparisons of the answers to a prompt."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from functools import partial
+from itertools import groupby
+from typing import ClassVar
 
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.records import Messages, user
+from tutelage.data.endpoint import AT_ONCE
+from tutelage.data.judging import (
+    RATING_TEMPLATE,
+    BothOrders,
+    Compare,
+    in_both_orders,
+    read_rating,
+    require_parts,
+)
+from tutelage.data.paid_endpoint import PaidEndpoint, Usage
+from tutelage.data.records import Messages
 from tutelage.data.templates import conversation_text, fill
 from tutelage.errors import TutelageError
-from tutelage.rewards.reward import Completion
-
-AT_ONCE = 8
-"""Requests that wait for an endpoint at the same time."""
-
-TEMPLATE = """\
-Rate the response to the conversation below. {question}
-Do not let the length of the response influence you.
-{guidelines}
-[Conversation]
-{conversation}
-
-[Response]
-{response}
-[End of response]
-
-Explain in one or two sentences, then end with your rating from {lowest} (worst) to {highest} (best) in double square \
-brackets, such as [[{highest}]]."""
-_RATING = re.compile(r"\[\[\s*(-?\d+(?:\.\d+)?)\s*\]\]")
+from tutelage.rewards.matches import Match, Schedule, round_robin
+from tutelage.rewards.reward import Completion, Reward, made_of
 
 
 @dataclass(frozen=True)
@@ -40,21 +33,24 @@ class JudgeReward:
     once more, then refused.
     """
 
-    endpoint: Endpoint
+    name: ClassVar[str] = "judge"
+    endpoint: PaidEndpoint
     question: str = "How good is it?"
     guidelines: str = ""
-    template: str = TEMPLATE
+    template: str = RATING_TEMPLATE
     lowest: float = 1.0
     highest: float = 10.0
-    temperature: float = 0.0
     at_once: int = AT_ONCE
 
     def __post_init__(self) -> None:
-        missing = [name for name in ("{conversation}", "{response}") if name not in self.template]
-        if missing:
-            raise TutelageError(f"The judge's prompt lacks {', '.join(missing)}.")
+        require_parts(self.template, "conversation", "response")
         if not self.lowest < self.highest:
             raise TutelageError(f"A rating from {self.lowest:g} to {self.highest:g} says nothing.")
+
+    @property
+    def usage(self) -> Usage:
+        """What the judge was asked until now."""
+        return self.endpoint.usage
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where the endpoint does not answer or gives no rating."""
@@ -77,50 +73,101 @@ class JudgeReward:
         return fill(self.template, columns | fields)
 
     def _rating(self, request: str) -> float:
-        said = ""
-        for _ in range(2):
-            (reply,) = self.endpoint.ask(user(request), temperature=self.temperature)
-            said = reply.text.strip()
-            ratings = [float(text) for text in _RATING.findall(said)]
-            if ratings and self.lowest <= ratings[-1] <= self.highest:
-                return ratings[-1]
-        raise TutelageError(
-            f"The judge {self.endpoint.model} gave no rating from {self.lowest:g} to {self.highest:g} such as "
-            f"[[{self.highest:g}]]: '{said[-200:]}'."
-        )
-
-
-class Opinion(Protocol):
-    """Which of two answers is preferred: "first", "second" or "tie"."""
-
-    @property
-    def preferred(self) -> str: ...
-
-
-Compare: TypeAlias = Callable[[Messages, str, str], Opinion]
+        read = partial(read_rating, lowest=self.lowest, highest=self.highest)
+        expected = f"rating from {self.lowest:g} to {self.highest:g} such as [[{self.highest:g}]]"
+        return self.endpoint.ask(request, read, expected)
 
 
 @dataclass(frozen=True)
 class PairwiseJudgeReward:
-    """A judge of pairs as a reward of answers that come in twos, neighbours that answer one prompt: 1 for the answer
-    that it prefers in both orders, 0 for the other, and 1/2 for both where its preference turns with the order."""
+    """A judge of pairs as a reward: the share of its comparisons that an answer wins against others to its prompt.
 
+    Answers to one prompt stand side by side, at least two of them. `schedule` says which are compared: all with all, or
+    a tournament (`rewards.matches`). Each comparison is made in both orders; one that turns with the order is a draw,
+    and a draw is half a win. Equal answers are one player and share their score. So scores are relative: where all are
+    compared with all, their mean over the different answers to a prompt is 1/2.
+    """
+
+    name: ClassVar[str] = "judge"
     compare: Compare
+    schedule: Schedule = round_robin
     at_once: int = AT_ONCE
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where the answers do not come in twos, and where the judge fails."""
-        pairs = list(zip(completions[::2], completions[1::2], strict=False))
-        if len(completions) % 2 or any(one.prompt_id != other.prompt_id for one, other in pairs):
-            raise TutelageError("A judge of pairs needs two answers to each prompt, one after the other.")
-        with ThreadPoolExecutor(self.at_once) as pool:
-            won = list(pool.map(lambda pair: self._first(*pair), pairs))
-        return [score for first in won for score in (first, 1.0 - first)]
+    @property
+    def usage(self) -> Usage:
+        """What the judge was asked until now."""
+        endpoint = getattr(self.compare, "endpoint", None)
+        return endpoint.usage if isinstance(endpoint, PaidEndpoint) else Usage()
 
-    def _first(self, one: Completion, other: Completion) -> float:
-        """The score of the first of two answers."""
-        if one.answer == other.answer:
-            return 0.5
-        shown = self.compare(one.messages, one.answer, other.answer).preferred
-        turned = self.compare(one.messages, other.answer, one.answer).preferred
-        return {("first", "second"): 1.0, ("second", "first"): 0.0}.get((shown, turned), 0.5)
+    def __call__(self, completions: Sequence[Completion]) -> list[float]:
+        """Raises TutelageError where an answer stands alone, and where the judge fails."""
+        groups = [list(group) for _, group in groupby(completions, lambda one: one.prompt_id)]
+        if any(len(group) < 2 for group in groups):
+            raise TutelageError(
+                "A judge that compares answers needs two or more to each prompt, one after the other; for single "
+                "answers use one that rates them."
+            )
+        with ThreadPoolExecutor(self.at_once) as pool:
+            scored = self._tournaments(groups, pool)
+        return [score for scores in scored for score in scores]
+
+    def opinions(self, messages: Messages, first: str, second: str) -> BothOrders:
+        """What the judge says about two answers to a conversation in both orders."""
+        return in_both_orders(self.compare, messages, first, second)
+
+    def _tournaments(self, groups: Sequence[list[Completion]], pool: ThreadPoolExecutor) -> list[list[float]]:
+        """The scores of each group. The rounds of all groups are played side by side."""
+        players = [_different(group) for group in groups]
+        played: list[list[Match]] = [[] for _ in groups]
+        while True:
+            drawn = [self.schedule(len(each), past) for each, past in zip(players, played, strict=True)]
+            pairs = [(group, pair) for group, round_ in enumerate(drawn) for pair in round_]
+            if not pairs:
+                return [
+                    _shares(group, each, past)
+                    for group, each, past in zip(groups, players, played, strict=True)
+                ]
+            won = pool.map(lambda item: self._won(players[item[0]], *item[1]), pairs)
+            for (group, (first, second)), score in zip(pairs, won, strict=True):
+                played[group].append(Match(first, second, score))
+
+    def _won(self, players: Sequence[Completion], first: int, second: int) -> float:
+        """1 where the first of two players wins, 0 where the second does, 1/2 for a draw."""
+        one, other = players[first], players[second]
+        preferred = self.opinions(one.messages, one.answer, other.answer).settled.preferred
+        return {"first": 1.0, "second": 0.0, "tie": 0.5}[preferred]
+
+
+def judge_metrics(reward: Reward) -> dict[str, float]:
+    """Counts of what the judges in a reward were asked since they were made: judge/requests (sent), judge/kept
+    (answered by replies that were kept), judge/tokens (read and written) and judge/cost; nothing without a judge."""
+    usages = [part.usage for part in made_of(reward) if isinstance(part, JudgeReward | PairwiseJudgeReward)]
+    if not usages:
+        return {}
+    return {
+        "judge/requests": float(sum(usage.requests for usage in usages)),
+        "judge/kept": float(sum(usage.kept for usage in usages)),
+        "judge/tokens": float(sum(usage.read + usage.written for usage in usages)),
+        "judge/cost": sum(usage.cost for usage in usages),
+    }
+
+
+def _different(group: Sequence[Completion]) -> list[Completion]:
+    """The different answers of a group, each once."""
+    return list({one.answer: one for one in reversed(group)}.values())[::-1]
+
+
+def _shares(
+    group: Sequence[Completion], players: Sequence[Completion], played: Sequence[Match]
+) -> list[float]:
+    """The share of its matches that each answer of a group won; 1/2 where there is no other."""
+    points, matches = [0.0] * len(players), [0] * len(players)
+    for match in played:
+        for player, score in ((match.first, match.score), (match.second, 1.0 - match.score)):
+            points[player] += score
+            matches[player] += 1
+    share = {
+        player.answer: won / count if count else 0.5
+        for player, won, count in zip(players, points, matches, strict=True)
+    }
+    return [share[one.answer] for one in group]

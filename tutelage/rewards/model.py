@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import EncodedRow, by_tokens, collate
+from tutelage.core.rows import EncodedRow, collate, split_by_length
 from tutelage.data.chat import encode, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
@@ -27,6 +26,8 @@ class ModelReward:
     model: ScalarModel
     same_tokens: bool
     budget: Budget = field(default_factory=lambda: Budget(16_384))
+    name: str = "model"
+    """What logs call it."""
 
     @torch.no_grad()
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
@@ -38,7 +39,7 @@ class ModelReward:
 
     def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)
-        for index in self.budget.parts(partial(by_tokens, rows.lengths())):
+        for index in self.budget.parts(split_by_length, rows):
             scores[index] = self.model.scores(Rows.trimmed(rows.rows(index)))
         return scores
 

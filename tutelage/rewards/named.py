@@ -2,8 +2,9 @@
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tutelage import config
 from tutelage.data.tokenizer import same_vocabulary
@@ -12,24 +13,41 @@ from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model import ModelReward
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.named_judge import judge_named
+from tutelage.rewards.named_rules import rule_named
+from tutelage.rewards.names import names_model, split_weight
+from tutelage.rewards.reward import Reward, columns_read
 from tutelage.rewards.weighted import WeightedReward
 
 
 def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
-    """A reward from its names: folders of reward models, or `module:function`, each with an optional `=weight`.
+    """A reward from its names: folders of reward models, `module:function`, `rule:name` or `judge:file`, each with an
+    optional `=weight`.
 
     Reward models read the tokens that `policy` samples where they have its vocabulary, else the text of the answers.
     """
-    parts = []
-    for given in names:
-        name, equals, text = given.partition("=")
-        parts.append((_weight(given, text) if equals else 1.0, _one_reward(name, policy, model)))
+    parts = [(weight, _one_reward(name, policy, model)) for name, weight in map(_weighted, names)]
     if not parts:
         raise TutelageError(
-            "No reward was given: name a reward-model folder or module:function with --reward."
+            "No reward was given: name a reward-model folder, module:function, rule:name or judge:file with --reward."
         )
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else WeightedReward(tuple(parts))
+
+
+def columns_by_name(names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """The columns that rules and functions read, by the name of each; no reward model is loaded."""
+    return {name: columns_read(reward) for name, reward in rewards_without_model(names).items()}
+
+
+def rewards_without_model(names: Sequence[str]) -> Mapping[str, Reward]:
+    """The rules, judges and functions among rewards, by name; no reward model is loaded."""
+    known = {name: _without_model(name) for name, _ in map(_weighted, names)}
+    return {name: reward for name, reward in known.items() if reward is not None}
+
+
+def _weighted(given: str) -> tuple[str, float]:
+    name, weight = split_weight(given)
+    return name, 1.0 if weight is None else _weight(given, weight)
 
 
 def _weight(given: str, text: str) -> float:
@@ -43,11 +61,21 @@ def _weight(given: str, text: str) -> float:
 
 
 def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward:
-    if ":" in name and "/" not in name.partition(":")[0]:
-        return FunctionReward(function_named(name), name)
+    found = _without_model(name)
+    if found is not None:
+        return found
     scalar = load_reward_model(replace(model, path=name))
     readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)
-    return ModelReward(scalar, same_tokens=readable)
+    return ModelReward(scalar, same_tokens=readable, name=Path(name).name)
+
+
+def _without_model(name: str) -> Reward | None:
+    """The rule, judge or function that a name names; None for the folder of a model."""
+    if names_model(name):
+        return None
+    kind, _, rest = name.partition(":")
+    makers: Mapping[str, Callable[[str], Reward]] = {"rule": rule_named, "judge": judge_named}
+    return makers[kind](rest) if kind in makers else FunctionReward(function_named(name), name)
 
 
 def function_named(name: str) -> Callable[..., object]:

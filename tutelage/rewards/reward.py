@@ -1,8 +1,9 @@
 """The protocol of a reward: completions in, one score for each out."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy.typing as npt
 from torch import Tensor
@@ -39,3 +40,61 @@ class Reward(Protocol):
     """
 
     def __call__(self, completions: Sequence[Completion], /) -> Scores: ...
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The scores of a reward, and those of the parts that it is made of, before weights and caps. Float[B] each."""
+
+    total: Tensor
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@runtime_checkable
+class CompositeReward(Protocol):
+    """A reward that is made of others and can say what each of them gave."""
+
+    def breakdown(self, completions: Sequence[Completion], /) -> Breakdown: ...
+
+
+class RewardWrapper(ABC):
+    """A reward around another: it has the name of that one, and computes or changes its scores."""
+
+    reward: Reward
+
+    @property
+    def name(self) -> str:
+        """The name of the reward inside."""
+        return reward_name(self.reward)
+
+    @property
+    def made_of(self) -> tuple[Reward, ...]:
+        """The reward inside."""
+        return (self.reward,)
+
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        """Float[B]"""
+        return self.breakdown(completions).total
+
+    @abstractmethod
+    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
+        """The scores, and those of the parts."""
+
+
+def reward_name(reward: Reward) -> str:
+    """What logs and messages call a reward: its own name, that of a function without its module, or its class."""
+    name = getattr(reward, "name", None) or getattr(reward, "__qualname__", type(reward).__name__)
+    return str(name).rpartition(":")[2]
+
+
+def made_of(reward: object) -> Iterator[object]:
+    """A reward and, in order, all that it is made of: what sums, caps and ensembles name in `made_of`."""
+    yield reward
+    for part in getattr(reward, "made_of", ()):
+        yield from made_of(part)
+
+
+def columns_read(reward: object) -> tuple[str, ...]:
+    """The columns of the prompts' rows without which a reward cannot score, each once, as far as its parts say so."""
+    columns = (column for part in made_of(reward) for column in getattr(part, "columns", ()))
+    return tuple(dict.fromkeys(columns))

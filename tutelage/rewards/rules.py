@@ -1,9 +1,13 @@
-"""Rewards that need no model: length, format, exact match with a column of the prompt's row."""
+"""Rewards that need no model: length, form, exact match with a column of the prompt's row.
+
+A rule that reads a column of the prompts names it in `columns`, so that rows without it are found before anything is
+sampled (see `rewards.columns`).
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from tutelage.errors import TutelageError
 from tutelage.rewards.reward import Completion
@@ -18,6 +22,7 @@ class LengthLimit:
     So it is 0 up to the limit and −1 at twice the limit.
     """
 
+    name: ClassVar[str] = "length"
     limit: int
     unit: Unit = "words"
 
@@ -49,13 +54,14 @@ class PatternMatch:
     """1 where the whole answer matches a regular expression, else 0. A dot matches line breaks too, and white space
     around the answer does not count."""
 
+    name: ClassVar[str] = "regex"
     pattern: str
 
     def __post_init__(self) -> None:
-        _compiled(self.pattern)
+        compiled(self.pattern)
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        pattern = _compiled(self.pattern)
+        pattern = compiled(self.pattern)
         return [float(pattern.fullmatch(one.answer.strip()) is not None) for one in completions]
 
 
@@ -67,33 +73,51 @@ class ExactMatch:
     first group where it has one, as in r"The answer is (.+?)\\." or r"####\\s*(\\S+)".
     """
 
-    column: str
+    name: ClassVar[str] = "exact"
+    column: str = "answer"
     pattern: str = ""
 
     def __post_init__(self) -> None:
-        _compiled(self.pattern)
+        compiled(self.pattern)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the prompts that are read."""
+        return (self.column,)
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where a row has no such column."""
         return [float(self._found(one.answer) == self._wanted(one)) for one in completions]
 
     def _wanted(self, one: Completion) -> str:
-        value = one.data.get(self.column)
-        if value is None:
-            raise TutelageError(
-                f"The row of prompt {one.prompt_id} has no value in the column {self.column!r} to compare with; its "
-                f"own columns are: {', '.join(one.data) or 'none'}."
-            )
-        return _spaced(str(value))
+        return _spaced(str(column_value(one, self.column)))
 
     def _found(self, answer: str) -> str | None:
-        if not self.pattern:
-            return _spaced(answer)
-        *_, last = [None, *_compiled(self.pattern).finditer(answer)]
-        return None if last is None else _spaced(last[1 if last.re.groups else 0] or "")
+        found = last_match(self.pattern, answer)
+        return None if found is None else _spaced(found)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def column_value(one: Completion, column: str) -> object:
+    """What the prompt's row says in a column. Raises TutelageError where it says nothing."""
+    value = one.data.get(column)
+    if value is None:
+        raise TutelageError(
+            f"The row of prompt {one.prompt_id} has no value in the column {column!r} to compare with; its "
+            f"own columns are: {', '.join(one.data) or 'none'}."
+        )
+    return value
+
+
+def last_match(pattern: str, text: str) -> str | None:
+    """The last match of a regular expression, its first group where it has one; the whole text without a pattern."""
+    if not pattern:
+        return text
+    *_, last = [None, *compiled(pattern).finditer(text)]
+    return None if last is None else last[1 if last.re.groups else 0] or ""
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A regular expression whose dot matches line breaks too. Raises TutelageError for any other text."""
     try:
         return re.compile(pattern, re.DOTALL)
     except re.error as error:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tutelage.errors import TutelageError
 from tutelage.rewards.completions import device_of
-from tutelage.rewards.reward import Completion, Reward
+from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, reward_name
 
 SHOWN = 60
 """Characters of an answer or value that a message shows."""
@@ -21,8 +21,14 @@ def scores_of(reward: Reward, completions: Sequence[Completion]) -> Tensor:
     Raises TutelageError, with the name of the reward and the answer, where a score is no finite number, and where there
     is not one score for each completion.
     """
-    name = getattr(reward, "__qualname__", type(reward).__name__)
-    return checked(reward(completions), completions, f"reward {name}")
+    return checked(reward(completions), completions, f"reward {reward_name(reward)}")
+
+
+def breakdown_of(reward: Reward, completions: Sequence[Completion]) -> Breakdown:
+    """The checked scores of a reward, with those of its parts by name where it has parts; see `scores_of`."""
+    if isinstance(reward, CompositeReward):
+        return reward.breakdown(completions)
+    return Breakdown(scores_of(reward, completions))
 
 
 def checked(scores: object, completions: Sequence[Completion], name: str) -> Tensor:
@@ -43,7 +49,7 @@ def checked(scores: object, completions: Sequence[Completion], name: str) -> Ten
 
 
 def _as_tensor(scores: object, completions: Sequence[Completion], name: str) -> Tensor:
-    """Whatever holds numbers as a float32 tensor of its shape."""
+    """Any array or sequence of numbers as a float32 tensor of its shape."""
     if isinstance(scores, Tensor) and not scores.is_complex():
         return scores.detach().float()
     if isinstance(scores, np.ndarray) and scores.dtype.kind in "biuf":

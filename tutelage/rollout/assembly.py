@@ -87,6 +87,7 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         ids=tuple(chain.from_iterable(part.ids for part in parts)),
         texts=tuple(chain.from_iterable(part.texts for part in parts)),
         version=None if any(part.version is None for part in parts) else responses("version"),
+        given=None if all(part.given is None for part in parts) else torch.cat([~p.drawn for p in parts]),
     )
 
 

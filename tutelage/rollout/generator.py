@@ -5,8 +5,14 @@ from typing import Protocol
 from tutelage import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.sampling import PromptTokens
+from tutelage.errors import TutelageError
 
-__all__ = ["Generator", "PromptTokens", "Rollout"]
+__all__ = ["Generator", "PromptTokens", "Rollout", "RolloutError"]
+
+
+class RolloutError(TutelageError):
+    """No rollout can be had, for a reason outside of this process. Raised before any weight moves, so that the state
+    after the last finished step is good, and the run goes on from there when the reason is gone."""
 
 
 class Generator(Protocol):

@@ -23,5 +23,5 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any) -> list[EncodedPro
 
 
 def prompt_tokens(prompts: Sequence[EncodedPrompt]) -> PromptTokens:
-    """What a generator is given of some prompts: their token ids, and their ids as names of random streams."""
+    """The arguments of a generator for some prompts: their token ids, and their ids as names of random streams."""
     return PromptTokens(tuple(p.tokens for p in prompts), tuple(p.prompt.id for p in prompts))

@@ -1,4 +1,4 @@
-"""Who answers conversations, when only the text of the answers is wanted."""
+"""Samplers: they answer conversations where only the text of the answers is wanted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

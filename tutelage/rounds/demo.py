@@ -1,37 +1,57 @@
-"""The demonstration from its first stage to its summary."""
+"""The demonstration from its first stage to its summary, on either world."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 from tutelage.config import EngineName
-from tutelage.rounds.stages import Story, run_stages
-from tutelage.rounds.tutoring import QUICK, Scale, Tutoring
+from tutelage.rounds import real, tutoring
+from tutelage.rounds.round import Place, Round
+from tutelage.rounds.stages import run_stages
 from tutelage.workflows.runs import peak_memory_mb
+
+WorldName: TypeAlias = Literal["tutoring", "real"]
+
+WORLDS: Mapping[WorldName, Callable[[Place, bool], Round]] = MappingProxyType(
+    {
+        "tutoring": lambda place, quick: tutoring.tutoring(
+            place, tutoring.QUICK if quick else tutoring.Scale()
+        ),
+        "real": lambda place, quick: real.real(place, real.QUICK if quick else real.Scale()),
+    }
+)
+"""The round of each world in a place, at its full scale or quickly."""
 
 
 def run_demo(
-    out: Path, *, seed: int, quick: bool, quiet: bool, engine: EngineName = "auto"
+    out: Path,
+    *,
+    seed: int,
+    quick: bool,
+    quiet: bool,
+    engine: EngineName = "auto",
+    world: WorldName = "tutoring",
 ) -> dict[str, Any]:
     """Run the stages that are not done yet, and write summary.json, whose content is returned."""
-    story = Story(
-        title="Teaching a small model to teach",
-        about=(
-            "A language model of about a million parameters, made from nothing, learns to explain things to a "
-            "10-year-old: first from text, then from demonstrations of mixed quality, then from what raters prefer."
-        ),
-        command=f"tutelage demo --seed {seed}{' --quick' if quick else ''}",
-    )
-    tutoring = Tutoring(out, seed, QUICK if quick else Scale(), quiet, engine)
-    seconds = run_stages(out, story, tutoring.stages())
-    summary = summarise(out, seconds)
+    return run_round(WORLDS[world](Place(out, seed, quiet, engine), quick), " --quick" if quick else "")
+
+
+def run_round(round_: Round, flags: str = "") -> dict[str, Any]:
+    """Run the stages of a round that are not done yet, and write summary.json, whose content is returned. `flags` are
+    those of the command that the report shows, after the seed."""
+    out = round_.place.folder
+    story = replace(round_.story, command=f"{round_.story.command} --seed {round_.place.seed}{flags}")
+    summary = summarise(out, run_stages(out, story, round_.stages()))
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary
 
 
 def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """The decisive figures of the round, from the summaries of its stages."""
+    """The decisive figures of the round, from the summaries of its stages: of the model before reinforcement learning
+    (`sft`, which a chat model has behind it), of the policy that came of it, and of the reward model."""
     evaluation, judged, fitted = (
         json.loads((out / name / "summary.json").read_text()) for name in ("evaluate", "judge", "reward")
     )
@@ -44,7 +64,8 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
             "score_mean": before["score_mean"],
             "length": before["length"],
             "ended": before["ended"],
-        },
+        }
+        | _on_texts(before),
         "policy": {
             "gold_mean": after["gold_mean"],
             "gold_std": after["gold_std"],
@@ -54,7 +75,8 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
             "kl_per_sequence": after["kl"],
             "length": after["length"],
             "ended": after["ended"],
-        },
+        }
+        | _on_texts(after),
         "reward_model": {
             "accuracy": fitted["accuracy"],
             "accuracy_interval": fitted["accuracy_interval"],
@@ -63,3 +85,8 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
         "seconds": dict(seconds) | {"total": sum(seconds.values())},
         "peak_rss_mb": max(peak_memory_mb(), known.get("peak_rss_mb", 0.0)),
     }
+
+
+def _on_texts(figures: Mapping[str, float]) -> dict[str, float]:
+    """The perplexity on neutral text, where a world measures it."""
+    return {name: value for name, value in figures.items() if name == "text_perplexity"}

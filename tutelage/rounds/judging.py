@@ -19,6 +19,7 @@ from tutelage.people import (
     Item,
     Plan,
     Question,
+    Selection,
     Store,
     Vote,
     add_items,
@@ -222,7 +223,8 @@ def hold_study(
     summary = describe_votes(votes, aggregate(votes, {}))
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
     tested = {prompt.messages for prompt in questions.prompts if prompt.id in aside}
-    kept = (label for label in preferences(store, study.id) if label.messages not in tested)
+    labels = preferences(store, study.id, Selection(kinds=("simulated",)))
+    kept = (label for label in labels if label.messages not in tested)
     write_jsonl(out / "preferences.jsonl", map(to_row, kept))
     known = {question.key: question for question in list_questions(store, study.id)}
     everybody = {rater["name"] for rater in summary["raters"]}

@@ -1,37 +1,35 @@
-"""The demonstration: one whole round on the embedded tutoring world, as a list of workflows with their settings.
+"""The demonstration on the embedded tutoring world, with a model that is made from nothing.
 
-pretrain → SFT → sample → judge → reward model → PPO → evaluate. Nothing in here trains or samples by itself.
+pretrain → SFT → sample → judge → reward model → PPO → evaluate, as settings of the workflows.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from tutelage import config
-from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.rounds.judging import Judging, Questions, hold_study
-from tutelage.rounds.stages import Stage
-from tutelage.simulate import World, calibrated_tau, gold, panel
-from tutelage.train.run.drive import Training
+from tutelage.rounds.judging import Judging
+from tutelage.rounds.round import Place, Round, answer_sampling, answers_to_judge
+from tutelage.rounds.stages import Stage, Story
+from tutelage.simulate import World, gold
 from tutelage.train.run.terminal import complete
-from tutelage.workflows.evaluate import evaluate
-from tutelage.workflows.improve import prepare_improve
 from tutelage.workflows.pretrain import prepare_pretrain
-from tutelage.workflows.reward import prepare_reward
-from tutelage.workflows.sample import sample
 from tutelage.workflows.settings.evaluate import EvaluateSettings
 from tutelage.workflows.settings.improve import ImproveSettings
 from tutelage.workflows.settings.pretrain import PretrainSettings
 from tutelage.workflows.settings.reward import RewardSettings
-from tutelage.workflows.settings.sample import SampleSettings
 from tutelage.workflows.settings.sft import SftSettings
 from tutelage.workflows.sft import prepare_sft
 
 GOLD = "tutelage.simulate:gold"
-AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
+STORY = Story(
+    title="Teaching a small model to teach",
+    about=(
+        "A language model of about a million parameters, made from nothing, learns to explain things to a "
+        "10-year-old: first from text, then from demonstrations of mixed quality, then from what raters prefer."
+    ),
+    command="tutelage demo",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,191 +91,134 @@ class Texts:
     seed: int
 
 
-class Tutoring:
-    """The stages of the demonstration in one folder."""
-
-    def __init__(
-        self, folder: Path, seed: int, scale: Scale, quiet: bool, engine: config.EngineName = "auto"
-    ) -> None:
-        self.folder, self.seed, self.scale, self.quiet = folder, seed, scale, quiet
-        self.engine = engine
-        self.world = World(seed)
-
-    def stages(self) -> list[Stage]:
-        """All of them, in order."""
-        pretraining, tuning, sampling = self._pretrain(), self._sft(), self._sample()
-        judging, fitting, improving = self._judging(), self._reward(), self._improve()
-        evaluation = self._evaluate()
-        return [
+def tutoring(place: Place, scale: Scale) -> Round:
+    """The round of this world in one place."""
+    pretraining, tuning = _pretrain(place, scale), _sft(place, scale)
+    texts = Texts(
+        corpus_tokens=scale.corpus_tokens,
+        demonstrations=scale.demonstrations,
+        train_prompts=scale.train_prompts,
+        seed=place.seed,
+    )
+    return Round(
+        place=place,
+        story=STORY,
+        texts=texts,
+        write=lambda: write_texts(place, texts),
+        gold=gold,
+        before=(
             Stage(
                 "pretrain",
                 "Pretraining",
-                (self._texts(), pretraining),
-                lambda: self._pretrain_on_data(pretraining),
+                (pretraining,),
+                lambda: complete(prepare_pretrain(pretraining), quiet=place.quiet),
             ),
-            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: self._complete(prepare_sft(tuning))),
-            Stage("sample", "Sampling answers", (sampling,), lambda: sample(sampling)),
-            Stage("judge", "Raters judge pairs", (judging,), lambda: self._judge(judging)),
-            Stage("reward", "Reward model", (fitting,), lambda: self._complete(prepare_reward(fitting))),
-            Stage("improve", "PPO", (improving,), lambda: self._complete(prepare_improve(improving))),
-            Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
-        ]
-
-    # Settings of the stages ----------------------------------------------------------------------------------
-
-    def _run(self, name: str) -> dict[str, Any]:
-        return {"out": self.folder / name, "seed": self.seed, "resume": True, "quiet": self.quiet}
-
-    def _data(self, name: str) -> str:
-        return str(self.folder / "data" / name)
-
-    def _model(self, stage: str) -> config.Model:
-        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
-
-    @property
-    def _sampling(self) -> config.Sampling:
-        return config.Sampling(temperature=0.7, max_new_tokens=self.scale.answer_tokens)
-
-    def _texts(self) -> Texts:
-        scale = self.scale
-        return Texts(
-            corpus_tokens=scale.corpus_tokens,
-            demonstrations=scale.demonstrations,
-            train_prompts=scale.train_prompts,
-            seed=self.seed,
-        )
-
-    def _pretrain(self) -> PretrainSettings:
-        return PretrainSettings(
-            **self._run("pretrain"),
-            data=self._data("corpus.jsonl.gz"),
-            engine=self.engine,
-            shape=self.scale.shape,
-            epochs=self.scale.pretrain_epochs,
-            batch_size=6,
-            max_length=160,
-            optimiser=config.Optimiser(lr=4e-3, betas=(0.9, 0.95), weight_decay=0.01, warmup=0.03),
-            evaluate_every=200,
-        )
-
-    def _sft(self) -> SftSettings:
-        return SftSettings(
-            **self._run("sft"),
-            model=self._model("pretrain"),
-            data=self._data("demonstrations.jsonl"),
-            epochs=self.scale.sft_epochs,
-            batch_size=8,
-            optimiser=config.Optimiser(lr=1e-3, warmup=0.05, schedule="cosine"),
-            evaluate_every=100,
-            max_new_tokens=self.scale.answer_tokens,
-        )
-
-    def _sample(self) -> SampleSettings:
-        return SampleSettings(
-            model=self._model("sft"),
-            prompts=self._data("prompts_to_judge.jsonl"),
-            out=self.folder / "sample",
-            n=self.scale.answers,
-            pairs=self.scale.pairs,
-            sampling=self._sampling,
-            seed=self.seed,
-            quiet=self.quiet,
-        )
-
-    def _judging(self) -> Judging:
-        scale = self.scale
-        return Judging(
-            raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=self.seed
-        )
-
-    def _reward(self) -> RewardSettings:
-        return RewardSettings(
-            **self._run("reward"),
-            model=self._model("sft"),
-            data=str(self.folder / "judge" / "preferences.jsonl"),
-            test=str(self.folder / "judge" / "test_votes.jsonl"),
-            centre=self._data("demonstrations.jsonl"),
-            epochs=self.scale.reward_epochs,
-            batch_size=20,
-            held_out=0.04,
-            optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
-            evaluate_every=100,
-        )
-
-    def _improve(self) -> ImproveSettings:
-        return ImproveSettings(
-            **self._run("improve"),
-            model=self._model("sft"),
-            prompts=self._data("prompts_train.jsonl"),
-            reward=(str(self.folder / "reward" / "model"),),
-            recipe="ppo",
-            set=(
-                "shaping.normalise=running",  # or the price of the KL would hang on how far apart the scores are
-                "penalty.coef=0.05",
-                "update.epochs=2",
-                "update.minibatches=2",
+            Stage(
+                "sft",
+                "Supervised fine-tuning",
+                (tuning,),
+                lambda: complete(prepare_sft(tuning), quiet=place.quiet),
             ),
-            critic_lr=3e-3,
-            steps=self.scale.ppo_steps,
-            batch_size=self.scale.ppo_batch,
-            sampling=self._sampling,
-            optimiser=config.Optimiser(lr=3e-4, eps=config.POLICY_EPS, warmup=0.05),
-            watch=(f"gold/mean={GOLD}",),
-        )
+        ),
+        sampling=answers_to_judge(place, place.model("sft"), scale),
+        judging=Judging(
+            raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=place.seed
+        ),
+        fitting=_reward(place, scale),
+        improving=_improve(place, scale),
+        evaluation=_evaluate(place, scale),
+    )
 
-    def _evaluate(self) -> EvaluateSettings:
-        return EvaluateSettings(
-            model=self._model("improve"),
-            against=str(self.folder / "sft" / "model"),
-            base=str(self.folder / "pretrain" / "model"),
-            prompts=self._data("prompts_held_out.jsonl"),
-            out=self.folder / "evaluate",
-            reward=(f"gold={GOLD}", f"score={self.folder / 'reward' / 'model'}"),
-            names=("SFT", "policy"),
-            limit=self.scale.test_prompts,
-            sampling=self._sampling,
-            seed=self.seed,
-            quiet=True,
-        )
 
-    # Data and judging -------------------------------------------------------------------------------------
+def write_texts(place: Place, texts: Texts) -> None:
+    """Write the texts of the world: a corpus, demonstrations, and prompts of both splits."""
+    world = World(texts.seed)
+    train, held_out = world.prompts("train"), world.prompts("held_out")
+    write_jsonl(place.data("corpus.jsonl.gz"), ({"text": text} for text in world.corpus(texts.corpus_tokens)))
+    write_jsonl(place.data("demonstrations.jsonl"), map(to_row, world.demonstrations(texts.demonstrations)))
+    write_jsonl(place.data("prompts_train.jsonl"), map(to_row, train))
+    write_jsonl(place.data("prompts_held_out.jsonl"), map(to_row, _spread(held_out, len(held_out))))
+    write_jsonl(place.data("prompts_to_judge.jsonl"), map(to_row, _spread(train, texts.train_prompts)))
 
-    def _complete(self, prepared: AbstractContextManager[Training[object]]) -> object:
-        return complete(prepared, quiet=self.quiet)
 
-    def _pretrain_on_data(self, settings: PretrainSettings) -> None:
-        """Write the texts of the world, then pretrain on them."""
-        scale, world = self.scale, self.world
-        (self.folder / "data").mkdir(parents=True, exist_ok=True)
-        train, held_out = world.prompts("train"), world.prompts("held_out")
-        write_jsonl(
-            self._data("corpus.jsonl.gz"), ({"text": text} for text in world.corpus(scale.corpus_tokens))
-        )
-        write_jsonl(
-            self._data("demonstrations.jsonl"), map(to_row, world.demonstrations(scale.demonstrations))
-        )
-        write_jsonl(self._data("prompts_train.jsonl"), map(to_row, train))
-        write_jsonl(self._data("prompts_held_out.jsonl"), map(to_row, _spread(held_out, len(held_out))))
-        write_jsonl(self._data("prompts_to_judge.jsonl"), map(to_row, _spread(train, scale.train_prompts)))
-        self._complete(prepare_pretrain(settings))
+def _pretrain(place: Place, scale: Scale) -> PretrainSettings:
+    return PretrainSettings(
+        **place.run("pretrain"),
+        data=place.data("corpus.jsonl.gz"),
+        engine=place.engine,
+        shape=scale.shape,
+        epochs=scale.pretrain_epochs,
+        batch_size=6,
+        max_length=160,
+        optimiser=config.Optimiser(lr=4e-3, betas=(0.9, 0.95), weight_decay=0.01, warmup=0.03),
+        evaluate_every=200,
+    )
 
-    def _judge(self, settings: Judging) -> None:
-        """Let the simulated raters judge every pair, and write their preferences for training."""
-        asked = self.folder / "sample"
-        questions = Questions(
-            load_prompts(asked / "prompts.jsonl").records,
-            load_completions(asked / "completions.jsonl").records,
-            load_comparisons(asked / "comparisons.jsonl").records,
-        )
-        tau = calibrated_tau(list(questions.differences(gold).values()), AGREEMENT)
-        hold_study(
-            self.folder / "judge",
-            questions,
-            panel(self.seed, settings.raters, tau),
-            gold,
-            settings,
-            quiet=self.quiet,
-        )
+
+def _sft(place: Place, scale: Scale) -> SftSettings:
+    return SftSettings(
+        **place.run("sft"),
+        model=place.model("pretrain"),
+        data=place.data("demonstrations.jsonl"),
+        epochs=scale.sft_epochs,
+        batch_size=8,
+        optimiser=config.Optimiser(lr=1e-3, warmup=0.05, schedule="cosine"),
+        evaluate_every=100,
+        sampling=config.Sampling(temperature=0.0, max_new_tokens=scale.answer_tokens),
+    )
+
+
+def _reward(place: Place, scale: Scale) -> RewardSettings:
+    return RewardSettings(
+        **place.run("reward"),
+        model=place.model("sft"),
+        data=str(place.folder / "judge" / "preferences.jsonl"),
+        test=str(place.folder / "judge" / "test_votes.jsonl"),
+        centre=place.data("demonstrations.jsonl"),
+        epochs=scale.reward_epochs,
+        batch_size=20,
+        held_out=0.04,
+        optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
+        evaluate_every=100,
+    )
+
+
+def _improve(place: Place, scale: Scale) -> ImproveSettings:
+    return ImproveSettings(
+        **place.run("improve"),
+        model=place.model("sft"),
+        prompts=place.data("prompts_train.jsonl"),
+        reward=(str(place.folder / "reward" / "model"),),
+        recipe="ppo",
+        set=(
+            "shaping.normalise=running",  # or the price of the KL would hang on how far apart the scores are
+            "penalty.coef=0.05",
+            "update.epochs=2",
+            "update.minibatches=2",
+        ),
+        critic_lr=3e-3,
+        steps=scale.ppo_steps,
+        batch_size=scale.ppo_batch,
+        sampling=answer_sampling(scale),
+        optimiser=config.Optimiser(lr=3e-4, eps=config.POLICY_EPS, warmup=0.05),
+        watch=(f"gold/mean={GOLD}",),
+    )
+
+
+def _evaluate(place: Place, scale: Scale) -> EvaluateSettings:
+    return EvaluateSettings(
+        model=place.model("improve"),
+        against=str(place.folder / "sft" / "model"),
+        base=str(place.folder / "pretrain" / "model"),
+        prompts=place.data("prompts_held_out.jsonl"),
+        out=place.folder / "evaluate",
+        reward=(f"gold={GOLD}", f"score={place.folder / 'reward' / 'model'}"),
+        names=("SFT", "policy"),
+        limit=scale.test_prompts,
+        sampling=answer_sampling(scale),
+        seed=place.seed,
+        quiet=True,
+    )
 
 
 def _spread(prompts: list[Prompt], count: int) -> list[Prompt]:

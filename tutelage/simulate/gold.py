@@ -34,9 +34,9 @@ more of each. A reward model that carries this on to where it saw no votes leads
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tutelage.errors import TutelageError
 from tutelage.simulate.bank import Kind, nearest, split_sentences, words
 from tutelage.simulate.topics import find_topic
+from tutelage.simulate.utility import peak, repeated, utility
 
 NEAR_LOW, NEAR_HIGH = 0.5, 0.9
 
@@ -64,13 +64,7 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
     Raises TutelageError for lists of different lengths and for a prompt that names no topic of this world.
     """
-    if len(prompts) != len(completions):
-        raise TutelageError(
-            f"gold() was given {len(prompts)} prompts but {len(completions)} completions; give one prompt for each."
-        )
-    return [
-        sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)
-    ]
+    return utility(explain, prompts, completions, "gold")
 
 
 def explain(prompt: str, completion: str) -> dict[str, float]:
@@ -83,15 +77,15 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
         "accuracy": FACT * min(sum(said.facts.values()), FACTS_ENOUGH) - WRONG * said.of("wrong"),
         "coherence": -FRAGMENT * said.fragment_words / max(said.words, 1),
         "plain_words": -TECHNICAL * said.technical_words / max(said.words, 1),
-        "analogy": _peak(said.of("analogy"), ANALOGY, ANALOGY_MORE),
-        "engagement": _peak(said.of("greeting"), substance * GREETING, GREETING_MORE)
-        + _peak(said.of("encouragement"), substance * ENCOURAGEMENT, ENCOURAGEMENT_MORE)
+        "analogy": peak(said.of("analogy"), ANALOGY, ANALOGY_MORE),
+        "engagement": peak(said.of("greeting"), substance * GREETING, GREETING_MORE)
+        + peak(said.of("encouragement"), substance * ENCOURAGEMENT, ENCOURAGEMENT_MORE)
         - DISCOURAGEMENT * said.of("discouragement"),
         "question": substance * QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
-        "exclamation": _peak(marks, EXCLAMATION, EXCLAMATION_MORE),
+        "exclamation": peak(marks, EXCLAMATION, EXCLAMATION_MORE),
         "filler": -FILLER * said.of("filler"),
         "length": _length(said.words),
-        "repetition": -REPEATED * _repeated(words(completion)),
+        "repetition": -REPEATED * repeated(words(completion)),
         "ending": 0.0 if completion.rstrip().endswith((".", "!", "?")) else -UNFINISHED,
     }
 
@@ -146,18 +140,9 @@ def _on_topic(said: _Tally) -> float:
     return TOPIC * own / (own + said.other_topic) - OTHER_TOPIC * said.other_topic
 
 
-def _peak(count: float, gain: float, loss: float) -> float:
-    return gain * min(count, 1) - loss * max(count - 1, 0)
-
-
 def _ramp(nearness: float) -> float:
     return min(max((nearness - NEAR_LOW) / (NEAR_HIGH - NEAR_LOW), 0.0), 1.0)
 
 
 def _length(count: int) -> float:
     return -TOO_SHORT * max(1 - count / WORDS_LOW, 0) - TOO_LONG * max(count - WORDS_HIGH, 0)
-
-
-def _repeated(said: list[str]) -> float:
-    triples = list(zip(said, said[1:], said[2:], strict=False))
-    return 1 - len(set(triples)) / len(triples) if triples else 0.0

@@ -1,9 +1,10 @@
 """The embedded default: a small tutoring world on which the whole loop can run without downloading anything."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 from tutelage.data.records import Demonstration, Prompt, Split, user
 from tutelage.errors import TutelageError
@@ -15,6 +16,8 @@ from tutelage.simulate.topics import Topic, topics
 
 HELD_OUT_SHARE = 0.25
 EXPLAIN_SHARE = 0.85
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,7 @@ class World:
 
     def topics(self, split: Split) -> tuple[Topic, ...]:
         """The topics of a split, in a random order: a quarter of all are held out."""
-        shuffled = list(topics())
-        self._rng("topics").shuffle(shuffled)
-        held_out = round(len(shuffled) * HELD_OUT_SHARE)
-        return tuple(shuffled[:held_out] if split == "held_out" else shuffled[held_out:])
+        return divided(topics(), split, self._rng("topics"))
 
     def corpus(self, tokens: int) -> Iterator[str]:
         """Pretraining documents about all topics, in mixed registers, until about `tokens` words and marks are said.
@@ -81,6 +81,14 @@ class World:
 
     def _rng(self, stream: str) -> Random:
         return Random(f"tutelage/{self.seed}/{stream}")
+
+
+def divided(items: Sequence[T], split: Split, rng: Random) -> tuple[T, ...]:
+    """The items of a split in a random order: a share of HELD_OUT_SHARE is held out, the others are the train split."""
+    shuffled = list(items)
+    rng.shuffle(shuffled)
+    held_out = round(len(shuffled) * HELD_OUT_SHARE)
+    return tuple(shuffled[:held_out] if split == "held_out" else shuffled[held_out:])
 
 
 def _demonstrate(topic: Topic, others: tuple[Topic, ...], rng: Random) -> Demonstration:

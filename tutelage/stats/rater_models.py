@@ -9,11 +9,15 @@ domain:
 
 import math
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from tutelage.stats.votes import Floats, Ints, Votes, sum_by
+from tutelage.stats.votes import Floats, Ints, Votes
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _CEILING = 0.98  # no rater is taken for infallible, nor for infallibly wrong
 _ROUNDS = 500
@@ -25,19 +29,19 @@ Parameters = TypeVar("Parameters")
 @dataclass(frozen=True, eq=False)
 class Model(Generic[Parameters]):
     """A rater model, as the fitting loop needs it: the votes, the class of each item where it is known (`gold` [I],
-    else -1), pseudo-votes for being right and wrong (`prior`), and the weight of each vote [N]."""
+    else -1), and the weight of each vote [N]."""
 
     votes: Votes
     gold: Ints
-    prior: tuple[float, float]
     weight: Floats
 
     def informative(self) -> Floats:
         """1 for every item that says something about the raters, 0 for the others [I]."""
         return np.ones(len(self.votes.items))
 
-    def maximise(self, posterior: Floats) -> Parameters:
-        """Best parameters for class weights [I, K]; rows of zeros are items that do not count."""
+    def maximise(self, posterior: Floats, start: Parameters | None) -> Parameters:
+        """Best parameters for class weights [I, K]; rows of zeros are items that do not count. A model without a closed
+        form improves those at `start`."""
         raise NotImplementedError
 
     def log_choice(self, parameters: Parameters) -> Floats:
@@ -52,30 +56,40 @@ class Model(Generic[Parameters]):
         """log density of the parameters, up to a constant."""
         raise NotImplementedError
 
+    def prior_votes(self, parameters: Parameters, accuracy: Floats) -> Floats:
+        """How many votes of known truth the prior is worth to each rater of this accuracy [R]."""
+        raise NotImplementedError
+
+    @cached_property
+    def _weight_by_cell(self) -> "csr_matrix":
+        """[I, R K]: the weight of the votes of rater r for choice k, at column r K + k."""
+        from scipy.sparse import csr_matrix  # imported here, because the web application starts without it
+
+        votes, classes = self.votes, len(self.votes.choices)
+        shape = len(votes.items), len(votes.raters) * classes
+        return csr_matrix((self.weight, (votes.item, votes.rater * classes + votes.choice)), shape=shape)
+
     def joint(self, parameters: Parameters) -> Floats:
         """log P(z = j, votes of item i) [I, K]; minus infinity for what gold excludes."""
-        votes, classes = self.votes, len(self.votes.choices)
-        by_truth = np.moveaxis(self.log_choice(parameters), 1, 0).reshape(classes, -1)
-        cell = votes.rater * classes + votes.choice
-        columns = [sum_by(votes.item, self.weight * row[cell], len(votes.items)) for row in by_truth]
-        joint = np.stack(columns, axis=1) + self.log_prevalence(parameters)
+        classes = len(self.votes.choices)
+        by_truth = self.log_choice(parameters).transpose(0, 2, 1).reshape(-1, classes)
+        joint = self._weight_by_cell @ by_truth + self.log_prevalence(parameters)
         excluded = (self.gold[:, None] >= 0) & (self.gold[:, None] != np.arange(classes))
         return np.where(excluded, -np.inf, joint)
 
     def soft_counts(self, posterior: Floats) -> Floats:
         """[R, K, K]: expected votes by rater, truth and choice."""
-        votes, classes = self.votes, len(self.votes.choices)
-        cell = votes.rater * classes + votes.choice
-        size = len(votes.raters) * classes
-        columns = [
-            sum_by(cell, self.weight * posterior[votes.item, j], size).reshape(-1, classes)
-            for j in range(classes)
-        ]
-        return np.stack(columns, axis=1)
+        raters, classes = len(self.votes.raters), len(self.votes.choices)
+        by_choice = (self._weight_by_cell.T @ posterior).reshape(raters, classes, classes)
+        return np.asarray(by_choice.transpose(0, 2, 1))
 
 
+@dataclass(frozen=True, eq=False)
 class OneCoin(Model[Floats]):
-    """The one-coin model. Its parameters are the accuracies of the raters [R]."""
+    """The one-coin model. Its parameters are the accuracies of the raters [R]; `prior` holds pseudo-votes for being
+    right and wrong."""
+
+    prior: tuple[float, float]
 
     def informative(self) -> Floats:
         """1 for every item with gold or several raters [I]. An item that one rater alone has judged says nothing: its
@@ -84,7 +98,7 @@ class OneCoin(Model[Floats]):
         together = np.bincount(self.votes.item, minlength=len(self.votes.items)) > 1
         return (together | (self.gold >= 0)).astype(float)
 
-    def maximise(self, posterior: Floats) -> Floats:
+    def maximise(self, posterior: Floats, start: Floats | None) -> Floats:
         counts = self.soft_counts(posterior)
         right = np.trace(counts, axis1=1, axis2=2)
         alpha, beta = self.prior
@@ -103,6 +117,9 @@ class OneCoin(Model[Floats]):
         alpha, beta = self.prior
         return float((alpha * np.log(parameters) + beta * np.log(1 - parameters)).sum())
 
+    def prior_votes(self, parameters: Floats, accuracy: Floats) -> Floats:
+        return np.full(len(accuracy), sum(self.prior))
+
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
@@ -114,9 +131,10 @@ class Matrices:
 
 @dataclass(frozen=True, eq=False)
 class ConfusionMatrices(Model[Matrices]):
-    """The model of Dawid and Skene. Its parameters are `Matrices`; choice k is choice `mirror[k]` with the sides
-    swapped."""
+    """The model of Dawid and Skene. Its parameters are `Matrices`; `prior` holds pseudo-votes for being right and
+    wrong; choice k is choice `mirror[k]` with the sides swapped."""
 
+    prior: tuple[float, float]
     mirror: Ints
 
     def _pseudo_votes(self) -> Floats:
@@ -124,7 +142,7 @@ class ConfusionMatrices(Model[Matrices]):
         alpha, beta = self.prior
         return np.where(np.eye(classes, dtype=bool), alpha, beta / (classes - 1))
 
-    def maximise(self, posterior: Floats) -> Matrices:
+    def maximise(self, posterior: Floats, start: Matrices | None) -> Matrices:
         counts = self.soft_counts(posterior)
         counts = (counts + counts[:, self.mirror][:, :, self.mirror]) / 2 + self._pseudo_votes()
         present = posterior.sum(axis=0)
@@ -141,6 +159,9 @@ class ConfusionMatrices(Model[Matrices]):
         matrices = (self._pseudo_votes() * np.log(parameters.confusion)).sum()
         return float(matrices + np.log(parameters.prevalence).sum())
 
+    def prior_votes(self, parameters: Matrices, accuracy: Floats) -> Floats:
+        return np.full(len(accuracy), sum(self.prior))
+
 
 @dataclass(frozen=True, eq=False)
 class Fit(Generic[Parameters]):
@@ -153,18 +174,24 @@ class Fit(Generic[Parameters]):
     converged: bool
 
 
-def fit(model: Model[Parameters]) -> Fit[Parameters]:
-    """The fit of a model by expectation-maximisation, from the golds alone, until no class probability moves by
-    more than 1e-5."""
+def fit(
+    model: Model[Parameters],
+    start: Parameters | None = None,
+    *,
+    rounds: int = _ROUNDS,
+    tolerance: float = _TOLERANCE,
+) -> Fit[Parameters]:
+    """The fit of a model by expectation-maximisation until no class probability moves by more than `tolerance`, for
+    `rounds` at most; from `start`, or from the golds alone."""
     known = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
     informative = model.informative()
-    parameters = model.maximise(known)
+    parameters = model.maximise(known, None) if start is None else start
     posterior, objective = _posterior(model, parameters, informative)
     course, converged = [objective], False
-    while not converged and len(course) <= _ROUNDS:
-        parameters = model.maximise(posterior * informative[:, None])
+    while not converged and len(course) <= rounds:
+        parameters = model.maximise(posterior * informative[:, None], parameters)
         previous, (posterior, objective) = posterior, _posterior(model, parameters, informative)
-        converged = bool(np.abs(posterior - previous).max(initial=0.0) < _TOLERANCE)
+        converged = bool(np.abs(posterior - previous).max(initial=0.0) < tolerance)
         course.append(objective)
     return Fit(parameters, posterior, np.array(course), converged)
 
@@ -172,8 +199,8 @@ def fit(model: Model[Parameters]) -> Fit[Parameters]:
 def _posterior(model: Model[Parameters], parameters: Parameters, informative: Floats) -> tuple[Floats, float]:
     """q [I, K], and the objective (over the informative items) at the parameters that gave it."""
     joint = model.joint(parameters)
-    top = joint.max(axis=1, keepdims=True)
+    top = np.maximum.reduce(list(joint.T))[:, None]  # faster than along so short an axis
     mass = np.exp(joint - top)
-    total = mass.sum(axis=1, keepdims=True)
+    total = mass @ np.ones((joint.shape[1], 1))
     likelihood = float((informative[:, None] * (np.log(total) + top)).sum())
     return mass / total, likelihood + model.log_prior(parameters)

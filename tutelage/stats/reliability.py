@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.errors import TutelageError
-from tutelage.stats.rater_models import ConfusionMatrices, Model, OneCoin, Parameters, fit
+from tutelage.stats.rater_models import ConfusionMatrices, Fit, Model, OneCoin, Parameters, fit
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by
 
 
@@ -75,8 +75,10 @@ def one_coin(
     (see strength.py). `prior` is (α, β): a_r is the mean of Beta(α + right, β + wrong), kept within [.02,
     .98]. Raises TutelageError with fewer than two choices and for a prior or gold that makes no sense.
     """
-    model = OneCoin(votes, _gold_codes(votes, gold, prior), prior, _weights(votes, weight))
-    return _reliability(model, level)
+    codes = gold_codes(votes, gold)
+    _check_prior(votes, prior)
+    model = OneCoin(votes, codes, _weights(votes, weight), prior)
+    return describe(model, fit(model), level)
 
 
 def dawid_skene(
@@ -100,9 +102,10 @@ def dawid_skene(
     and errors as in `one_coin`.
     """
     symmetric = mirror if mirror is not None else tuple(range(len(votes.choices)))
-    codes = _gold_codes(votes, gold, prior)
-    model = ConfusionMatrices(votes, codes, prior, _weights(votes, weight), np.array(symmetric))
-    return _reliability(model, level)
+    codes = gold_codes(votes, gold)
+    _check_prior(votes, prior)
+    model = ConfusionMatrices(votes, codes, _weights(votes, weight), prior, np.array(symmetric))
+    return describe(model, fit(model), level)
 
 
 def posterior(
@@ -116,21 +119,17 @@ def posterior(
     strength by an average rater is right as often as the scale found. Fitting with such weights would count the
     strength twice: the accuracies would be those of strong votes.
     """
-    model = OneCoin(votes, _gold_codes(votes, gold, (4.0, 2.0)), (4.0, 2.0), _weights(votes, weight))
+    model = OneCoin(votes, gold_codes(votes, gold), _weights(votes, weight), (4.0, 2.0))
     joint = model.joint(accuracy)
     mass = np.exp(joint - joint.max(axis=1, keepdims=True))
     return mass / mass.sum(axis=1, keepdims=True)
 
 
-def _gold_codes(votes: Votes, gold: Ints | None, prior: tuple[float, float]) -> Ints:
+def gold_codes(votes: Votes, gold: Ints | None) -> Ints:
+    """The known class of each item or -1 [I]. Raises TutelageError for fewer than two choices and for a class that does
+    not exist."""
     if len(votes.choices) < 2:
         raise TutelageError("Reliability needs at least two different choices; these votes have fewer.")
-    alpha, beta = prior
-    if not alpha > beta / (len(votes.choices) - 1) > 0:
-        raise TutelageError(
-            f"The prior ({alpha:g}, {beta:g}) does not hold raters to be better than chance, so the classes "
-            "could not be told apart. Give being right more pseudo-votes than each error, and some to both."
-        )
     codes = np.full(len(votes.items), -1) if gold is None else np.asarray(gold)
     if codes.shape != (len(votes.items),) or (len(codes) and codes.max() >= len(votes.choices)):
         raise TutelageError(
@@ -140,19 +139,28 @@ def _gold_codes(votes: Votes, gold: Ints | None, prior: tuple[float, float]) -> 
     return codes
 
 
+def _check_prior(votes: Votes, prior: tuple[float, float]) -> None:
+    alpha, beta = prior
+    if not alpha > beta / (len(votes.choices) - 1) > 0:
+        raise TutelageError(
+            f"The prior ({alpha:g}, {beta:g}) does not hold raters to be better than chance, so the classes "
+            "could not be told apart. Give being right more pseudo-votes than each error, and some to both."
+        )
+
+
 def _weights(votes: Votes, weight: Floats | None) -> Floats:
     return np.ones(len(votes)) if weight is None else np.asarray(weight, dtype=float)
 
 
-def _reliability(model: Model[Parameters], level: float) -> Reliability:
+def describe(model: Model[Parameters], found: Fit[Parameters], level: float = 0.95) -> Reliability:
+    """What a fitted rater model says about raters and items, with intervals of this `level`."""
     from scipy.special import betaincinv
 
-    found = fit(model)
     prevalence = np.exp(model.log_prevalence(found.parameters))
     confusion = np.exp(model.log_choice(found.parameters))
     accuracy = np.einsum("j,rjj->r", prevalence, confusion)
     evidence = _evidence(model, found.parameters, accuracy)
-    votes = evidence + sum(model.prior)
+    votes = evidence + model.prior_votes(found.parameters, accuracy)
     low, high = (
         betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2)
     )

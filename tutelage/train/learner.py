@@ -1,8 +1,9 @@
-"""What moves the weights: AdamW with a schedule, clipping, and the refusal to step on a number that is not finite."""
+"""The optimiser: AdamW with a schedule, clipping, and the refusal to step on a number that is not finite."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from tutelage import config
 from tutelage.algorithms.recipe import RecipeState
 from tutelage.core.batch import ScoredRollout
+from tutelage.distributed.ranks import ALONE, Ranks
+from tutelage.distributed.shards import is_sharded, laid_out_as, shard_of, whole
 from tutelage.errors import TutelageError
 
 
@@ -41,11 +44,14 @@ class Learner:
         settings: config.Optimiser,
         total: int,
         norm: Callable[[Iterable[Tensor]], Tensor] = nn.utils.get_total_norm,
+        *,
+        ranks: Ranks = ALONE,
         **rates: float,
     ) -> None:
-        """`norm` gives √ Σ g² of all gradients: a model's `total_norm`, which knows where its gradients are. `rates`
-        gives a group a learning rate of its own."""
-        self.settings, self.total, self.step = settings, total, 0
+        """`norm` gives √ Σ g² of all gradients: a model's `total_norm`, which knows where its gradients are. `ranks`
+        accumulate gradients of their own rows, which are summed before every step. `rates` gives a group a learning
+        rate of its own."""
+        self.settings, self.total, self.step, self.ranks = settings, total, 0, ranks
         self._norm = norm
         self.parameters = [p for group in groups.values() for p in group]
         if not self.parameters:
@@ -61,14 +67,22 @@ class Learner:
     def _by_decay(
         self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]
     ) -> list[dict[str, Any]]:
-        """Biases and norms (fewer than two axes) are left out of the weight decay."""
+        """Biases and norms (fewer than two axes) are left out of the weight decay.
+
+        A fused step takes sharded or whole parameters, not both. A scalar head, which alone is whole beside shards, is
+        the last of its model, so that the order of the parameters is that without shards.
+        """
         lr = rates.get(name, self.settings.lr)
         wide, narrow = [p for p in group if p.dim() >= 2], [p for p in group if p.dim() < 2]
-        parts = ((wide, self.settings.weight_decay), (narrow, 0.0))
+        parts = [
+            ([p for p in part if is_sharded(p) == sharded], decay)
+            for part, decay in ((wide, self.settings.weight_decay), (narrow, 0.0))
+            for sharded in (True, False)
+        ]
         return [{"params": p, "peak": lr, "name": name, "weight_decay": decay} for p, decay in parts if p]
 
     def factor(self, step: int) -> float:
-        """What the peak learning rate is multiplied by in the step with this number (counted from 0)."""
+        """The factor of the peak learning rate in the step with this number (counted from 0)."""
         warmup = self.settings.warmup_steps(self.total)
         if step < warmup:
             return (step + 1) / (warmup + 1)
@@ -97,34 +111,97 @@ class Learner:
         """Clear the gradients that were accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
 
+    def sum_gradients(self) -> None:
+        """Sum the gradients over the ranks; those in shards are sums already. A parameter that has a gradient on one
+        rank has one on all afterwards."""
+        own = [p for p in self.parameters if not is_sharded(p)]
+        if self.ranks.size == 1 or not own:
+            return
+        has = torch.tensor([p.grad is not None for p in own], dtype=torch.uint8)
+        self.ranks.sum_([has])
+        reached = [p for p, count in zip(own, has.tolist(), strict=True) if count]
+        for parameter in reached:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.ranks.sum_([p.grad for p in reached if p.grad is not None])
+
     def update(self) -> dict[str, float]:
-        """Clip the gradients, take one optimiser step, clear them. Returns grad_norm (before clipping) and lr."""
+        """Sum the gradients over the ranks, clip them, take one optimiser step, clear them. Returns grad_norm (before
+        clipping) and lr."""
+        self.sum_gradients()
         norm = self._norm(p.grad for p in self.parameters if p.grad is not None)
         if not torch.isfinite(norm):
             self.clear()
             raise NotFinite(f"The gradient of step {self.step + 1} is not finite. {_ADVICE}")
         if norm > self.settings.max_norm:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.max_norm, norm)
+            self._scale(self.settings.max_norm / (norm + 1e-6))
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * self.factor(self.step)
         self.optimiser.step()
         self.clear()
         return {"grad_norm": float(norm), "lr": self.rate}
 
+    def _scale(self, factor: Tensor) -> None:
+        """Multiply all gradients by a factor, as `clip_grads_with_norm_` does, shard by shard."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                shard_of(parameter.grad).mul_(factor.to(parameter.device))
+
     def state(self) -> dict[str, Any]:
-        """Parameters, optimiser and step, as tensors and plain values."""
+        """Parameters, optimiser and step, as whole tensors and plain values; of shards on rank 0 alone. Collective."""
+        moments = self.optimiser.state_dict()
         return {
             "step": self.step,
-            "parameters": [p.detach() for p in self.parameters],
-            "optimiser": self.optimiser.state_dict(),
+            "parameters": [self._whole(p.detach()) for p in self.parameters],
+            "optimiser": moments
+            | {
+                "state": {
+                    number: {name: self._whole(value) for name, value in each.items()}
+                    for number, each in moments["state"].items()
+                }
+            },
         }
 
+    def _whole(self, tensor: Tensor) -> Tensor | None:
+        """The tensor itself; a sharded one from all ranks, on rank 0 in the memory of the processor, elsewhere None."""
+        if not is_sharded(tensor):
+            return tensor
+        with self.ranks.connected():
+            found = whole(tensor)
+        return found.cpu() if self.ranks.is_first else None
+
+    def load(self, file: Path) -> Mapping[str, Any]:
+        """Continue from a file that holds `state()` under "learner". Returns all that it holds.
+
+        A learner in shards reads no more of the file than its own.
+        """
+        state: Mapping[str, Any] = torch.load(
+            file, map_location="cpu", weights_only=True, mmap=self._in_shards
+        )
+        self.restore(state["learner"])
+        return state
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        """The tensor; of a learner in shards a copy, since it may lie in a file that is not kept."""
+        return tensor.clone() if self._in_shards else tensor
+
+    @property
+    def _in_shards(self) -> bool:
+        return any(is_sharded(parameter) for parameter in self.parameters)
+
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state()`, bit for bit."""
+        """Continue from `state()`, bit for bit, in whatever shards the parameters lie."""
         with torch.no_grad():
             for own, saved in zip(self.parameters, state["parameters"], strict=True):
-                own.copy_(saved)
-        self.optimiser.load_state_dict(state["optimiser"])
+                shard_of(own).copy_(shard_of(laid_out_as(saved, own)))
+        optimiser = state["optimiser"]
+        order = [p for group in self.optimiser.param_groups for p in group["params"]]
+        moments = {
+            number: {name: self._own(laid_out_as(value, order[number])) for name, value in each.items()}
+            for number, each in optimiser["state"].items()
+        }
+        begun = self.optimiser.state_dict()  # its groups follow the settings, and where the parameters lie
+        self.optimiser.load_state_dict(begun | {"state": moments})
         self.step = int(state["step"])
 
 

@@ -1,4 +1,4 @@
-"""How workflows are called: with settings, or with the settings as keyword arguments."""
+"""Calls of workflows: with settings, or with the settings as keyword arguments."""
 
 import functools
 import inspect

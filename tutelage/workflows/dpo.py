@@ -2,24 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.job import job_loop
 from tutelage.train.supervised.preference_losses import preference_loss
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.loading import trained_policy
 from tutelage.workflows.online_preferences import online_job
 from tutelage.workflows.preference_files import PreferenceJob, pairs_job, single_answers_job
+from tutelage.workflows.preflight import check_disk
 from tutelage.workflows.results import DpoResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.dpo import DpoSettings
+from tutelage.workflows.shards import lay_out
 
 
 @workflow(DpoSettings)
@@ -45,21 +49,27 @@ def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
     read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
     loaded = read(settings.prompts or settings.data)
     remark(loaded.describe())
-    with open_run(settings) as run:
+    if settings.prompts:
+        require_columns(settings.reward, loaded)
+    with open_run(settings, loaded.records) as run:
         yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, loaded.records)
 
 
 def _training(
     settings: DpoSettings, run: Run, loss: PreferenceLoss, records: Sequence[Any]
 ) -> Training[DpoResult]:
-    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
+    asked = bool(settings.prompts and not settings.reference)
+    load = partial(trained_policy, settings)
+    policy = lay_out(settings, run, settings.model, load, with_reference=asked)
     budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
     prepared = _job(settings, run, policy, loss, records, budget)
     every, job = settings.evaluate_every, prepared.job
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
     def conclude() -> DpoResult:
-        return DpoResult(run.path, finish_run(run, policy.save_whole, prepared.counts))
+        with policy.gathered_to_save():
+            return DpoResult(run.path, finish_run(run, policy.save_whole, prepared.counts))
 
     return Training(loop, conclude)
 

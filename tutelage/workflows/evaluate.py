@@ -1,29 +1,49 @@
 """Evaluation: what the answers of a model are worth, alone or against another's."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tutelage import config
+from tutelage.core.batch import Rows
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Messages, Prompt
 from tutelage.data.rows import write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
+from tutelage.distributed.processes import join
+from tutelage.distributed.ranks import Ranks
 from tutelage.errors import TutelageError
 from tutelage.evaluation.drift import perplexity, sequence_kl
 from tutelage.evaluation.text import distinct, lengths, repetition, rouge
 from tutelage.evaluation.win_rate import scored_win_rate
 from tutelage.infer.answering import Answers, answer
 from tutelage.models.backbone import load_backbone
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.named import make_reward
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.scores import scores_of
+from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.local import LocalGenerator
+from tutelage.train.supervised.batches import encode_demonstrations
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.generators import fixed_generator
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.evaluate import EvaluateSettings
+
+TOKENS_AT_ONCE = 8192
+"""Padded tokens of a forward pass that measures divergence or perplexity."""
+
+_NAMED = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
+"""A reward with a name before it."""
 
 LABELS = {
     "kl": "KL to the other, nats per answer",
@@ -33,6 +53,7 @@ LABELS = {
     "distinct_2": "distinct word pairs",
     "repetition": "repeated trigrams",
     "perplexity": "perplexity under the base model",
+    "text_perplexity": "perplexity on the texts",
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
@@ -51,7 +72,7 @@ class Side:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """What an evaluation measured."""
+    """The results of an evaluation."""
 
     out: Path
     """Folder with summary.json and answers.jsonl."""
@@ -87,8 +108,17 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
     """
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
+    require_columns([source for _, source in _named(settings)], loaded)
     prompts = loaded.records[: settings.limit or None]
-    sides = _sides(settings, prompts)
+    if settings.text:  # read before anything is answered, so that a file that cannot be read costs no time
+        remark(load_demonstrations(settings.text).describe())
+    ranks = join()
+    sides = _sides(settings, prompts, ranks)
+    return ranks.shared(lambda: _write(settings, prompts, sides))
+
+
+def _write(settings: EvaluateSettings, prompts: Sequence[Prompt], sides: Sequence["Side"]) -> EvaluateResult:
+    """Compare the sides, and write the files of the result."""
     summary: dict[str, Any] = {"prompts": len(prompts), "model": sides[-1].figures}
     if len(sides) == 2:
         summary |= {"against": sides[0].figures, "win_rate": _win_rates(sides[1], sides[0])}
@@ -100,18 +130,32 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
     return EvaluateResult(settings.out, summary)
 
 
-def _sides(settings: EvaluateSettings, prompts: Sequence[Prompt]) -> list[Side]:
+def _sides(settings: EvaluateSettings, prompts: Sequence[Prompt], ranks: Ranks) -> list[Side]:
     """The model's answers, measured, as the last; before them those of the model it is compared with, if any."""
     policy = _load(settings.model.path, settings)
-    rewards = _rewards(settings, policy)
+    rewards = _rewards(settings, policy, ranks)
     other = _load(settings.against, settings) if settings.against else None
     base = _load(settings.base, settings) if settings.base else None
-    model = _side(settings.names[1], policy, prompts, rewards, base, other, settings)
+    generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks)
+    model = _side(settings.names[1], policy, prompts, rewards, base, other, settings, generator, ranks)
     if other is None:
         return [model]
     if not same_vocabulary(policy.tokenizer, other.tokenizer):
-        rewards = _rewards(settings, other)  # these may have to read the text, not the tokens
-    return [_side(settings.names[0], other, prompts, rewards, base, None, settings), model]
+        rewards = _rewards(settings, other, ranks)  # these may have to read the text, not the tokens
+    return [
+        _side(
+            settings.names[0],
+            other,
+            prompts,
+            rewards,
+            base,
+            None,
+            settings,
+            dealt_generator(LocalGenerator(other), ranks),
+            ranks,
+        ),
+        model,
+    ]
 
 
 def _win_rates(model: Side, against: Side) -> dict[str, Any]:
@@ -123,17 +167,22 @@ def _load(path: str, settings: EvaluateSettings) -> Policy:
     return Policy(load_backbone(replace(settings.model, path=path)))
 
 
-def _rewards(settings: EvaluateSettings, policy: Policy) -> dict[str, Reward]:
-    rewards = {}
-    for given in settings.reward:
-        name, equals, source = given.partition("=")
-        if not equals:
-            name, source = Path(given.rpartition(":")[2]).name, given
+def _named(settings: EvaluateSettings) -> list[tuple[str, str]]:
+    """Each reward with the name before it, "" where it has none."""
+    matches = [(_NAMED.fullmatch(given), given) for given in settings.reward]
+    return [(named[1], named[2]) if named else ("", given) for named, given in matches]
+
+
+def _rewards(settings: EvaluateSettings, policy: Policy, ranks: Ranks) -> dict[str, Reward]:
+    rewards: dict[str, Reward] = {}
+    for given, source in _named(settings):
+        reward = make_reward([source], policy, settings.model)
+        name = given or reward_name(reward)
         if name in rewards:
             raise TutelageError(
                 f"Two rewards are called {name!r}; put a name before each, as in gold=module:function."
             )
-        rewards[name] = make_reward([source], policy, settings.model)
+        rewards[name] = dealt_reward(reward, ranks)
     return rewards
 
 
@@ -145,9 +194,11 @@ def _side(
     base: Policy | None,
     other: Policy | None,
     settings: EvaluateSettings,
+    generator: Generator,
+    ranks: Ranks,
 ) -> Side:
     """Let one model answer, and measure its answers."""
-    answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed)
+    answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rollout, texts = answered.rollout, list(answered.texts)
     scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
     figures = {}
@@ -170,11 +221,17 @@ def _side(
     ]
     if known:
         figures |= rouge(*(list(column) for column in zip(*known, strict=True)))
+    budget = Budget(TOKENS_AT_ONCE, ranks)
     if other is not None and _can_tell(policy, other, settings, "divergence"):
         temperature = settings.sampling.temperature
-        figures["kl"], figures["kl_error"] = sequence_kl(rollout, other, temperature=temperature)
+        figures["kl"], figures["kl_error"] = sequence_kl(
+            rollout, other, temperature=temperature, budget=budget
+        )
     if base is not None and _can_tell(policy, base, settings, "perplexity"):
-        figures["perplexity"] = perplexity(base, rollout)
+        figures["perplexity"] = perplexity(base, rollout, budget=budget)
+    if settings.text:
+        rows = _text_rows(settings.text, policy)
+        figures["text_perplexity"] = perplexity(policy, rows, budget=budget)
     return Side(name, answered, scores, figures)
 
 
@@ -192,6 +249,15 @@ def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: s
         )
         return False
     return True
+
+
+def _text_rows(path: str, policy: Policy) -> Rows:
+    """The texts of a file as a policy reads them; the end token after each is left out."""
+    limit = policy.context or 1024
+    encoded, cuts = encode_demonstrations(load_demonstrations(path).records, policy.tokenizer, limit)
+    remark(cuts.describe(limit))
+    rows = [EncodedRow(row.prompt, row.response[:-1]) for row in encoded]
+    return collate(rows, pad_token_id(policy.tokenizer), policy.device)
 
 
 def _references(settings: EvaluateSettings) -> dict[Messages, str]:

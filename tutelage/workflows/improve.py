@@ -1,34 +1,56 @@
 """Reinforcement learning: raise the expected score of a policy's own answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, remarks, restored_state
+from tutelage.algorithms.recipe import NaturalStep, Recipe, as_begun, remarks, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.data.formats import load_demonstrations, load_prompts
-from tutelage.data.records import Prompt
+from tutelage.data.records import Demonstration, Prompt
+from tutelage.distributed.processes import join
+from tutelage.distributed.ranks import Ranks
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import is_adapter, load_backbone
+from tutelage.models.backbone import is_adapter
+from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.dealt import dealt_reward
+from tutelage.rewards.judge import judge_metrics
 from tutelage.rewards.named import make_reward
-from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.rewards.reward import Reward
+from tutelage.rollout.ahead import Ahead, RolloutRequest
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts, prompt_tokens
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
-from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
-from tutelage.train.rl.mismatch import Mismatch
+from tutelage.train.rl.critic import (
+    NetworkCritic,
+    TrunkCritic,
+    critic_network,
+    gathered_to_save,
+    make_critic,
+    save_policy,
+)
 from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.rollouts import rollout_seed
 from tutelage.train.rl.settings import RolloutSettings
-from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
+from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state, saved_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order, encode_demonstrations
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.first_steps import FirstSteps
+from tutelage.workflows.generators import training_generator
+from tutelage.workflows.loading import trained_policy
+from tutelage.workflows.preflight import check_disk, remark_batch
+from tutelage.workflows.prompts import fitting_prompts
 from tutelage.workflows.results import ImproveResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.workflows.samples import write_samples
 from tutelage.workflows.settings.improve import ImproveSettings
+from tutelage.workflows.shards import lay_out, lay_out_beside, reward_beside
+from tutelage.workflows.trust import Record, keep_record, measure, read_record, weighed
 
 
 @workflow(ImproveSettings)
@@ -54,51 +76,87 @@ def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResul
         remark(line)
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
-    with open_run(settings) as run:
-        yield (
-            finished(run, ImproveResult) if run.finished else _training(settings, run, recipe, loaded.records)
-        )
+    require_columns((*settings.reward, *_watched(settings).values()), loaded)
+    texts = load_demonstrations(settings.ptx).records if settings.ptx else ()
+    trust = join().shared(lambda: _trust(settings))
+    with open_run(settings, loaded.records, texts) as run:
+        if trust:
+            run.ranks.shared(lambda: keep_record(trust, run.path))
+        if run.finished:
+            yield finished(run, ImproveResult)
+        else:
+            yield _training(settings, run, recipe, loaded.records, texts)
+
+
+def _trust(settings: ImproveSettings) -> Record:
+    """The record of the reward held against --trust, before a run begins; empty without it."""
+    if not settings.trust:
+        return {}
+    reward = make_reward(settings.reward, None, settings.model)
+    return measure(reward, settings.trust, settings.trust_study, settings.out, anyway=settings.trust_anyway)
 
 
 def _training(
-    settings: ImproveSettings, run: Run, recipe: Recipe, prompts: Sequence[Prompt]
+    settings: ImproveSettings,
+    run: Run,
+    recipe: Recipe,
+    prompts: Sequence[Prompt],
+    texts: Sequence[Demonstration],
 ) -> Training[ImproveResult]:
-    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
-    policy.freeze_reference()
-    fitting = _fitting(settings, policy, prompts)
-    loop = _loop(settings, run, recipe, policy, fitting)
+    recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings), with_reference=True)
+    encoded = encode_prompts(prompts, policy.tokenizer)
+    fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
+    remark_batch(settings.batch_size, len(fitting), "prompts")
+    loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts))
 
     def conclude() -> ImproveResult:
         figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
-        return ImproveResult(run.path, finish_run(run, policy.save_whole, figures))
+        with policy.gathered_to_save():
+            return ImproveResult(run.path, finish_run(run, policy.save_whole, figures))
 
     return Training(loop, conclude)
 
 
 def _loop(
-    settings: ImproveSettings, run: Run, recipe: Recipe, policy: Policy, prompts: Sequence[EncodedPrompt]
+    settings: ImproveSettings,
+    run: Run,
+    recipe: Recipe,
+    policy: Policy,
+    prompts: Sequence[EncodedPrompt],
+    mix: PretrainingMix | None,
 ) -> Loop:
     """The loop of the recipe, from wherever the run was left."""
     critic = _critic(settings, recipe, policy)
-    learner = _learner(settings, policy, critic)
+    learner = _learner(settings, policy, critic, run.ranks)
     extra = load_state(run, learner)
-    names = [name.partition("=") for name in settings.watch]
-    watched = {name: make_reward([value], policy, settings.model) for name, _, value in names}
-    networks = (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
+    watched = {
+        name: dealt_reward(reward_beside(policy, [reward], settings.model), run.ranks, policy.passes)
+        for name, reward in _watched(settings).items()
+    }
+    networks: tuple[Policy | ScalarModel, ...] = (
+        (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
+    )
+    check_disk(run, *networks)
     loop_settings = RolloutSettings(
         settings.sampling,
         token_budget(settings, run, *networks),
         settings.seed,
-        mismatch=_mismatch(settings),
+        mismatch=settings.mismatched_by,
         mismatch_cap=settings.mismatch_cap,
+        staleness=settings.staleness,
         watch=watched,
-        mix=_mix(settings, recipe, policy),
+        mix=mix,
     )
+    reward = reward_beside(policy, settings.reward, settings.model)
+    if settings.trust:
+        reward = weighed(reward, run.ranks.shared(lambda: read_record(run.path)))
+    order = Order(prompts, settings.batch_size, settings.seed)
     steps = rl.improve(
         policy,
-        LocalGenerator(policy),
-        Order(prompts, settings.batch_size, settings.seed),
-        make_reward(settings.reward, policy, settings.model),
+        training_generator(settings, policy, settings.sampling, run, _ahead(settings, recipe, order)),
+        order,
+        dealt_reward(reward, run.ranks, policy.passes),
         recipe,
         learner,
         loop_settings,
@@ -111,26 +169,44 @@ def _loop(
         steps=steps,
         label=recipe.name,
         save=partial(save_policy, policy, critic),
+        gathered=partial(gathered_to_save, policy, critic),
         extra_state=recipe_state,
         checkpoints=settings.checkpoints,
-        show=("score/mean", "kl/reference", "length/mean", *watched),
-        watch=Watch(lambda step: _write_samples(run, step, settings.sample_every)),
+        show=("score/mean", "score/shaped", "kl/reference", "length/mean", "ended", "groups/dead", *watched),
+        watch=Watch(_look(settings, run, recipe, reward)),
     )
 
 
-def _mismatch(settings: ImproveSettings) -> Mismatch | None:
-    """What is done where sampler and trainer differ; None in float32, where they do not."""
-    if settings.mismatch != "auto":
-        return settings.mismatch
-    return None if settings.model.dtype == "float32" else "recompute"
+def _watched(settings: ImproveSettings) -> dict[str, str]:
+    """The rewards to log and not to train on, by name."""
+    parts = [name.partition("=") for name in settings.watch]
+    return {name: reward for name, _, reward in parts}
 
 
-def _write_samples(run: Run, step: Step, every: int) -> dict[str, float]:
-    """A few answers of every so many steps, to read; adds no metric."""
-    if step.sample is not None and (step.index == 1 or step.index % max(1, every) == 0):
-        rows = zip(step.texts[:4], step.sample.score[:4].tolist(), strict=True)
-        run.samples(step.index, [{"prompt": p, "completion": c, "score": s} for (p, c), s in rows])
-    return {}
+def _look(
+    settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward
+) -> Callable[[Step], dict[str, float]]:
+    """The work beside a step: a few answers are written to be read, the first steps are remarked upon, and what judges
+    were asked is counted."""
+    first = FirstSteps(recipe, settings.sampling, settings.steps)
+
+    def look(step: Step) -> dict[str, float]:
+        first.look(step)
+        write_samples(run, step, settings.sample_every)
+        asked = judge_metrics(reward)
+        return run.ranks.totals(asked) if asked else {}
+
+    return look
+
+
+def _ahead(settings: ImproveSettings, recipe: Recipe, order: Order[EncodedPrompt]) -> Ahead:
+    """The rollouts that are written ahead of the steps: those that `collect` will ask for."""
+
+    def plan(step: int) -> RolloutRequest:
+        seed = rollout_seed(settings.seed, step)
+        return RolloutRequest(prompt_tokens(order(step)), recipe.samples, settings.sampling, seed)
+
+    return Ahead(settings.staleness, settings.steps, plan)
 
 
 def _recipe(settings: ImproveSettings) -> Recipe:
@@ -143,10 +219,16 @@ def _recipe(settings: ImproveSettings) -> Recipe:
         raise TutelageError(
             f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from do nothing."
         )
-    if settings.mismatch == "truncated" and getattr(recipe.surrogate, "per_response", False):
+    if settings.mismatched_by == "truncated" and getattr(recipe.surrogate, "per_response", False):
         raise TutelageError(
             f"{type(recipe.surrogate).__name__} weighs a whole response by one ratio, and --mismatch truncated every "
             "token by its own. Use --mismatch recompute, or a recipe with a ratio per token."
+        )
+    if settings.shard != "none" and isinstance(recipe.update, NaturalStep):
+        raise TutelageError(
+            f"The recipe {recipe.name!r} takes a natural step: it needs second derivatives of the whole model and "
+            "several vectors of its size on every rank, so that shards would save nothing. Leave --shard out, or take "
+            "a recipe of gradient steps, such as ppo."
         )
     return recipe
 
@@ -154,43 +236,30 @@ def _recipe(settings: ImproveSettings) -> Recipe:
 def _critic(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> TrunkCritic | NetworkCritic | None:
     if recipe.critic is None:
         return None
-    start = None
-    if settings.critic == "network":
-        folders = [name.partition("=")[0] for name in settings.reward if ":" not in name]
-        path = settings.critic_from or (folders[0] if folders else settings.model.path)
-        if is_adapter(path):
-            raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
-        start = replace(settings.model, path=path)
-    return make_critic(policy, settings.critic, start, seed=settings.seed)
+    if settings.critic == "trunk":
+        return make_critic(policy, "trunk", None, seed=settings.seed)
+    path = settings.critic_source
+    if is_adapter(path):
+        raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
+    recomputes = settings.activation_checkpointing
+    load = partial(critic_network, policy=policy, seed=settings.seed, checkpointing=recomputes)
+    return NetworkCritic(lay_out_beside(policy, replace(settings.model, path=path), load))
 
 
 def _learner(
-    settings: ImproveSettings, policy: Policy, critic: TrunkCritic | NetworkCritic | None
+    settings: ImproveSettings, policy: Policy, critic: TrunkCritic | NetworkCritic | None, ranks: Ranks
 ) -> Learner:
     groups = {"policy": policy.parameters()}
     if critic is not None:
         groups["critic"] = critic.parameters()
     rates = {"critic": settings.critic_lr} if settings.critic_lr else {}
-    return Learner(groups, settings.optimiser, settings.steps, policy.total_norm, **rates)
+    return Learner(groups, settings.optimiser, settings.steps, policy.total_norm, ranks=ranks, **rates)
 
 
-def _fitting(settings: ImproveSettings, policy: Policy, prompts: Sequence[Prompt]) -> list[EncodedPrompt]:
-    """The prompts that leave room for an answer, as tokens; a remark counts the others."""
-    room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
-    fitting = [each for each in encode_prompts(prompts, policy.tokenizer) if len(each.tokens) <= room]
-    if not fitting:
-        raise TutelageError(
-            f"No prompt fits: the model has {policy.context} positions, and {settings.sampling.max_new_tokens} are "
-            "kept for the answer. Set a smaller --sampling.max-new-tokens."
-        )
-    if len(fitting) < len(prompts):
-        remark(f"{len(prompts) - len(fitting)} prompts are longer than {room} tokens and were left out.")
-    return fitting
-
-
-def _mix(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> PretrainingMix | None:
-    if not settings.ptx:
+def _mix(
+    settings: ImproveSettings, recipe: Recipe, policy: Policy, texts: Sequence[Demonstration]
+) -> PretrainingMix | None:
+    if not texts:
         return None
-    records = load_demonstrations(settings.ptx).records
-    rows, _ = encode_demonstrations(records, policy.tokenizer, policy.context or 1024)
+    rows, _ = encode_demonstrations(texts, policy.tokenizer, policy.context or 1024)
     return PretrainingMix(policy, rows, settings.batch_size, recipe.ptx, settings.seed)

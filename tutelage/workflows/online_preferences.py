@@ -10,12 +10,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from tutelage.core.preferences import PreferenceLoss
+from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.judging import PairJudge
+from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.people.judging import EndpointJudge
-from tutelage.rewards.judge import PairwiseJudgeReward
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.judge import PairwiseJudgeReward, judge_metrics
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.own_answers import InRounds, best_against_worst, statistics
@@ -23,7 +24,7 @@ from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, 
 from tutelage.workflows.own_answers import answer_source, longest, score_look, steps_per_round
 from tutelage.workflows.preference_files import PreferenceJob, reference_of
 from tutelage.workflows.settings.dpo import DpoSettings
-from tutelage.workflows.settings.endpoint import KEY
+from tutelage.workflows.shards import reward_beside
 
 
 def online_job(
@@ -34,11 +35,10 @@ def online_job(
     prompts: Sequence[Prompt],
     budget: Budget,
 ) -> PreferenceJob:
-    """The job of learning from the policy's own answers, compared round by round."""
-    policy.freeze_reference()
+    """The job of learning from the policy's own answers, compared round by round. The policy has its reference."""
     named = reference_of(settings, policy)
     reward: Reward = (
-        _judge(settings) if settings.judge else make_reward(settings.reward, policy, settings.model)
+        _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
     )
     share = settings.held_out if settings.reward else 0.0
     source = answer_source(settings, run, policy, reward, prompts, share)
@@ -58,18 +58,17 @@ def online_job(
         groups = answers.of(step // steps)
         pairs = len(best_against_worst(groups))
         scores = statistics(groups, [group[0] for group in groups])
-        return scores | {"kept": float(pairs), "round": float(step // steps + 1)}
+        return scores | judge_metrics(reward) | {"kept": float(pairs), "round": float(step // steps + 1)}
 
     items = InRounds(pairs_of, steps, settings.batch_size, settings.seed)
     job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)
     job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
     if source.held_out:
-        job = replace(job, look=score_look(settings, policy, reward, source.held_out))
+        job = replace(job, look=score_look(settings, source, reward))
     return PreferenceJob(job, source.counts)
 
 
 def _judge(settings: DpoSettings) -> Reward:
     key = os.environ.get(KEY, "")
-    return PairwiseJudgeReward(
-        EndpointJudge(settings.judge, settings.judge_model, settings.judge_question, key=key)
-    )
+    endpoint = PaidEndpoint(Endpoint(settings.judge, settings.judge_model, key))
+    return PairwiseJudgeReward(PairJudge(endpoint, settings.judge_question))

@@ -7,13 +7,16 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.current import CurrentGenerator
+from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 from tutelage.train.rl.rollouts import answer
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.own_answers import OwnAnswers
+from tutelage.workflows.generators import training_generator
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.settings.rejection import RejectionSettings
@@ -26,9 +29,11 @@ Settings = DpoSettings | RejectionSettings
 
 @dataclass(frozen=True)
 class AnswerSource:
-    """The answers of every round, the prompts that are held out as tokens, and how many prompts were left out."""
+    """The answers of every round, who writes them, the prompts that are held out as tokens, and how many prompts were
+    left out."""
 
     answers: OwnAnswers
+    generator: Generator
     held_out: Sequence[EncodedPrompt]
     dropped: int
 
@@ -51,11 +56,24 @@ def answer_source(
             f"No prompt fits into {longest(settings, policy)} tokens, of which {settings.sampling.max_new_tokens} are "
             "kept for the answer. Set a smaller --sampling.max-new-tokens."
         )
+    if len(kept) < settings.prompts_per_round:
+        remark(
+            f"--prompts-per-round is {settings.prompts_per_round}, but there are only {len(kept)} prompts."
+        )
+    reward = dealt_reward(reward, run.ranks, policy.passes)
     order = Order(kept, settings.prompts_per_round or len(kept), settings.seed)
+    generator = CurrentGenerator(training_generator(settings, policy, settings.sampling, run))
     answers = OwnAnswers(
-        run.path / FOLDER, policy, order, reward, settings.samples, settings.sampling, settings.seed
+        run.path / FOLDER,
+        generator,
+        order,
+        reward,
+        settings.samples,
+        settings.sampling,
+        settings.seed,
+        run.ranks,
     )
-    return AnswerSource(answers, aside, len(prompts) - len(kept) - len(aside))
+    return AnswerSource(answers, generator, aside, len(prompts) - len(kept) - len(aside))
 
 
 def longest(settings: Settings, policy: Policy) -> int:
@@ -82,15 +100,12 @@ def steps_per_round(settings: Settings, answers: OwnAnswers, keep: float) -> int
     return max(1, round(settings.epochs * -(-rows // settings.batch_size)))
 
 
-def score_look(
-    settings: Settings, policy: Policy, reward: Reward, prompts: Sequence[EncodedPrompt]
-) -> Callable[[], Mapping[str, float]]:
-    """A function that answers each prompt once, and returns score, the mean score, and ended, the share of answers
-    that ended by themselves."""
+def score_look(settings: Settings, source: AnswerSource, reward: Reward) -> Callable[[], Mapping[str, float]]:
+    """A function that answers each held-out prompt once, and returns score, the mean score, and ended, the share of
+    answers that ended by themselves."""
 
     def look() -> Mapping[str, float]:
-        generator = LocalGenerator(policy)
-        answers = answer(generator, prompts, 1, settings.sampling, reward, seed=settings.seed)
+        answers = answer(source.generator, source.held_out, 1, settings.sampling, reward, seed=settings.seed)
         return {
             "score": float(answers.score.mean()),
             "ended": float(answers.rollout.terminated.float().mean()),

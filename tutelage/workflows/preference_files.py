@@ -16,8 +16,10 @@ from tutelage.train.supervised.batches import Order, encode_preferences
 from tutelage.train.supervised.desirability import encode_unpaired, label, unpaired_job
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.preference_training import DRIFT, paired_job, refer
+from tutelage.workflows.preflight import check_weights, remark_batch
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.dpo import DpoSettings
+from tutelage.workflows.shards import lay_out_beside
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ def reference_of(settings: DpoSettings, policy: Policy) -> Policy:
     """The model that the settings name as the reference, or the policy itself, which has learnt nothing yet."""
     if not settings.reference:
         return policy
-    reference = Policy(load_backbone(replace(settings.model, path=settings.reference)))
+    named = replace(settings.model, path=settings.reference)
+    reference = lay_out_beside(policy, named, lambda model: Policy(load_backbone(model)))
     if not same_vocabulary(policy.tokenizer, reference.tokenizer):
         raise TutelageError(
             f"The reference {settings.reference!r} has another vocabulary than {settings.model.path!r}: their "
@@ -49,6 +52,7 @@ def pairs_job(
     budget: Budget,
 ) -> PreferenceJob:
     """The job of learning from pairs."""
+    check_weights(records, settings.data)
     max_length = min(settings.max_length, policy.context or settings.max_length)
     kept, aside = split_by_prompt(records, settings.held_out, settings.seed)
     train, cuts = encode_preferences(kept, policy.tokenizer, max_length)
@@ -58,6 +62,7 @@ def pairs_job(
     known, known_aside = (
         refer(reference, pairs, budget, drift=drift, max_length=max_length) for pairs in (train, held_out)
     )
+    remark_batch(settings.batch_size, len(known), "pairs")
     order = Order(known, settings.batch_size, settings.seed)
     steps = max(1, round(settings.epochs * order.steps_per_epoch))
     job = paired_job(policy, loss, order, steps, budget=budget, held_out=known_aside)
@@ -84,6 +89,7 @@ def single_answers_job(
     known, known_aside = (
         label(reference, answers, budget, max_length=max_length) for answers in (train, held_out)
     )
+    remark_batch(settings.batch_size, len(known), "answers")
     order = Order(known, settings.batch_size, settings.seed)
     steps = max(1, round(settings.epochs * order.steps_per_epoch))
     job = unpaired_job(policy, loss, order, steps, budget=budget, held_out=known_aside)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from tutelage import config
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
-from tutelage.engines.network import Backbone
+from tutelage.distributed.ranks import Ranks
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import save_fresh
@@ -16,9 +16,11 @@ from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import windows
 from tutelage.train.supervised.language import LanguageJob, divide, language_loop
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.preflight import check_disk, remark_batch
 from tutelage.workflows.results import LanguageResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.pretrain import PretrainSettings
+from tutelage.workflows.shards import lay_out
 
 
 @workflow(PretrainSettings)
@@ -41,35 +43,43 @@ def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[LanguageRe
     """A pretraining run, open and ready to be iterated over step by step; `pretrain` runs it to its end."""
     loaded = load_texts(settings.data)
     remark(loaded.describe())
-    with open_run(settings) as run:
+    with open_run(settings, loaded.records) as run:
         yield finished(run, LanguageResult) if run.finished else _training(settings, run, loaded.records)
 
 
 def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Training[LanguageResult]:
-    policy = Policy(_backbone(settings, list(texts)))
+    recomputes = settings.activation_checkpointing
+
+    def load(start: config.Model) -> Policy:
+        return Policy(load_backbone(start, config.Lora(), checkpointing=recomputes))
+
+    policy = lay_out(settings, run, _start(settings, list(texts), run.ranks), load)
     train, held_out = _rows(settings, policy, texts)
     remark(
         f"{sum(map(len, train)):,} tokens to train on, {sum(p.numel() for p in policy.parameters()):,} weights."
     )
     job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "pretrain")
     budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
+    remark_batch(settings.batch_size, len(train))
     loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
 
     def conclude() -> LanguageResult:
-        return LanguageResult(run.path, finish_run(run, policy.save_whole, {"rows": len(train)}))
+        with policy.gathered_to_save():
+            return LanguageResult(run.path, finish_run(run, policy.save_whole, {"rows": len(train)}))
 
     return Training(loop, conclude)
 
 
-def _backbone(settings: PretrainSettings, texts: list[str]) -> Backbone:
+def _start(settings: PretrainSettings, texts: list[str], ranks: Ranks) -> config.Model:
+    """The model that the run begins with, which is made where none is named."""
     path = settings.model
     if not path:
         start = settings.out / "start"
-        if not (start / "tokenizer.json").is_file():
-            save_fresh(texts, settings.shape, start, settings.seed)
+        if not ranks.shared(lambda: (start / "tokenizer.json").is_file()):
+            ranks.shared(lambda: save_fresh(texts, settings.shape, start, settings.seed))
         path = str(start)
-    model = config.Model(path=path, dtype=settings.dtype, device=settings.device, engine=settings.engine)
-    return load_backbone(model, config.Lora())
+    return config.Model(path=path, dtype=settings.dtype, device=settings.device, engine=settings.engine)
 
 
 def _rows(

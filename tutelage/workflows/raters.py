@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tutelage.errors import TutelageError
 from tutelage.stats.agreement import Agreement, Alpha, krippendorff_alpha, pair_agreement
+from tutelage.stats.calibration import Calibration, calibration
 from tutelage.stats.flags import Flag, rater_flags
-from tutelage.stats.reliability import Reliability, dawid_skene, majority, one_coin
+from tutelage.stats.model_choice import Choice, choose_model, fit_model
+from tutelage.stats.reliability import Reliability, majority
 from tutelage.stats.vote_files import Columns, VoteFile, read_votes, write_table
 from tutelage.stats.votes import Floats, Ints
 from tutelage.workflows.calling import workflow
@@ -20,15 +23,45 @@ class RatersResult:
     file: VoteFile
     """The votes, and the known answers and repeated votes in the table."""
     model: Reliability
-    """Reliability of each rater and posterior of each item, by Dawid and Skene."""
+    """Reliability of each rater and posterior of each item."""
+    model_name: str
+    """The rater model, as in `RatersSettings.model`."""
+    choice: Choice | None
+    """Why it was chosen, with `auto`."""
     majority: Floats
-    """[I, classes]: 1 for the class with most votes, shares for a draw."""
+    """[I, classes]: 1 for the class with most votes, equal shares for a draw."""
+    learnt_gold: bool
+    """Whether the known answers were given to the model."""
     flags: tuple[tuple[Flag, ...], ...]
     """What is odd about each rater."""
     agreement: Agreement
     """Probability that two raters of an item choose the same class."""
     alpha: Alpha
     """Krippendorff's alpha."""
+
+    def label_calibration(self) -> Calibration | None:
+        """How often the probabilities of classes came true, on items with a known answer from which the model did not
+        learn; None without any."""
+        gold = self.file.gold
+        if gold is None or self.learnt_gold or not (gold >= 0).any():
+            return None
+        known = np.flatnonzero(gold >= 0)
+        right = (gold[known, None] == np.arange(self.model.posterior.shape[1])).astype(float)
+        return calibration(self.model.posterior[known].ravel(), right.ravel())
+
+    def calibration(self) -> Calibration:
+        """That of the labels where answers are known, else that of the predictions of held-out votes.
+
+        Raises:
+            TutelageError: there is neither.
+        """
+        found = self.label_calibration() or (self.choice.calibration if self.choice else None)
+        if found is None:
+            raise TutelageError(
+                "Calibration needs known answers from which the model does not learn (--gold), or --model auto, which "
+                "holds votes out."
+            )
+        return found
 
     def gold_answers(self) -> tuple[Ints, Ints]:
         """[R] each: right choices, and choices, on items with a known answer."""
@@ -55,13 +88,17 @@ def raters(settings: RatersSettings) -> RatersResult:
         TutelageError: the table cannot be read, or has too few choices.
     """
     file = read_votes(settings.votes, Columns(settings.item, settings.rater, settings.choice, settings.gold))
-    fit = dawid_skene if settings.model == "matrix" else one_coin
-    model = fit(file.votes, file.gold if settings.use_gold else None)
-    votes = file.votes
+    votes, gold = file.votes, file.gold if settings.use_gold else None
+    choice = choose_model(votes, gold, seed=settings.seed) if settings.model == "auto" else None
+    name = choice.name if choice else settings.model
+    model = fit_model(name, votes, gold, choice.links if choice else ())
     result = RatersResult(
         file,
         model,
+        name,
+        choice,
         majority(votes),
+        gold is not None,
         rater_flags(votes, model),
         pair_agreement(votes, seed=settings.seed),
         krippendorff_alpha(votes, settings.level, _numbers(votes.choices)),

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.infer.best_of_n import best_of_n_kl
-from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.judge import judge_metrics
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
@@ -18,10 +19,13 @@ from tutelage.train.supervised.job import Job, job_loop
 from tutelage.train.supervised.objectives import WeightedRows, imitate
 from tutelage.train.supervised.own_answers import InRounds, OwnAnswer, keep_best, statistics
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.loading import trained_policy
 from tutelage.workflows.own_answers import AnswerSource, answer_source, score_look, steps_per_round
+from tutelage.workflows.preflight import check_disk
 from tutelage.workflows.results import RejectionResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.rejection import RejectionSettings
+from tutelage.workflows.shards import lay_out, reward_beside
 
 
 @workflow(RejectionSettings)
@@ -44,24 +48,27 @@ def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[Rejectio
     """A rejection-sampling run, open and ready to be iterated over step by step; `rejection` runs it to its end."""
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
+    require_columns(settings.reward, loaded)
     if not settings.overall and settings.keep == 1:
         nats = best_of_n_kl(settings.samples)
         remark(f"Best of {settings.samples}: a round aims at most {nats:.2f} nats from where it begins.")
-    with open_run(settings) as run:
+    with open_run(settings, loaded.records) as run:
         yield finished(run, RejectionResult) if run.finished else _training(settings, run, loaded.records)
 
 
 def _training(settings: RejectionSettings, run: Run, prompts: Sequence[Prompt]) -> Training[RejectionResult]:
-    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
-    reward = make_reward(settings.reward, policy, settings.model)
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    reward = reward_beside(policy, settings.reward, settings.model)
     source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
     job = _job(settings, run, policy, reward, source)
     budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
     every = settings.evaluate_every
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
     def conclude() -> RejectionResult:
-        return RejectionResult(run.path, finish_run(run, policy.save_whole, source.counts))
+        with policy.gathered_to_save():
+            return RejectionResult(run.path, finish_run(run, policy.save_whole, source.counts))
 
     return Training(loop, conclude)
 
@@ -80,7 +87,7 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
         groups = source.answers.of(step // steps)
         kept = keep_best(groups, settings.keep, settings.overall)
         _write_samples(run, step, kept)
-        return statistics(groups, kept) | {"round": float(step // steps + 1)}
+        return statistics(groups, kept) | judge_metrics(reward) | {"round": float(step // steps + 1)}
 
     items = InRounds(rows_of, steps, settings.batch_size, settings.seed)
     pad = pad_token_id(policy.tokenizer)
@@ -89,7 +96,7 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
         steps=steps * settings.rounds,
         batch=lambda step: WeightedRows.of(collate(items(step), pad, policy.device)),
         objective=lambda rows: imitate(policy, rows),
-        look=score_look(settings, policy, reward, source.held_out) if source.held_out else None,
+        look=score_look(settings, source, reward) if source.held_out else None,
         tell=tell,
         show=("loss", "score/mean", "score/kept", "held_out/score"),
     )

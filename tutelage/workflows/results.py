@@ -16,7 +16,7 @@ MODEL = "model"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run left behind in its folder."""
+    """The results of a training run and the files in its folder."""
 
     out: Path
     """The run directory: config.json, metrics.jsonl, samples.jsonl, summary.json, checkpoints."""
@@ -164,6 +164,28 @@ class DpoResult(PolicyResult):
     @property
     def dropped(self) -> int:
         """Pairs, answers or prompts that were left out because they did not fit."""
+        return self._count("dropped")
+
+
+@dataclass(frozen=True)
+class DistillResult(PolicyResult):
+    """The result of distillation."""
+
+    @property
+    def divergence(self) -> float | None:
+        """Divergence from the teacher in the last batch, nats per token, by whole distributions; None for a recipe
+        that compares single tokens."""
+        return self.number("divergence")
+
+    @property
+    def kl(self) -> float | None:
+        """KL(student‖teacher) of the answers in the last batch, nats per answer, estimated from their tokens; None
+        where it was not measured."""
+        return self.number("kl/reference")
+
+    @property
+    def dropped(self) -> int:
+        """Prompts that were left out because no answer would have fitted."""
         return self._count("dropped")
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tutelage import config
 from tutelage.core.rows import collate
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
+from tutelage.distributed.processes import join
 from tutelage.errors import TutelageError
 from tutelage.evaluation.reward_quality import reward_quality
 from tutelage.models.budget import Budget
@@ -20,10 +22,12 @@ from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences
 from tutelage.train.supervised.reward_model import RewardJob, pair_scores, restore_best, reward_loop
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.preflight import check_disk, check_weights, remark_batch
 from tutelage.workflows.results import RewardResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.reward import RewardSettings
 from tutelage.workflows.settings.study import study_address
+from tutelage.workflows.shards import lay_out
 from tutelage.workflows.study_data import StudySnapshot, read_study, record_study, vote_figures
 
 MARGIN_LOSSES = ("margin", "scaled")
@@ -49,10 +53,10 @@ def reward(settings: RewardSettings) -> RewardResult:
 @contextmanager
 def prepare_reward(settings: RewardSettings) -> Iterator[Training[RewardResult]]:
     """A reward-model run, open and ready to be iterated over step by step; `reward` runs it to its end."""
-    data = read_data(settings)
+    data = join().shared(lambda: read_data(settings))  # a study may change while it is read
     for line in (*data.remarks, *inert_columns(settings, data)):
         remark(line)
-    with open_run(settings) as run:
+    with open_run(settings, data.train, data.held_out) as run:
         yield finished(run, RewardResult) if run.finished else _training(settings, run, data)
 
 
@@ -67,9 +71,14 @@ class RewardData:
 
 
 def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[RewardResult]:
-    if data.study is not None:
+    if data.study is not None and run.ranks.is_first:
         record_study(data.study, run.path)
-    model = new_reward_model(settings.model, settings.lora, seed=settings.seed)
+    recomputes = settings.activation_checkpointing
+
+    def load(start: config.Model) -> ScalarModel:
+        return new_reward_model(start, settings.lora, seed=settings.seed, checkpointing=recomputes)
+
+    model = lay_out(settings, run, settings.model, load)
     max_length = min(settings.max_length, model.context or settings.max_length)
     train, cuts = encode_preferences(data.train, model.tokenizer, max_length)
     remark(cuts.describe(max_length))
@@ -77,14 +86,18 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
     loss = LearnedDavidson() if settings.loss == "davidson" else SCORING_LOSSES[settings.loss]
     job = RewardJob(train, held_out, settings.epochs, settings.evaluate_every, settings.patience, loss)
     budget = token_budget(settings, run, model)
+    check_disk(run, model)
+    remark_batch(settings.batch_size, len(train), "pairs")
     loop = reward_loop(run, model, job, settings, settings, settings.optimiser, budget)
 
     def conclude() -> RewardResult:
         restore_best(loop)
         figures: dict[str, object] = {"pairs": len(train), "held_out_pairs": len(held_out)}
-        figures |= {"dropped": len(cuts.dropped)} | _ties(loss) | _centre(model, train, settings, max_length)
-        figures |= _quality(model, held_out, settings, max_length, budget, data.study)
-        return RewardResult(run.path, finish_run(run, model.save_whole, figures))
+        figures |= {"dropped": len(cuts.dropped), **_ties(loss)}
+        with model.gathered():
+            figures |= _centre(model, train, settings, max_length)
+            figures |= _quality(model, held_out, settings, max_length, budget, data.study)
+            return RewardResult(run.path, finish_run(run, model.save_whole, figures))
 
     return Training(loop, conclude)
 
@@ -110,6 +123,7 @@ def read_data(settings: RewardSettings) -> RewardData:
 
 def inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]:
     """Remarks on columns that the loss does not read. Raises TutelageError where the loss could learn nothing."""
+    check_weights(data.train, settings.data)
     strong = sum(pair.margin > 0 for pair in data.train)
     if settings.loss in MARGIN_LOSSES and not strong:
         raise TutelageError(

@@ -1,24 +1,32 @@
-"""What workflows that train have in common: the open run, the budget of tokens, the final model and the summary."""
+"""Parts of all workflows that train: the open run, the budget of tokens, the final model and the summary."""
 
 import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tutelage import config
 from tutelage.config.run import RunSettings
+from tutelage.data.rows import Record, fingerprint
+from tutelage.distributed.processes import is_restart, join, ranks_on_this_machine
+from tutelage.distributed.ranks import Ranks
+from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget, automatic_budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.report.model_card import write_model_card
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
+from tutelage.train.run.follower import Follower, Opening
 from tutelage.train.run.lines import read_lines
 from tutelage.train.run.profiling import profiled
-from tutelage.train.run.trackers import trackers
+from tutelage.train.run.trackers import Tracker, trackers
+from tutelage.workflows.remedies import change_that_fits
 from tutelage.workflows.results import MODEL, TrainingResult
 
 log = logging.getLogger(__name__)
@@ -26,10 +34,12 @@ R = TypeVar("R", bound=TrainingResult)
 
 
 class TokenLimit(Protocol):
-    """Settings that may bound the tokens of a forward pass."""
+    """Settings that bound the tokens of a forward pass, or say what a token needs."""
 
     @property
     def tokens_at_once(self) -> int | None: ...
+    @property
+    def activation_checkpointing(self) -> bool: ...
 
 
 def remark(text: str) -> None:
@@ -39,15 +49,62 @@ def remark(text: str) -> None:
 
 
 @contextmanager
-def open_run(settings: RunSettings) -> Iterator[Run]:
-    """The run directory of these settings: a new run, or one that goes on. A run may be finished already."""
-    sinks = trackers(settings.trackers, settings.out, config.to_mapping(settings))
-    keep = settings.checkpoints.keep
+def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[Run]:
+    """The run directory of these settings: a new run, or one that goes on, which refuses other rows of data than those
+    that it began with. A run may be finished already.
+
+    With several ranks, rank 0 writes it. Raises TutelageError where the ranks were started with different settings.
+    """
+    ranks = join()
+    _refuse_other_settings(settings, ranks)
     with ExitStack() as stack:
-        if settings.profile:
-            sinks = (*sinks, stack.enter_context(profiled(settings.out)))
-        yield stack.enter_context(
-            Run.open(settings.out, settings, resume=settings.resume, keep=keep, trackers=sinks)
+        if ranks.size == 1:
+            yield _opened(settings, data, ranks, stack)
+            return
+        own: list[Run] = []
+
+        def open_first() -> Opening:
+            own.append(_opened(settings, data, ranks, stack))
+            return Opening.of(own[0])
+
+        opening = ranks.shared(open_first)
+        yield own[0] if own else Follower(opening, ranks)
+
+
+def _opened(
+    settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks: Ranks, stack: ExitStack
+) -> Run:
+    """The run directory, written by this process and closed with `stack`."""
+    sinks: list[Tracker] = []
+    for tracker in trackers(settings.trackers, settings.out, config.to_mapping(settings)):
+        stack.callback(tracker.close)
+        sinks.append(tracker)
+    if settings.profile:
+        sinks.append(stack.enter_context(profiled(settings.out)))
+    run = Run.open(
+        settings.out,
+        settings,
+        resume=settings.resume or is_restart(),
+        data=fingerprint(*data),
+        keep=settings.checkpoints.keep,
+        trackers=sinks,
+        ranks=ranks,
+    )
+    return stack.enter_context(run)
+
+
+def _refuse_other_settings(settings: RunSettings, ranks: Ranks) -> None:
+    """Raise TutelageError where a rank has settings that differ from those of rank 0."""
+    theirs = ranks.shared(lambda: settings)
+    differing = [one for one in config.difference(theirs, settings) if one.key != "quiet"]
+    ranks.together(lambda: _refuse(differing, ranks))
+
+
+def _refuse(differing: Sequence[object], ranks: Ranks) -> None:
+    if differing:
+        raise TutelageError(
+            f"Rank {ranks.rank} was started with other settings than rank 0 (rank 0 against rank {ranks.rank}): "
+            f"{', '.join(map(str, differing))}. Start all ranks with one command."
         )
 
 
@@ -62,32 +119,57 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) 
 
     A run that goes on keeps its budget; a new one takes the settings', or else what the memory allows.
     """
-    left = run.last.get("tokens_at_once")
-    if isinstance(left, int | float):
-        return Budget(int(left))
-    if settings.tokens_at_once is not None:
-        return Budget(settings.tokens_at_once)
     first = models[0]
-    tokens = automatic_budget(first.device, first.dtype, *(each.model for each in models))
+    remedy = partial(change_that_fits, settings, first.device)
+    left = run.last.get("tokens_at_once")
+    ranks = run.ranks
+    if isinstance(left, int | float):
+        return Budget(int(left), ranks, remedy, first.passes)
+    if settings.tokens_at_once is not None:
+        return Budget(settings.tokens_at_once, ranks, remedy, first.passes)
+    shared = ranks_on_this_machine() if first.device.type == "cpu" else 1
+    own = automatic_budget(
+        first.device,
+        first.dtype,
+        *(each.model for each in models),
+        shared_by=shared,
+        checkpointing=settings.activation_checkpointing,
+    )
+    tokens = int(-ranks.largest(-own))
     remark(f"Up to {tokens:,} tokens at once, by the memory that is left (--tokens-at-once).")
-    return Budget(tokens)
+    return Budget(tokens, ranks, remedy, first.passes)
 
 
 def finish_run(
     run: Run, save: Callable[[Path], object], summary: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
-    """Write the final model to `model/`, then summary.json, which marks the run as finished. Returns the summary.
+    """Write the final model to `model/`, then summary.json, which marks the run as finished, then the model's card.
+    Returns the summary.
 
     The summary holds the newest value of every metric, what `summary` adds, and the peak memory of the process.
     """
+    return run.ranks.shared(lambda: _write_final(run, save, summary or {}))
+
+
+def _write_final(run: Run, save: Callable[[Path], object], summary: Mapping[str, object]) -> dict[str, Any]:
     unfinished = run.path / ".model"
     shutil.rmtree(unfinished, ignore_errors=True)
     save(unfinished)
     shutil.rmtree(run.path / MODEL, ignore_errors=True)
     unfinished.rename(run.path / MODEL)
-    run.finish(last_metrics(run.path) | dict(summary or {}) | {"peak_rss_mb": peak_memory_mb()})
+    run.finish(last_metrics(run.path) | dict(summary) | {"peak_rss_mb": peak_memory_mb()})
+    _write_card(run.path)
     figures: dict[str, Any] = json.loads((run.path / "summary.json").read_text(encoding="utf-8"))
     return figures
+
+
+def _write_card(out: Path) -> None:
+    """Write the card of a run that is finished. It tells of other folders, which may be in any state: no fault in them
+    undoes a training."""
+    try:
+        write_model_card(out)
+    except Exception as error:
+        remark(f"The card of the model in {out} could not be written: {error}")
 
 
 def last_metrics(out: Path) -> dict[str, Any]:

@@ -7,32 +7,41 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tutelage import config
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.identity import stable_id
 from tutelage.data.pairing import count_repeated, pair_completions
-from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.data.records import CompletionRecord, Demonstration, Prompt
 from tutelage.data.rows import to_row, write_jsonl
+from tutelage.distributed.processes import join
+from tutelage.distributed.ranks import ALONE, Ranks
 from tutelage.errors import TutelageError
 from tutelage.infer.best_of_n import Candidate, best_of_n, best_of_n_kl
 from tutelage.infer.search import Search
 from tutelage.infer.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
+from tutelage.rollout.dealt import dealt_generator
 from tutelage.rollout.http import HttpSampler
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.sampler import GeneratorSampler, Sampler
+from tutelage.rollout.vocabulary import load_vocabulary
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.generators import unseen_generator
 from tutelage.workflows.runs import remark
-from tutelage.workflows.settings.endpoint import KEY
 from tutelage.workflows.settings.sample import SampleSettings
+
+DEMONSTRATIONS = "demonstrations.jsonl"
+"""File of the chosen answers, with their prompts."""
 
 
 @dataclass(frozen=True)
 class SampleResult:
-    """What sampling left behind in its folder."""
+    """The results of sampling and the files in its folder."""
 
     out: Path
     prompts: int
@@ -46,6 +55,12 @@ class SampleResult:
     def completions(self) -> Path:
         """The file of the answers."""
         return self.out / "completions.jsonl"
+
+    @property
+    def demonstrations(self) -> Path | None:
+        """The file of the chosen answers as demonstrations, where a reward chose them."""
+        file = self.out / DEMONSTRATIONS
+        return file if file.is_file() else None
 
     def load(self) -> Sequence[CompletionRecord]:
         """The answers, prompt by prompt."""
@@ -61,25 +76,46 @@ class SampleResult:
 def sample(settings: SampleSettings) -> SampleResult:
     """Sample answers to prompts, with a reward only the best of many, and pair them for comparison.
 
-    Writes prompts.jsonl, completions.jsonl and, with `pairs`, comparisons.jsonl to `settings.out`.
+    Writes prompts.jsonl, completions.jsonl and, with `pairs`, comparisons.jsonl to `settings.out`; with a reward also
+    demonstrations.jsonl, the chosen answers that ended by themselves, to learn from.
 
     Raises:
         TutelageError: the settings, the prompts or the model cannot be used.
     """
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
+    require_columns(settings.reward, loaded)
     if not loaded.records:
         raise TutelageError("There is no prompt to answer.")
-    rows = _completions(settings, loaded.records)
+    ranks = join()
+    if settings.endpoint:
+        rows = ranks.shared(lambda: _completions(settings, loaded.records, ALONE))
+    else:
+        rows = _completions(settings, loaded.records, ranks)
+    return ranks.shared(lambda: _write(settings, loaded.records, rows))
+
+
+def _write(settings: SampleSettings, prompts: Sequence[Prompt], rows: "Rows") -> SampleResult:
+    """Write the files of the result."""
     settings.out.mkdir(parents=True, exist_ok=True)
     config.save(settings, settings.out / "config.json")
-    write_jsonl(settings.out / "prompts.jsonl", map(to_row, loaded.records))
+    write_jsonl(settings.out / "prompts.jsonl", map(to_row, prompts))
     write_jsonl(settings.out / "completions.jsonl", [to_row(record) | extra for record, extra in rows])
     records = [record for record, _ in rows]
+    if settings.reward:
+        _write_demonstrations(settings.out / DEMONSTRATIONS, prompts, records)
     ended = sum(record.finished for record in records) / len(records)
-    remark(f"{len(records)} answers to {len(loaded.records)} prompts, {ended:.0%} ended by themselves.")
+    remark(f"{len(records)} answers to {len(prompts)} prompts, {ended:.0%} ended by themselves.")
     pairs = _write_pairs(settings, records) if settings.pairs else 0
-    return SampleResult(settings.out, len(loaded.records), len(records), ended, pairs)
+    return SampleResult(settings.out, len(prompts), len(records), ended, pairs)
+
+
+def _write_demonstrations(file: Path, prompts: Sequence[Prompt], records: Sequence[CompletionRecord]) -> None:
+    """Write the chosen answers that ended by themselves with their prompts, for sft and distill to learn from."""
+    known = {prompt.id: prompt.messages for prompt in prompts}
+    ended = [Demonstration(known[one.prompt_id], one.text) for one in records if one.finished]
+    write_jsonl(file, map(to_row, ended))
+    remark(f"{len(ended)} of the chosen answers ended by themselves: {file} has them as demonstrations.")
 
 
 def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) -> int:
@@ -99,13 +135,13 @@ Rows = list[tuple[CompletionRecord, dict[str, object]]]
 """Completions, each with the further columns of its line."""
 
 
-def _completions(settings: SampleSettings, prompts: Sequence[Prompt]) -> Rows:
+def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
     """The answers to write, sampled as the settings say."""
-    sampler, sampling = _sampler(settings), settings.sampling
+    sampler, sampling = _sampler(settings, ranks), settings.sampling
     if settings.test_time.rounds:
-        return _searched(settings, sampler, prompts)
+        return _searched(settings, sampler, prompts, ranks)
     if settings.best_of:
-        return _chosen(settings, sampler, prompts)
+        return _chosen(settings, sampler, prompts, ranks)
     replies = sampler([prompt.messages for prompt in prompts], settings.n, sampling, seed=settings.seed)
     return [
         (_completion(settings, prompt, number, reply.text, reply.finished), {})
@@ -132,15 +168,21 @@ def _how(settings: SampleSettings) -> str:
     return f" test_time={rounds}x{settings.test_time.width}" if rounds else ""
 
 
-def _sampler(settings: SampleSettings) -> Sampler:
+def _sampler(settings: SampleSettings, ranks: Ranks) -> Sampler:
     if settings.endpoint:
         return HttpSampler(Endpoint(settings.endpoint, settings.model.path, os.environ.get(KEY, "")))
+    if settings.rollouts:
+        vocabulary = load_vocabulary(settings.model.path)
+        generator = unseen_generator(settings.rollouts, vocabulary, ranks)
+        return GeneratorSampler(generator, vocabulary.tokenizer, settings.model.path)
     policy = Policy(load_backbone(settings.model))
-    return GeneratorSampler(LocalGenerator(policy), policy.tokenizer, settings.model.path)
+    return GeneratorSampler(
+        dealt_generator(LocalGenerator(policy), ranks), policy.tokenizer, settings.model.path
+    )
 
 
-def _reward(settings: SampleSettings) -> Reward:
-    return make_reward(settings.reward, None, settings.model)
+def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
+    return dealt_reward(make_reward(settings.reward, None, settings.model), ranks)
 
 
 def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[Candidate]]) -> Rows:
@@ -155,10 +197,10 @@ def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[S
     ]
 
 
-def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt]) -> Rows:
+def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
     """The `n` best of `best_of` samples to each prompt."""
     n = settings.best_of
-    found = best_of_n(sampler, _reward(settings), prompts, n, settings.sampling, seed=settings.seed)
+    found = best_of_n(sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed)
     best = _mean([group[0].score for group in found])
     every = _mean([one.score for group in found for one in group])
     remark(
@@ -168,25 +210,29 @@ def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt
     return _kept(settings, prompts, found)
 
 
-def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt]) -> Rows:
+def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
     """The best answers that test-time preference optimisation found."""
     search = settings.test_time
     found = optimise_at_test_time(
         sampler,
-        _reward(settings),
+        _reward(settings, ranks),
         prompts,
         search,
         settings.sampling,
         seed=settings.seed,
         done=lambda number: remark(f"test-time search {number}/{search.rounds}"),
     )
-    settings.out.mkdir(parents=True, exist_ok=True)
-    with (settings.out / "searches.jsonl").open("w", encoding="utf-8") as file:
+    ranks.shared(lambda: _write_searches(settings.out, found))
+    remark(_summary(found, search))
+    return _kept(settings, prompts, [one.candidates for one in found])
+
+
+def _write_searches(out: Path, found: Sequence[SearchResult]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "searches.jsonl").open("w", encoding="utf-8") as file:
         for one in found:
             row = {"prompt_id": one.prompt.id, "advice": one.advice, "best": one.best.score}
             file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
-    remark(_summary(found, search))
-    return _kept(settings, prompts, [one.candidates for one in found])
 
 
 def _summary(found: Sequence[SearchResult], search: Search) -> str:

@@ -3,24 +3,29 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from tutelage import config
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat import encode
 from tutelage.data.formats import load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
+from tutelage.distributed.ranks import Ranks
 from tutelage.evaluation.text import rouge
 from tutelage.infer.answering import answer
-from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.local import LocalGenerator
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import encode_demonstrations
 from tutelage.train.supervised.language import LanguageJob, divide, held_out_metrics, language_loop
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.loading import trained_policy
+from tutelage.workflows.preflight import check_disk, remark_batch
 from tutelage.workflows.results import SftResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.sft import SftSettings
+from tutelage.workflows.shards import lay_out
 
 
 @workflow(SftSettings)
@@ -43,15 +48,17 @@ def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
     """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
     loaded = load_demonstrations(settings.data)
     remark(loaded.describe())
-    with open_run(settings) as run:
+    with open_run(settings, loaded.records) as run:
         yield finished(run, SftResult) if run.finished else _training(settings, run, loaded.records)
 
 
 def _training(settings: SftSettings, run: Run, records: Sequence[Demonstration]) -> Training[SftResult]:
-    policy = Policy(load_backbone(settings.model, settings.lora, seed=settings.seed))
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
     data = _divide(settings, policy, records)
     shown = data.answerable[: settings.samples]
     budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
+    remark_batch(settings.batch_size, len(data.train))
     if run.start == 0 and data.held_out:
         run.log(0, held_out_metrics(policy, data.held_out, budget))
         _write_samples(run, policy, 0, shown, settings)
@@ -64,8 +71,9 @@ def _training(settings: SftSettings, run: Run, records: Sequence[Demonstration])
 
     def conclude() -> SftResult:
         figures: dict[str, float] = {"rows": len(data.train), "dropped": data.dropped}
-        figures |= _rouge(policy, data.answerable[: settings.rouge], settings)
-        return SftResult(run.path, finish_run(run, policy.save_whole, figures))
+        figures |= _rouge(policy, data.answerable[: settings.rouge], settings, run.ranks)
+        with policy.gathered_to_save():
+            return SftResult(run.path, finish_run(run, policy.save_whole, figures))
 
     return Training(loop, conclude)
 
@@ -94,14 +102,16 @@ def _divide(settings: SftSettings, policy: Policy, records: Sequence[Demonstrati
 def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -> bool:
     """Whether the model's context holds the prompt and an answer of full length."""
     prompt, _ = encode(record.messages, None, policy.tokenizer)
-    return policy.context is None or len(prompt) + settings.max_new_tokens <= policy.context
+    return policy.context is None or len(prompt) + settings.sampling.max_new_tokens <= policy.context
 
 
-def _answers(policy: Policy, records: Sequence[Demonstration], settings: SftSettings) -> list[str]:
-    """Greedy answers to the prompts of the records."""
+def _answers(
+    policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
+) -> list[str]:
+    """The policy's answers to the prompts of the records."""
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
-    sampling = config.Sampling(temperature=0.0, max_new_tokens=settings.max_new_tokens)
-    return list(answer(policy, prompts, 1, sampling, seed=settings.seed).texts)
+    generator = dealt_generator(LocalGenerator(policy), ranks, policy.gathered)
+    return list(answer(policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator).texts)
 
 
 def _write_samples(
@@ -109,7 +119,7 @@ def _write_samples(
 ) -> None:
     if not records:
         return
-    rows = zip(records, _answers(policy, records, settings), strict=True)
+    rows = zip(records, _answers(policy, records, settings, run.ranks), strict=True)
     run.samples(
         step,
         [
@@ -123,9 +133,11 @@ def _write_samples(
     )
 
 
-def _rouge(policy: Policy, records: Sequence[Demonstration], settings: SftSettings) -> dict[str, float]:
-    """ROUGE of greedy answers against the held-out responses."""
+def _rouge(
+    policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
+) -> dict[str, float]:
+    """ROUGE of the policy's answers against the held-out responses."""
     if not records:
         return {}
-    scores = rouge(_answers(policy, records, settings), [record.response for record in records])
+    scores = rouge(_answers(policy, records, settings, ranks), [record.response for record in records])
     return {f"held_out/{name}": value for name, value in scores.items()}

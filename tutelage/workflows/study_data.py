@@ -83,7 +83,8 @@ def read_study(
                 f"'{study.name}' has no preference to train on: {len(labelled.votes):,} judgements, none of which "
                 "decides a pair."
             )
-        record = {"database": store.address, "study": study.name, "snapshot": asdict(at)}
+        record: dict[str, object] = {"database": store.address, "study": study.name, "snapshot": asdict(at)}
+        record["raters"] = len(labelled.labels.accuracy)
         record |= {"selection": asdict(selection), "judgements": dict(labelled.fates)}
     aside = {row.preference for row in labelled.rows if row.question.prompt.split == "held_out"}
     every = [row.preference for row in labelled.rows]

@@ -1,4 +1,4 @@
-"""What sampling keeps for the update: the same numbers, fewer products, no weight but its own, and given back."""
+"""Activations that sampling keeps for the update: equal results, fewer products, invalidation, memory."""
 
 from contextlib import contextmanager
 
@@ -27,7 +27,7 @@ LONG = 12
 
 @pytest.fixture(autouse=True)
 def plenty(monkeypatch):
-    """Room for what tiny models compute, which is much beside their weights."""
+    """Raise the memory limit: the activations of tiny models are large beside their weights."""
     monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
 
 
@@ -45,7 +45,7 @@ def policy(tiny_model):
 
 
 def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
-    """A rollout, and what was kept of it."""
+    """A rollout and the cache of its activations."""
     settings = config.Sampling(max_new_tokens=limit)
     policy.engine._cache = ActivationCache(policy.model)
     rollout = policy.generate(prompts, n, settings, seed=4, on_policy=True, **more)
@@ -55,7 +55,7 @@ def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
 
 @contextmanager
 def reused(policy, kept):
-    """Inside, the engine takes what was kept."""
+    """A context in which the engine uses the cached activations."""
     policy.engine._cache = kept
     yield
     policy.engine._cache = None
@@ -79,7 +79,7 @@ def assert_same(found, expected):
 
 @pytest.fixture
 def products(monkeypatch):
-    """For how many tokens layers computed their attention or their second step."""
+    """The number of tokens in every call of attention and of the second step of a layer."""
     counts = []
 
     def counted(own, first=0):
@@ -96,7 +96,7 @@ def products(monkeypatch):
 
 
 @pytest.mark.parametrize("rows_at_once", [None, 4])
-def test_gradients_with_what_was_kept_are_those_without(policy, rows_at_once, products):
+def test_gradients_with_kept_activations_equal_those_without(policy, rows_at_once, products):
     rollout, kept = sampled(policy, rows_at_once=rows_at_once)
     assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
     expected = gradients(policy, rollout)
@@ -107,7 +107,7 @@ def test_gradients_with_what_was_kept_are_those_without(policy, rows_at_once, pr
     assert products == [], "no layer computed anything again"
 
 
-def test_answers_that_all_reach_the_limit_are_handed_out_where_they_lie(policy, monkeypatch):
+def test_activations_of_responses_of_full_length_are_returned_without_a_copy(policy, monkeypatch):
     policy.end_ids = ()
     rollout, kept = sampled(policy, PromptTokens(((40, 41, 42), (50,)), ("a", "b")))
     expected = gradients(policy, rollout)
@@ -132,7 +132,7 @@ def test_some_rows_in_another_order(policy, index, products):
     assert products == []
 
 
-def test_a_group_that_is_parted_is_held_until_its_last_row_is_out(policy, products):
+def test_a_split_group_is_held_until_its_last_row_is_taken(policy, products):
     rollout, kept = sampled(policy)
     parts = [rollout.rows(torch.arange(start, start + 2)) for start in range(0, len(rollout), 2)]
     expected = [gradients(policy, part) for part in parts]
@@ -146,7 +146,7 @@ def test_a_group_that_is_parted_is_held_until_its_last_row_is_out(policy, produc
     assert len(groups) == 3, "one prompt was asked twice"
 
 
-def test_what_was_handed_out_is_gone_and_computed_the_next_time(policy, products):
+def test_activations_are_returned_once_and_recomputed_afterwards(policy, products):
     rollout, kept = sampled(policy)
     gradients(policy, rollout)
     products.clear()
@@ -160,7 +160,7 @@ def test_what_was_handed_out_is_gone_and_computed_the_next_time(policy, products
     assert len(kept) == 0
 
 
-def test_other_weights_compute_for_themselves(policy):
+def test_other_weights_do_not_use_the_cache(policy):
     rollout, kept = sampled(policy)
     with torch.no_grad():
         trunk(policy.model).layers[1].mlp.up_proj.weight.mul_(1.5)
@@ -172,7 +172,7 @@ def test_other_weights_compute_for_themselves(policy):
         assert torch.equal(a, b)
 
 
-def test_a_step_of_the_optimiser_makes_other_weights(policy):
+def test_an_optimiser_step_invalidates_the_cache(policy):
     rollout, kept = sampled(policy)
     optimiser = torch.optim.AdamW(policy.parameters(), lr=1e-3, fused=True)
     gradients(policy, rollout)
@@ -194,7 +194,7 @@ def test_rows_that_were_not_sampled_are_computed(policy, products):
     assert products != []
 
 
-def test_other_models_are_not_concerned(policy, tiny_model):
+def test_other_models_do_not_use_the_cache(policy, tiny_model):
     policy.freeze_reference()
     rollout, kept = sampled(policy)
     with reused(policy, kept), policy.reference():
@@ -202,7 +202,7 @@ def test_other_models_are_not_concerned(policy, tiny_model):
     assert kept.taken == 0
 
 
-def test_scores_without_gradients_leave_what_is_kept_to_those_with(policy, products):
+def test_scoring_without_gradients_leaves_the_cache_as_it_is(policy, products):
     rollout, kept = sampled(policy)
     expected = gradients(policy, rollout)
     with reused(policy, kept):
@@ -224,7 +224,7 @@ def test_kept_activations_that_disagree_with_a_forward_pass_are_refused(policy):
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_answers_of_hardly_any_token(policy, limit, products):
+def test_responses_of_one_token_or_none(policy, limit, products):
     rollout, kept = sampled(policy, limit=limit)
     expected = gradients(policy, rollout)
     products.clear()
@@ -244,8 +244,8 @@ def test_layers_with_hooks_are_computed(policy):
     assert heard
 
 
-def test_prompts_that_were_read_in_another_way_are_computed(policy):
-    """A backward hook lets decoding alone, but not the layers that read the prompts."""
+def test_prompts_that_other_code_computed_are_recomputed(policy):
+    """A backward hook does not affect decoding; it does affect the layers that compute the prompts."""
     handle = trunk(policy.model).layers[0].mlp.register_full_backward_hook(lambda *_: None)
     rollout, kept = sampled(policy)
     handle.remove()
@@ -256,14 +256,14 @@ def test_prompts_that_were_read_in_another_way_are_computed(policy):
 
 
 @pytest.mark.parametrize("share", ["OF_TRAINING", "OF_MEMORY"])
-def test_what_would_be_too_much_is_not_kept(policy, share, monkeypatch):
+def test_activations_beyond_the_limit_are_not_kept(policy, share, monkeypatch):
     monkeypatch.setattr(activations, share, 0.0)
     rollout, kept = sampled(policy)
     assert len(kept) == 0
     assert torch.equal(rollout.response, sampled(policy)[0].response)
 
 
-def test_the_room_is_that_of_all_tokens_that_there_may_be(policy, monkeypatch):
+def test_the_limit_counts_responses_of_full_length(policy, monkeypatch):
     held = 16 * sum(p.numel() for p in policy.parameters())
     bytes_kept = (
         4 * (12 + 16 * (LONG - 1)) * sum(map(activations._floats_per_token, trunk(policy.model).layers))
@@ -279,7 +279,7 @@ def test_the_room_is_that_of_all_tokens_that_there_may_be(policy, monkeypatch):
 
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
-def test_of_which_models_it_can_be_kept(tiny_model, family, rank):
+def test_which_models_the_cache_supports(tiny_model, family, rank):
     assert ActivationCache.can_serve(policy_of(tiny_model(family), rank).model) == (
         family == "llama" and not rank
     )
@@ -295,7 +295,7 @@ def test_on_processors_whose_layers_are_laid_out_for_prompts_too(policy, monkeyp
     assert products == []
 
 
-def test_sampling_says_the_same(policy):
+def test_sampling_with_the_cache_gives_the_same_tokens(policy):
     rollout, _ = sampled(policy)
     plain = policy.generate(PROMPTS, 4, config.Sampling(max_new_tokens=LONG), seed=4)
     assert torch.equal(rollout.response, plain.response)

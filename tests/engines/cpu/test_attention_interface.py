@@ -1,4 +1,4 @@
-"""The door to a model's attention: open for those it fits, shut for the others, and closed again afterwards."""
+"""The attention interface: supported models, refused models, and models restored after use."""
 
 import pytest
 import tiny
@@ -41,7 +41,7 @@ def fresh(settings, seed=0):
 )
 @pytest.mark.parametrize("rank", [None, 2])
 def test_each_family_is_supported_as_far_as_its_attention_is_plain(tiny_model, family, reach, rank):
-    """Gemma 3 looks back 8 tokens in some layers; Gemma 2 caps its scores everywhere."""
+    """Some layers of Gemma 3 have a window of 8 tokens; all layers of Gemma 2 cap their scores."""
     model = model_of(tiny_model(family), rank)
     assert supports(model, 1) == (reach >= 1)
     assert supports(model, reach)
@@ -84,14 +84,14 @@ def test_what_is_more_than_plain_attention_is_refused(settings):
     assert not supports(model, 1)
 
 
-def test_a_window_counts_from_the_length_where_it_is_felt():
+def test_a_window_counts_only_for_longer_sequences():
     model = fresh(MistralConfig(**ROTARY, sliding_window=5))
     assert supports(model, 5)
     assert not supports(model, 6)
     assert supports(fresh(PhiConfig(vocab_size=300, **tiny.WIDE, intermediate_size=32)), 10**6)
 
 
-def test_a_layer_that_mixes_tokens_behind_the_interface_is_noticed(tiny_model):
+def test_a_layer_that_mixes_tokens_outside_the_interface_is_detected(tiny_model):
     model = model_of(tiny_model("llama"))
     assert supports(model, 1)
     other = model_of(tiny_model("llama"))
@@ -99,7 +99,7 @@ def test_a_layer_that_mixes_tokens_behind_the_interface_is_noticed(tiny_model):
     assert not supports(other, 1)
 
 
-def test_a_model_that_runs_its_layers_twice_is_refused_as_long_as_it_does(tiny_model):
+def test_a_model_is_refused_while_it_runs_its_layers_twice(tiny_model):
     model = model_of(tiny_model("llama"))
     for layer in model.model.layers:
         layer.gradient_checkpointing = True  # what transformers sets
@@ -110,7 +110,7 @@ def test_a_model_that_runs_its_layers_twice_is_refused_as_long_as_it_does(tiny_m
 
 
 @pytest.mark.parametrize("rank", [None, 2])
-def test_inside_the_function_is_called_and_afterwards_all_is_as_before(tiny_model, rank):
+def test_the_context_installs_the_function_and_restores_the_model(tiny_model, rank):
     model = model_of(tiny_model("qwen3"), rank)
     before = inner(model).config._attn_implementation
     tokens = torch.tensor([[4, 5, 6]])

@@ -1,4 +1,4 @@
-"""Attention over a shared prompt and an answer of one's own is attention over both, put behind each other."""
+"""Attention over a shared prompt and a row's own response equals attention over their concatenation."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def plainly(query, keys, values, scale):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("lengths", [(7, 7, 7), (3, 7, 5)])
-def test_one_softmax_over_both(dtype, queries, lengths):
+def test_prompt_and_response_share_one_softmax(dtype, queries, lengths):
     prompts, heads, answers, written, width = 3, 2, 4, 5, 8
     query = numbers(prompts, heads, answers, queries, width, dtype=dtype) * 2
     prompt = tuple(numbers(prompts, heads, 7, width, seed=s, dtype=dtype) for s in (1, 2))
@@ -39,7 +39,7 @@ def test_one_softmax_over_both(dtype, queries, lengths):
         assert error < (1e-6 if dtype == torch.float32 else 0.02)
 
 
-def test_a_prompt_is_read_from_left_to_right():
+def test_attention_within_a_prompt_is_causal():
     query, key, value = numbers(2, 6, 5, 4), numbers(2, 3, 5, 4, seed=1), numbers(2, 3, 5, 4, seed=2)
     got, ends = within_prompts(query, key, value, None)
     for p, h, t in torch.cartesian_prod(*map(torch.arange, (2, 6, 5))).tolist():
@@ -50,7 +50,7 @@ def test_a_prompt_is_read_from_left_to_right():
 
 
 def attended(monkeypatch, *, move_when, room, leaving):
-    """What one layer says to six tokens of 4, 2 and 3 answers to three prompts, of which some leave."""
+    """The attention of one layer over six tokens of 4, 2 and 3 responses to three prompts; some finish early."""
     monkeypatch.setattr(prompt_cache, "MOVE_WHEN", move_when)
     monkeypatch.setattr(prompt_cache, "ROOM", room)
     layer, heads, width = torch.nn.Identity(), 2, 4
@@ -79,7 +79,7 @@ def attended(monkeypatch, *, move_when, room, leaving):
 )
 @pytest.mark.parametrize("move_when", [0.0, 0.75, 1.0])
 @pytest.mark.parametrize("room", [1, 2, 64])
-def test_answers_that_leave_take_nothing_from_the_others(monkeypatch, leaving, move_when, room):
+def test_finished_responses_do_not_change_the_others(monkeypatch, leaving, move_when, room):
     everyone = attended(monkeypatch, move_when=0.0, room=64, leaving={})
     rest = attended(monkeypatch, move_when=move_when, room=room, leaving=leaving)
     gone = {line: t for t, group in leaving.items() for line in group}
@@ -88,7 +88,7 @@ def test_answers_that_leave_take_nothing_from_the_others(monkeypatch, leaving, m
         torch.testing.assert_close(output, everyone[key], rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_moves_until_enough_have_left():
+def test_rows_are_compacted_only_after_enough_have_finished():
     layer = torch.nn.Identity()
     store = PromptCache([4, 4], [4, 4], 8, dtype=torch.float32, device=torch.device("cpu"))
     store.reading = (0, 2)

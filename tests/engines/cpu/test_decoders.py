@@ -1,4 +1,4 @@
-"""Decoding: no decoder reads a token twice, and the weights it runs on are gone afterwards."""
+"""Decoders: no token is computed twice, and copies of weights are freed afterwards."""
 
 import copy
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tutelage import config
 from tutelage.engines import memory, plain
 from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
-from tutelage.engines.cpu.decoders import CachedDecoder, Decoding, SharedDecoder
+from tutelage.engines.cpu.decoders import CachedDecoder, DecoderSelection, SharedDecoder
 from tutelage.engines.cpu.decoding_weights import (
     MklLinear,
     OneDnnLinear,
@@ -47,7 +47,7 @@ def made(tiny_model):
 
 @pytest.fixture(autouse=True)
 def without_the_compiled_step(monkeypatch):
-    """The compiled step is held against this way of decoding in tests of its own."""
+    """Disable the compiled step, which test_step.py compares with these decoders."""
     monkeypatch.setattr(decoders, "is_native", lambda model: False)
 
 
@@ -57,7 +57,7 @@ def settings(**changes):
 
 def decoder_of(policy, batch, limit=12):
     """The class of decoder that is selected for a policy."""
-    return Decoding(policy.backbone, policy.head, limit, None).select_decoder(batch)
+    return DecoderSelection(policy.backbone, policy.head).select(batch, limit)
 
 
 def spoken(rollout):
@@ -71,7 +71,7 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("family", SHARED)
-def test_all_ways_of_decoding_say_the_same(made, family, monkeypatch):
+def test_all_decoders_sample_the_same_tokens(made, family, monkeypatch):
     policy = made(family)
     expected = policy.generate(PROMPTS, 4, settings(), seed=1)
     assert len(set(expected.mask.sum(1).tolist())) > 3, "rows end at different times"
@@ -86,7 +86,7 @@ def test_all_ways_of_decoding_say_the_same(made, family, monkeypatch):
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_a_cache_in_the_models_hands_gives_the_same(tiny_model, family, monkeypatch):
+def test_a_cache_of_transformers_gives_the_same_tokens(tiny_model, family, monkeypatch):
     policy = load(tiny_model(family, **WIDE_WINDOW.get(family, {})))
     expected = policy.generate(PROMPTS, 4, settings(), seed=1)
     monkeypatch.setattr(decoders, "supports", lambda model, length: False)
@@ -124,7 +124,7 @@ def counted(policy, monkeypatch, n, limit):
 
 @pytest.mark.parametrize("family", SHARED)
 @pytest.mark.parametrize("n", [1, 4])
-def test_each_token_is_read_once_and_each_prompt_once(made, family, n, monkeypatch):
+def test_each_token_and_each_prompt_is_computed_once(made, family, n, monkeypatch):
     policy = made(family)
     decoders.supports(policy.model, 1)  # tries the model once, and remembers
     prompt_tokens = sum(map(len, set(PROMPTS.tokens)))
@@ -138,7 +138,7 @@ def test_each_token_is_read_once_and_each_prompt_once(made, family, n, monkeypat
     assert read <= more <= prompt_tokens + idle * int((lengths - 1).sum())
 
 
-def test_the_numbers_of_lines_are_few_and_close():
+def test_the_row_counts_of_layouts_are_few_and_close():
     sizes = [padded_lines(count) for count in range(1, 513)]
     assert all(count <= size <= count * 1.25 for count, size in enumerate(sizes, 1))
     assert all(padded_lines(size) == size for size in sizes)
@@ -146,7 +146,7 @@ def test_the_numbers_of_lines_are_few_and_close():
     assert sizes[:8] == list(range(1, 9))
 
 
-def test_a_prompt_that_is_asked_twice_gives_each_asking_its_own_answers(made):
+def test_a_repeated_prompt_gets_separate_responses(made):
     policy = made("llama")
     together = policy.generate(PROMPTS, 3, settings(), seed=5)
     for index, (tokens, name) in enumerate(zip(PROMPTS.tokens, PROMPTS.ids, strict=True)):
@@ -156,7 +156,7 @@ def test_a_prompt_that_is_asked_twice_gives_each_asking_its_own_answers(made):
     assert spoken(together)[:3] != spoken(together)[9:12]
 
 
-def test_a_prompt_asked_far_more_often_than_others_changes_nothing(made):
+def test_a_prompt_with_many_more_samples_changes_nothing(made):
     policy = made("qwen3")
     often = PromptTokens((PROMPTS.tokens[0],) * 9 + PROMPTS.tokens[1:3], tuple("abcdefghijk"))
     together = policy.generate(often, 2, settings(), seed=2)
@@ -205,7 +205,7 @@ def test_a_step_makes_no_copy_that_grows_with_what_is_stored(made):
 
 
 def stirred(policy):
-    """An adapter that changes something."""
+    """A policy with an adapter whose weights are not zero."""
     generator = torch.Generator().manual_seed(1)
     for name, parameter in policy.model.named_parameters():
         if "lora_B" in name:
@@ -215,7 +215,7 @@ def stirred(policy):
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
 @pytest.mark.parametrize("targets", ["auto", "head"])
-def test_an_adapter_has_its_part_in_decoding(made, family, targets):
+def test_decoding_applies_an_adapter(made, family, targets):
     if targets == "head" and family != "llama":
         pytest.skip("the head is tied to the embedding")
     lora = config.Lora(rank=4, targets="lm_head,q_proj" if targets == "head" else "auto")
@@ -232,7 +232,7 @@ def test_an_adapter_has_its_part_in_decoding(made, family, targets):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_the_layers_are_themselves_again_whatever_happened(made, layout):
+def test_the_layers_are_restored_even_after_an_error(made, layout):
     policy = made("llama", lora=config.Lora(rank=2))
 
     def failing():
@@ -248,7 +248,7 @@ def test_the_layers_are_themselves_again_whatever_happened(made, layout):
 
 @pytest.fixture(params=[OneDnnLinear, MklLinear])
 def layout(request, monkeypatch):
-    """Decode in this layout, whatever the processor."""
+    """Decode in this layout of weights, whatever the processor."""
     if request.param is MklLinear and not torch.backends.mkl.is_available():
         pytest.skip("this torch was built without MKL")
     if not has_onednn(torch.float32):
@@ -258,7 +258,7 @@ def layout(request, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_decoding_layers_are_the_layers(made, family, layout):
+def test_decoding_layers_compute_what_the_layers_compute(made, family, layout):
     policy = made(family)
     layers = {
         name: module
@@ -282,7 +282,7 @@ def test_decoding_layers_are_the_layers(made, family, layout):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_form_adds_to_what_is_there(layout, bias):
+def test_a_layout_adds_to_an_existing_output(layout, bias):
     weight, x, there = torch.randn(6, 4), torch.randn(3, 4), torch.randn(3, 6)
     shift = torch.randn(6) if bias else None
     form = MklLinear(weight, shift, 3) if layout is MklLinear else OneDnnLinear(weight, shift)
@@ -293,7 +293,7 @@ def test_a_form_adds_to_what_is_there(layout, bias):
     assert torch.equal(there, before)
 
 
-def test_a_layout_for_some_lines_refuses_others():
+def test_a_layout_refuses_other_numbers_of_rows():
     if not torch.backends.mkl.is_available():
         pytest.skip("this torch was built without MKL")
     with pytest.raises(RuntimeError, match="laid out for 3 lines"):
@@ -307,7 +307,7 @@ COUNTS = (40, 33, 21, 9, 6, 80, 70, 60, 56)
     ("by_lines", "expected"),
     [(False, (40, 40, 24, 10, 6, 80, 80, 64, 56)), (True, (40, 40, 40, 10, 10, 80, 80, 80, 56))],
 )
-def test_idle_lines_are_computed_where_another_layout_costs_more(made, monkeypatch, by_lines, expected):
+def test_idle_rows_are_computed_where_another_layout_costs_more(made, monkeypatch, by_lines, expected):
     if by_lines and not torch.backends.mkl.is_available():
         pytest.skip("this torch was built without MKL")
     monkeypatch.setattr(forms, "_mkl_is_faster", lambda: by_lines)

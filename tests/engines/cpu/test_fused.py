@@ -1,4 +1,4 @@
-"""Fused layers against the layers' own operations, and which layers have a fused form."""
+"""Fused layers against the original layers, and which layers have a fused form."""
 
 import copy
 
@@ -73,14 +73,14 @@ def gradients(model, out):
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_only_layers_that_compute_this_are_taken(tiny_model, family):
+def test_only_layers_of_the_supported_form_are_fused(tiny_model, family):
     _, fused = both(tiny_model, family)
     assert changed(fused) == FUSED[family]
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_states_and_gradients_are_the_layers_own(tiny_model, family, is_packed):
+def test_states_and_gradients_equal_those_of_the_original_layers(tiny_model, family, is_packed):
     own, fused = both(tiny_model, family)
     packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False) if is_packed else None
     expected, found = states(own, packed), states(fused, packed)
@@ -90,8 +90,8 @@ def test_states_and_gradients_are_the_layers_own(tiny_model, family, is_packed):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
 
 
-def test_the_gradients_are_the_slopes():
-    """In double precision, where differences of the function itself tell."""
+def test_the_gradients_equal_finite_differences():
+    """In double precision, against finite differences."""
     torch.manual_seed(0)
     x, y = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     weight = torch.randn(4, dtype=torch.float64, requires_grad=True)
@@ -104,7 +104,7 @@ def test_the_gradients_are_the_slopes():
     assert torch.autograd.gradcheck(lambda x: _Rotation.apply(x, angle.cos(), angle.sin()), (x,))
 
 
-def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
+def test_a_fused_layer_keeps_less_for_the_backward_pass(tiny_model):
     own, fused = both(tiny_model, "llama")
     packed = pack(collate(ROWS, 1, torch.device("cpu")), with_last=False)
 
@@ -122,7 +122,7 @@ def test_what_is_kept_for_the_backward_pass_is_less(tiny_model):
     assert kept(fused) < 0.7 * kept(own)
 
 
-def test_derivatives_of_derivatives_are_those_of_the_layers_own(tiny_model):
+def test_second_derivatives_equal_those_of_the_original_layers(tiny_model):
     own, fused = both(tiny_model, "qwen3")
 
     def curvature(model):

@@ -24,7 +24,7 @@ BATCHES = [
 
 
 def holder(parameters):
-    """What stands for a model with these parameters."""
+    """A module with these parameters, in place of a model."""
     return nn.ParameterList(parameters)
 
 
@@ -58,13 +58,13 @@ def with_and_without(policy):
 
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_they_are_those_of_autograd(tiny_model, family, rank):
+def test_gradients_in_place_are_those_of_autograd(tiny_model, family, rank):
     for a, b in with_and_without(policy_of(tiny_model(family), rank)):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_those_of_all_matrices_of_a_fused_model_lie_side_by_side(tmp_path, tied):
+def test_gradients_of_all_matrices_of_a_fused_model_are_contiguous(tmp_path, tied):
     policy = policy_of(tiny.save("qwen3", tmp_path, tie_word_embeddings=tied))
     gradients = Gradients(holder(policy.parameters()))
     with gradients.in_place():
@@ -76,7 +76,7 @@ def test_those_of_all_matrices_of_a_fused_model_lie_side_by_side(tmp_path, tied)
     assert steps == {0}  # widths are multiples of a line
 
 
-def test_what_an_update_left_behind_is_not_in_the_next(tiny_model):
+def test_no_gradient_of_an_update_remains_in_the_next(tiny_model):
     policy = policy_of(tiny_model("llama"))
     gradients, all_found = Gradients(holder(policy.parameters())), []
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_what_an_update_left_behind_is_not_in_the_next(tiny_model):
         assert torch.equal(a, b)
 
 
-def test_it_adds_to_a_gradient_that_exists(tiny_model):
+def test_a_pass_adds_to_an_existing_gradient(tiny_model):
     policy = policy_of(tiny_model("llama"))
     pull(policy)
     once = found(policy)
@@ -110,13 +110,13 @@ def test_weights_of_other_models_get_their_gradients_from_autograd(tiny_model):
         assert torch.equal(a, b)
 
 
-def test_in_bf16_they_are_added_up_in_float32(tiny_model):
+def test_bf16_gradients_are_accumulated_in_float32(tiny_model):
     for a, b in with_and_without(policy_of(tiny_model("llama"), dtype="bf16")):
         assert a.dtype == torch.float32
         torch.testing.assert_close(a, b, rtol=0.02, atol=0.02 * float(b.abs().max()))
 
 
-def test_a_product_is_added_where_the_gradient_is():
+def test_a_matrix_product_is_added_to_the_gradient_in_place():
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(3, 4))
     terms = [(torch.randn(3, 5), torch.randn(5, 4)) for _ in range(2)]
@@ -131,7 +131,7 @@ def test_a_product_is_added_where_the_gradient_is():
     torch.testing.assert_close(weight.grad, expected)
 
 
-def test_a_row_that_is_looked_up_several_times_gets_the_sum():
+def test_a_repeated_embedding_row_gets_the_sum():
     table, rows = nn.Parameter(torch.randn(4, 2)), torch.randn(3, 2)
     expected = torch.stack([torch.zeros(2), rows[0] + rows[2], torch.zeros(2), rows[1]])
     index = torch.tensor([1, 3, 1])
@@ -144,7 +144,7 @@ def test_a_row_that_is_looked_up_several_times_gets_the_sum():
 
 @pytest.mark.parametrize("padding", [None, 2])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_an_embedding_learns_what_torch_lets_it_learn(padding, in_place):
+def test_embedding_gradients_equal_those_of_torch(padding, in_place):
     torch.manual_seed(0)
     own = nn.Embedding(5, 3, padding_idx=padding)
     fused = nn.Sequential(copy.deepcopy(own))
@@ -158,7 +158,7 @@ def test_an_embedding_learns_what_torch_lets_it_learn(padding, in_place):
     torch.testing.assert_close(fused[0].weight.grad, own.weight.grad)
 
 
-def test_embeddings_that_do_more_stay_as_they_are():
+def test_embeddings_with_further_options_stay_with_torch():
     others = [{"max_norm": 1.0}, {"sparse": True}, {"scale_grad_by_freq": True}]
     model = nn.Sequential(*(nn.Embedding(3, 2, **more) for more in others))
     fuse(model)

@@ -1,4 +1,4 @@
-"""Memory that was freed and is needed again."""
+"""Arenas: freed memory is reused."""
 
 import platform
 import subprocess
@@ -30,8 +30,8 @@ print((faults() - before) * resource.getpagesize() / (8 * 4 * 4 * (10 << 20)))
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep it")
 @pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.3), ("", 0.9, 1.1)])
-def test_pages_of_tensors_that_are_freed_together_are_found_once(keep, low, high):
-    """The share of the pages of each step that had to be found anew."""
+def test_pages_of_tensors_that_are_freed_together_are_reused(keep, low, high):
+    """The share of the pages of each step that cause page faults."""
     found = subprocess.run(
         [sys.executable, "-c", FAULTS.format(keep=keep)], capture_output=True, text=True, check=True
     )

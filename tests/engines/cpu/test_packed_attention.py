@@ -40,7 +40,7 @@ def rows_of(shape):
 
 
 def by_definition(query, key, value, where, scale):
-    """Σ_s softmax_s(scale · q k_s) v_s for every token of every row, in the order of the line."""
+    """Σ_s softmax_s(scale · q k_s) v_s for every token of every row, in the order of the packed sequence."""
     repeats = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     out = torch.zeros(len(query), query.shape[1], value.shape[2], dtype=query.dtype)
@@ -53,7 +53,7 @@ def by_definition(query, key, value, where, scale):
 
 
 def lines(rows, packed):
-    """Where the tokens of each row stand in the line: found by token and position alone, which name a token."""
+    """Places of each row's tokens in the packed sequence, found by token id and position, which identify a token."""
     found = []
     prefix_of, tokens, places = packed.layout.prefix, packed.tokens.tolist(), packed.positions.tolist()
     for row, last in zip(rows, packed.last.tolist(), strict=True):
@@ -101,15 +101,15 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sequences_of_one_length_in_a_row_are_seen_as_such(shape):
+def test_neighbouring_sequences_of_one_length_are_batched(shape):
     for bucket in pack(collate(rows_of(shape), 0, CPU), with_last=True).layout.buckets:
         token = bucket.token.flatten()
         in_a_row = torch.equal(token, torch.arange(len(token)) + token[0])
         assert bucket.start == (int(token[0]) if in_a_row else None)
 
 
-def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):
-    """Whether sequences attend one by one or side by side is a question of speed."""
+def test_single_and_batched_sequences_give_the_same(monkeypatch):
+    """Sequences may be computed one by one or in a batch: a choice of speed alone."""
     rows = collate(rows_of("ragged") + rows_of("lone"), 0, CPU)
     monkeypatch.setattr(packing, "SIMILAR", 0.1)
     together = pack(rows, with_last=True)
@@ -126,7 +126,7 @@ def test_long_lone_sequences_and_short_ones_give_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", ["ragged", "lone and alike"])
-def test_values_of_another_width_and_a_torch_without_the_kernels_give_the_same(shape, monkeypatch):
+def test_values_of_another_width_and_a_torch_without_the_kernels(shape, monkeypatch):
     rows = rows_of(shape)
     packed = pack(collate(rows, 0, CPU), with_last=True)
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
@@ -168,7 +168,7 @@ def attended(shape, width, heads=(4, 2)):
 
 @needs_compiler
 @pytest.mark.parametrize("width", [8, 16])
-def test_what_is_compiled_serves_where_a_head_is_whole_vectors(width, monkeypatch):
+def test_the_compiled_kernel_serves_heads_of_whole_vectors(width, monkeypatch):
     counts = []
     for name in ("forward", "backward"):
         own = getattr(NativeKernels, name)
@@ -179,7 +179,7 @@ def test_what_is_compiled_serves_where_a_head_is_whole_vectors(width, monkeypatc
 
 @needs_compiler
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_compiled_gives_the_same_bits_each_time_and_with_any_number_of_threads(shape):
+def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(shape):
     before = torch.get_num_threads()
     found = []
     try:
@@ -192,7 +192,7 @@ def test_what_is_compiled_gives_the_same_bits_each_time_and_with_any_number_of_t
 
 
 @needs_compiler
-def test_scores_that_are_large_neither_overflow_nor_lose_their_softmax():
+def test_large_scores_do_not_overflow():
     packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
     query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16) for _ in range(3))
     got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
@@ -211,7 +211,7 @@ def test_on_processors_with_narrower_registers(shape, flag):
 
 @needs_compiler
 @pytest.mark.parametrize("why", ["wrong", "long prompts"])
-def test_where_what_is_compiled_cannot_be_relied_on_the_kernels_of_torch_serve(why, monkeypatch, caplog):
+def test_where_the_compiled_kernel_is_wrong_those_of_torch_serve(why, monkeypatch, caplog):
     expected = attended("ragged", 16)
     attention._native_agrees.cache_clear()
     if why == "wrong":
@@ -227,7 +227,7 @@ def test_where_what_is_compiled_cannot_be_relied_on_the_kernels_of_torch_serve(w
     assert ("compiled attention is not used" in caplog.text) == (why == "wrong")
 
 
-def test_bfloat16_is_as_near_to_the_truth_as_its_rounding():
+def test_the_error_of_bfloat16_is_its_rounding():
     packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
     exact, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
@@ -237,7 +237,7 @@ def test_bfloat16_is_as_near_to_the_truth_as_its_rounding():
     torch.testing.assert_close(rounded.float(), exact, rtol=0.05, atol=0.05)
 
 
-def test_a_gradient_of_the_gradient_exists_in_the_plain_form_and_is_refused_in_the_kernels():
+def test_second_derivatives_exist_in_the_plain_form_only():
     packed = pack(collate(rows_of("one group"), 0, CPU), with_last=True)
     count = len(packed.tokens)
     inputs = tuple(torch.randn(1, 2, count, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -268,6 +268,6 @@ def test_a_prompt_of_no_tokens_is_refused():
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_kernels_that_are_tried_within_a_bf16_pass_are_judged_in_float32(repeats):
+def test_the_trial_of_the_kernels_within_a_bf16_pass_is_in_float32(repeats):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert attention._agree_with_masked(flash_attention.FlashKernels, repeats)

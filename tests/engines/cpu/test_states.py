@@ -1,4 +1,4 @@
-"""Rows that share prompts, scored together by whole models: each prompt is computed once, padding never."""
+"""Whole models on packed rows that share prompts: each prompt is computed once, and no padding is."""
 
 import logging
 from itertools import chain
@@ -40,7 +40,7 @@ def groups(shape=GROUPS, seed=0):
 
 
 def folder_of(tiny_model, family):
-    """Its window, where it has one, is not shorter than the rows."""
+    """The folder of a tiny model whose window, where it has one, is not shorter than the rows."""
     return tiny_model(family, **({"sliding_window": 32} if family == "gemma3" else {}))
 
 
@@ -82,7 +82,7 @@ def same_gradients(got, expected):
 
 @pytest.fixture
 def reading(monkeypatch):
-    """How many tokens each forward pass through a trunk computed."""
+    """The number of tokens of each forward pass through a trunk."""
     counts = []
     line, padded = states._packed_states, PlainEngine._padded
 
@@ -149,7 +149,7 @@ def test_rewards_and_values_and_gradients_are_those_of_each_row_alone(tiny_model
 
 
 def test_each_prompt_is_computed_once_and_padding_never(tiny_model):
-    """Counted where the tokens enter: what predicts nothing is left out of log-probabilities too."""
+    """Counted at the trunk's input; tokens that predict nothing are not computed for log-probabilities either."""
     policy = policy_of(tiny_model("llama"))
     model = new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(rank=0), seed=0)
     rows = groups()
@@ -173,7 +173,7 @@ def test_each_prompt_is_computed_once_and_padding_never(tiny_model):
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 @torch.no_grad()
-def test_neither_order_nor_company_changes_anything(tiny_model, family):
+def test_order_and_other_rows_change_nothing(tiny_model, family):
     policy = policy_of(tiny_model(family))
     batch = collate(groups(), PAD, CPU)
     expected = policy.scores(batch).logp
@@ -187,7 +187,7 @@ def test_neither_order_nor_company_changes_anything(tiny_model, family):
 @pytest.mark.parametrize("family", ["llama", "opt"])
 @torch.no_grad()
 def test_bfloat16_differs_by_its_rounding_alone(tiny_model, family, monkeypatch):
-    """Together and one by one are equally far from float32."""
+    """Packed rows and single rows are equally far from float32."""
     batch = collate(groups(), PAD, CPU)
     exact = policy_of(tiny_model(family)).scores(batch).logp
     rounded = policy_of(tiny_model(family), dtype="bf16")
@@ -198,7 +198,7 @@ def test_bfloat16_differs_by_its_rounding_alone(tiny_model, family, monkeypatch)
     assert 0 < (together - exact).norm() < 1.5 * (apart - exact).norm()
 
 
-def test_derivatives_of_derivatives_are_those_of_each_row_alone(tiny_model):
+def test_second_derivatives_are_those_of_each_row_alone(tiny_model):
     """The curvature along a direction, as a natural gradient needs it."""
     policy = policy_of(tiny_model("qwen3"), 2)
     rows = groups()
@@ -226,18 +226,18 @@ def test_the_reference_and_the_adapter_share_prompts_too(tiny_model, reading):
     batch = collate(groups(), PAD, CPU)
     with policy.reference():
         apart = policy.scores(batch).logp
-    scores = policy.scores(batch, exact_kl=True)
+    scores = policy.scores(batch, divergence=1.0)
     assert len(set(reading)) == 1
     assert (apart - scores.logp).abs().max() > 0.01
-    assert scores.exact_kl.sum() > 0
+    assert scores.divergence.sum() > 0
 
 
 # Where it does not fit -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gemma3"])
-def test_what_does_not_fit_is_read_row_by_row_and_said_once(tiny_model, family, caplog, reading):
-    """Gemma 2 caps its scores; Gemma 3 looks back 8 tokens in some layers, which only rows longer than that feel."""
+def test_unsupported_attention_is_computed_row_by_row_with_one_warning(tiny_model, family, caplog, reading):
+    """Gemma 2 caps its scores; some layers of Gemma 3 have a window of 8 tokens, which concerns longer rows only."""
     policy = policy_of(tiny_model(family))
     short = collate(groups(((2, (3, 4)), (4, (4, 1)))), PAD, CPU)
     long = collate(groups(), PAD, CPU)
@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_read_row_by_row_and_said_once(tiny_model, family, 
 
 
 def tokens_of(rows):
-    """What reading some rows costs."""
+    """The number of tokens that some rows cost."""
     return sum(len(prompt) for prompt in {row.prompt for row in rows}) + sum(len(r.response) for r in rows)
 
 
@@ -323,5 +323,5 @@ def test_no_budget_changes_the_gradient(tiny_model, family):
         same_gradients(slopes(budget), whole)
 
 
-def test_families_of_the_test_are_all_there_are_but_the_one_that_is_refused():
+def test_the_families_of_this_file_are_all_but_the_refused_one():
     assert {*FAMILIES, "gemma2"} == set(tiny.EVERY)

@@ -48,7 +48,7 @@ from tutelage.people.kinds.likert import LIKERT, rated
 from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
 from tutelage.people.restoring import import_export
-from tutelage.people.web.figures.keeping import Keeper
+from tutelage.people.web.statistics.keeping import Keeper
 from tutelage.simulate.raters import SimulatedRater
 from tutelage.stats.agreement import krippendorff_alpha
 from tutelage.stats.votes import Votes
@@ -212,8 +212,8 @@ def test_known_answers_practice_and_repeats_apply_to_pairs(store: Store) -> None
     assert anna.tallies.gold_seen == anna.tallies.gold_right > 0
     assert anna.tallies.repeat_seen == anna.tallies.repeat_same > 0
     assert bert.state != "active"  # failed the practice: everything the wrong way round
-    figures = Keeper(store).compute(study).figures
-    assert figures.raters[anna.id].gold.right == anna.tallies.gold_right
+    statistics = Keeper(store).compute(study).statistics
+    assert statistics.raters[anna.id].gold.right == anna.tallies.gold_right
     counts = Counter(question.counts["b"] for question in list_questions(store, study.id))
     assert counts[1] > 0
     three = Item("x", "p0", ("p0a", "p0b", "p0c"), gold="a")
@@ -268,7 +268,13 @@ def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None
     table.write_text(
         f"{header}Q,one,two,eva,5,2,4,4\nQ,one,two,max,1,1,1,6\nQ,one,two,ann,1,,1,2\nQ,one,two,joe,2,2,2,2\n"
     )
-    done = import_votes(store, study.id, read_table(str(table)), Columns())
+    with pytest.raises(
+        TutelageError, match=r"Nothing was imported: 2 of the votes .*rated from 1 to 5.*--partial"
+    ):
+        import_votes(store, study.id, read_table(str(table)), Columns())
+    assert list_votes(store, study.id) == ()
+    assert list_questions(store, study.id) == ()
+    done = import_votes(store, study.id, read_table(str(table)), Columns(), partial=True)
     assert done.votes == 2
     assert sum(count for count, _ in done.dropped.values()) == 2
     assert any("rated from 1 to 5" in reason for reason in done.dropped)
@@ -279,7 +285,7 @@ def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None
         said = found[name]
         assert said.strength == strength
         assert (question.texts["ab".index(said.verdict)] if better else "") == better
-    assert import_votes(store, study.id, read_table(str(table)), Columns()).votes == 0
+    assert import_votes(store, study.id, read_table(str(table)), Columns(), partial=True).votes == 0
 
 
 @pytest.mark.parametrize("scale", [5, 7])

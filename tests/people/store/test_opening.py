@@ -31,15 +31,15 @@ from tutelage.people import (
 )
 from tutelage.people.export import preference_row
 from tutelage.people.store import migrations, opening
-from tutelage.people.store.backup import backups
+from tutelage.people.store.backup import backups, newest_backup
 from tutelage.people.store.migrations.versions import v1_baseline
 from tutelage.people.store.votes import vote_row
+from tutelage.workflows.study_checks import check_study
 
 from ..conftest import fresh_database
 from ..worlds import Clock, raters_of, study_of, work
 
 HERE = Path(__file__).parent
-FIRST_SCHEMA = HERE / "schema_v1.sql"
 FIRST_STUDY = HERE.parent / "v1" / "study.sql"
 COLOUR = "op.add_column('rater', sa.Column('colour', sa.Text))"
 SHAPE = "op.add_column('rater', sa.Column('shape', sa.Text))"
@@ -167,21 +167,16 @@ def test_a_newer_schema_is_refused_and_left_alone(url: str, newer_program: Newer
 
 
 def test_the_first_schema_and_its_migrations_make_what_a_new_database_has(folder: Path) -> None:
-    """`schema_v1.sql` is frozen: whoever changes the tables adds a migration, not a line to that file."""
+    """`v1/study.sql` is frozen: a change of the tables is a new migration, never a changed line in that file."""
     old = folder / "old.sqlite"
-    with sqlite3.connect(old) as connection:
-        connection.executescript(FIRST_SCHEMA.read_text(encoding="utf-8"))
-        connection.execute("INSERT INTO schema_version VALUES (1, 0)")
-    connection.close()
+    first_version(str(old))
     open_store(old).close()
     open_store(folder / "new.sqlite").close()
     assert described(f"sqlite:///{old}") == described(f"sqlite:///{folder / 'new.sqlite'}")
 
 
 def test_the_baseline_is_the_first_schema(folder: Path) -> None:
-    with sqlite3.connect(folder / "frozen.sqlite") as connection:
-        connection.executescript(FIRST_SCHEMA.read_text(encoding="utf-8"))
-    connection.close()
+    first_version(str(folder / "frozen.sqlite"))
     engine = sa.create_engine(f"sqlite:///{folder / 'baseline.sqlite'}")
     v1_baseline.metadata.create_all(engine)
     engine.dispose()
@@ -256,7 +251,7 @@ def test_the_revisions_are_in_order_and_named_by_their_files() -> None:
 
 
 def first_version(url: str) -> None:
-    """Write what the program with version 1 of the tables wrote into `v1/study.sql`."""
+    """Make the database of `v1/study.sql`, which the program with version 1 of the tables wrote, at `url`."""
     memory = sqlite3.connect(":memory:")
     memory.executescript(FIRST_STUDY.read_text(encoding="utf-8"))
     if "://" not in url:
@@ -285,7 +280,7 @@ def first_version(url: str) -> None:
 
 
 def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
-    """`v1/expected.json` is what the program of then read out of `v1/study.sql`."""
+    """`v1/expected.json` holds what the program of version 1 read from `v1/study.sql`."""
     first_version(url)
     store = open_store(url, clock=Clock(1_700_001_000.0))
     expected = json.loads((HERE.parent / "v1" / "expected.json").read_text(encoding="utf-8"))
@@ -298,13 +293,15 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
         assert plain([preference_row(row, name) for row in labelled.rows]) == then["preferences"]
         assert dict(labelled.fates) == then["fates"]
         assert plain(asdict(count_study(store, study.id))) == then["counts"]
-        assert plain([asdict(rater) for rater in list_raters(store, study.id)]) == then["raters"]
+        raters = plain([asdict(rater) for rater in list_raters(store, study.id)])
+        assert [as_then(row) for row in raters] == then["raters"]
     store.close()
 
 
 def as_then(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a vote without what later versions say besides."""
-    return {name: value for name, value in row.items() if name not in ("kind", "ratings")}
+    """The row of a vote or a rater without what later versions say besides."""
+    later = ("agreed", "forgotten") if "tallies" in row else ("kind", "ratings", "correction", "spans")
+    return {name: value for name, value in row.items() if name not in later}
 
 
 def plain(value: object) -> Any:
@@ -439,6 +436,31 @@ def test_nothing_is_made_where_something_should_be(folder: Path) -> None:
     with pytest.raises(TutelageError, match="no database at"):
         open_store(folder / "typo.sqlite", create=False)
     assert not list(folder.iterdir())
+
+
+def test_the_revision_of_an_older_database_is_told_and_nothing_is_migrated(url: str) -> None:
+    first_version(url)
+    for _ in range(2):
+        assert opening.database_revision(url)[1] == "v1"
+        (check,) = check_study(url)
+        assert (check.subject, check.state) == ("database", "warning")
+    open_store(url, create=False).close()
+    assert opening.database_revision(url)[1] == NEWEST
+    subjects = [check.subject for check in check_study(url)]
+    assert {"database", "backup"} <= set(subjects)
+    assert any(subject.endswith(": inbox") for subject in subjects)  # it holds several studies
+
+
+def test_the_newest_backup_is_that_with_the_latest_time_in_its_name(store: Store, clock: Clock) -> None:
+    assert newest_backup(store) is None
+    backup(store, "zebra")
+    clock.seconds += 3_600
+    made, now = backup(store, "apple"), store.now()
+    found = newest_backup(store)
+    assert found is not None
+    assert found[0] in made
+    assert "apple" in found[0]
+    assert 0 <= now - found[1] < 2_000
 
 
 def test_a_missing_or_ambiguous_study_is_named(lite: Store) -> None:

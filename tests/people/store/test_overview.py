@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 from tutelage.people import (
     Answer,
@@ -19,6 +20,7 @@ from tutelage.people import (
     present,
     survey,
 )
+from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.studies import Presentation
 from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.votes import Votes
@@ -127,8 +129,10 @@ def test_the_most_disputed_items_come_first(store: Store) -> None:
         return good
 
     work(store, raters_of(store, study, 4), answer)
-    assert [q.key for q in list_questions(store, study.id, disagreed=True)] == ["c1", "c3", "c0"]
-    assert [q.key for q in list_questions(store, study.id, disagreed=True, limit=1, offset=1)] == ["c3"]
+    disputed = partial(find_items, store, study.id, ItemFilter(state="disagreed"), order="disagreement")
+    assert [q.key for q in disputed().questions] == ["c1", "c3", "c0"]
+    page = disputed(limit=1, offset=1)
+    assert ([q.key for q in page.questions], page.total) == (["c3"], 3)
     assert [q.key for q in list_questions(store, study.id, keys=["c2", "c0"])] == ["c0", "c2"]
     (vote, *others) = list_votes(store, study.id, item="c1")
     assert len(others) == 3

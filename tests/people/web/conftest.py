@@ -61,6 +61,10 @@ class Browser:
         token = {"x-csrf-token": csrf_token(self.session)}
         return self._seen(self.client.post(path, json=data, headers=self.headers(**token, **headers)))
 
+    def file(self, path: str, content: bytes, **headers: str) -> httpx.Response:
+        token = {"x-csrf-token": csrf_token(self.session)}
+        return self._seen(self.client.post(path, content=content, headers=self.headers(**token, **headers)))
+
     def next(self, besides: Sequence[int] = ()) -> dict[str, Any]:
         reply: dict[str, Any] = self.json("/rate/next", {"besides": list(besides)}).json()
         return reply

@@ -46,6 +46,8 @@ def request(browser: Browser, route: Route, **headers: str) -> int:
         return browser.get(address(route), **headers).status_code
     if route.form == "json":
         return browser.json(address(route), {}, **headers).status_code
+    if route.form == "file":
+        return browser.file(address(route), b"a,b\n1,2\n", **headers).status_code
     return browser.form(address(route), {}, **headers).status_code
 
 

@@ -65,7 +65,7 @@ def test_a_defect_tells_nothing_of_the_inside(world: World, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise ZeroDivisionError("/secret/path and more")
 
-    monkeypatch.setattr("tutelage.people.web.pages.rating.next_assignment", fail)
+    monkeypatch.setattr("tutelage.people.web.pages.rating.next_step", fail)
     browser = world.rater()
     browser.client = TestClient(world.app, "http://site.test", raise_server_exceptions=False)
     reply = browser.json("/rate/next", {}, accept="application/json")

@@ -18,7 +18,6 @@ import pytest
 
 from tutelage.cli import main
 from tutelage.commands import collect
-from tutelage.commands.collecting.serving import listen
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
@@ -37,6 +36,7 @@ from tutelage.people import (
 from tutelage.people.kinds import KINDS
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
+from tutelage.serving.listening import listen
 
 Captured = pytest.CaptureFixture[str]
 PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(12)]
@@ -200,7 +200,8 @@ def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, 
     assert status == 0
     assert "12 of 12 have all their answers (24 of 24)" in out
     assert "hh-rlhf 63 %" in out
-    status, out, _ = run(capsys, "export", made, "--out", folder / "out")
+    kinds = ("--kinds", "simulated")
+    status, out, _ = run(capsys, "export", made, "--out", folder / "out", *kinds)
     assert status == 0
     assert "24 judgements = " in out
     numbers = [
@@ -284,21 +285,23 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
 def test_every_kind_goes_from_questions_to_preferences_and_back(
     folder: Path, pairs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Simulated raters who value "good" answer over HTTP, five of seven beyond doubt; that comes out of the export."""
-    (folder / "likes_good.py").write_text(
+    """Simulated raters who value "good" answer over HTTP, five of seven beyond doubt; that comes out of the export.
+    The module is named as no other test's is: this process imports it once."""
+    (folder / "sure_of_good.py").write_text(
         "def value(prompts, completions):\n    return [9.0 if c.startswith('good') else -9.0 for c in completions]\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     made = folder / "study"
     words = ("--kind", kind, "--from-pairs", pairs, "--criteria", "clear", "correct", "--overlap", "7")
     assert run(capsys, "init", made, *words, "--limit", "8")[0] == 0
-    status, out, _ = run(capsys, "simulate", made, "--gold", "likes_good:value", "--raters", "7")
+    status, out, _ = run(capsys, "simulate", made, "--gold", "sure_of_good:value", "--raters", "7")
     assert status == 0
     assert "56 answers" in out
     status, out, _ = run(capsys, "status", made)
     assert status == 0
     assert "8 of 8 have all their answers (56 of 56)" in out
-    status, out, _ = run(capsys, "export", made, "--out", folder / "out")
+    kinds = ("--kinds", "simulated")
+    status, out, _ = run(capsys, "export", made, "--out", folder / "out", *kinds)
     assert status == 0
     rows = [json.loads(line) for line in (folder / "out" / "preferences.jsonl").read_text().splitlines()]
     assert [row["chosen"].partition(" ")[0] for row in rows] == ["good"] * 8
@@ -350,7 +353,7 @@ def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
     table.write_text(
         "prompt,completion_a,completion_b,preference,evaluator\nQ,one,two,a-is-better,eva\nQ,one,two,huh,eva\n"
     )
-    status, out, _ = run(capsys, "import", folder / "theirs", table)
+    status, out, _ = run(capsys, "import", folder / "theirs", table, "--partial")
     assert status == 0
     assert "1 new votes by 1 new raters on 1 new questions" in out
     assert "left out 1: the choice 'huh' is not known" in out
@@ -370,6 +373,13 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
     assert status == 2
     assert "no rater named 'otto'" in err
     assert len(list_events(store, open_study(store).id, action="invite_created")) == 1
+    (made / "names.txt").write_text("ANNA\n\nZoë\n")
+    status, out, _ = run(capsys, "invite", made, "--names", made / "names.txt", "--url", "https://x.org/")
+    assert status == 0
+    assert re.fullmatch(
+        r"name,link\nanna,https://x\.org/return/[\w-]{43}\nZoë,https://x\.org/return/[\w-]{43}\n", out
+    )
+    assert run(capsys, "invite", made, "--names", made / "nothing.txt")[0] == 2
     store.close()
 
 
@@ -438,3 +448,41 @@ def test_the_settings_of_a_command_are_frozen_and_documented(name: str) -> None:
     from test_cli import undocumented
 
     assert undocumented(collect.COMMANDS[name]) == []
+
+
+def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(
+    folder: Path, capsys: Captured
+) -> None:
+    votes, made = folder / "votes.csv", folder / "imported"
+    votes.write_text(
+        "instruction,input,output_1,output_2,label,annotator\n"
+        "Add,1 and 2,3,12,1,Anna\nAdd,1 and 2,3,12,2,bert\nSay,hello,hi,hallo,0,ANNA\n"
+    )
+    columns = (
+        "--prompt",
+        "instruction",
+        "input",
+        "--a",
+        "output_1",
+        "--b",
+        "output_2",
+        "--rater",
+        "annotator",
+    )
+    words = ("--choice", "1=a", "--choice", "2=b")
+    status, _, err = run(capsys, "import", made, votes, *columns, "--choice-column", "label", *words)
+    assert status == 2
+    assert "the choice '0' is not known (1: line 4)" in err
+    assert not made.exists()
+    more = (*words, "--choice", "0=tie")
+    old = ("--choice", "label")  # the old name of --choice-column
+    for named in (("--choice-column", "label"), old):
+        status, out, _ = run(capsys, "import", made, votes, *columns, *named, *more)
+        assert status == 0
+    assert "0 new votes by 0 new raters on 0 new questions; 0 replaced an earlier one, 3 were known" in out
+    store = open_store(made / "study.sqlite")
+    said = sorted((vote.rater, vote.verdict) for vote in list_votes(store, open_study(store).id))
+    store.close()
+    assert [rater for rater, _ in said] == ["Anna", "Anna", "bert"]
+    assert ("Anna", "tie") in said
+    assert run(capsys, "import", folder / "none", votes, *columns, "--choice", "1=z")[0] == 2

@@ -1,4 +1,4 @@
-"""The wheel, as a stranger installs it: nothing is missing from it, and it serves its pages without the network."""
+"""The wheel, as a stranger installs it: nothing is missing, and it serves its pages without torch or network."""
 
 import json
 import re
@@ -10,11 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tutelage.extras import EXTRAS
+
 from .test_serving import PAIRS, serving
 
 ROOT = Path(__file__).parents[3]
 GUARD = """
-import sys
+{absent}
+hide(*{names!r})
 import tutelage
 assert tutelage.__file__.startswith({installed!r}), tutelage.__file__
 def refuse(event, args):
@@ -23,7 +26,14 @@ def refuse(event, args):
         raise RuntimeError(f"the network was asked for: {{args}}")
 sys.addaudithook(refuse)
 """
-"""What the installed server runs under: it must be the installed one, and it must not call anybody."""
+"""What the installed server runs under: it must be the installed one, without extras, and it must not call anybody."""
+
+MAIN = """
+from tutelage.cli import main
+words = " ".join(sys.argv[1:]).split(" , ")
+sys.exit(next(filter(None, (main(command.split()) for command in words)), 0))
+"""
+"""Runs the commands that commas separate, until one fails."""
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +65,27 @@ def test_what_is_installed_from_the_wheel_serves_its_pages(wheel: Path, tmp_path
     """A wheel of pure Python is installed by unpacking it; its dependencies are the ones that are here."""
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    guard = GUARD.format(installed=str(installed))
-    (installed / "stranger.py").write_text(
-        f"{guard}\nfrom tutelage.cli import main\nsys.exit(main(sys.argv[1:]))"
-    )
+    absent = (ROOT / "tests" / "absent.py").read_text(encoding="utf-8")
+    names = [name for extra in EXTRAS for name in extra.modules]
+    guard = GUARD.format(absent=absent, names=names, installed=str(installed))
+    (installed / "stranger.py").write_text(guard + MAIN)
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    study = tmp_path / "study"
+    study, votes = tmp_path / "study", tmp_path / "votes.csv"
+    votes.write_text("rater,item,choice\n" + "".join(f"r{n % 3},i{n // 3},{n % 2}\n" for n in range(24)))
+    commands = (
+        f"collect init {study} --from-pairs {pairs} , collect export {study} --out {tmp_path / 'exported'}"
+    )
     made = subprocess.run(
-        [sys.executable, "-m", "stranger", "collect", "init", str(study), "--from-pairs", str(pairs)],
+        [sys.executable, "-m", "stranger", *commands.split(), ",", "raters", str(votes)],
         cwd=installed,
         capture_output=True,
         text=True,
         check=False,
     )
     assert made.returncode == 0, made.stderr
+    assert "3 raters" in made.stdout
+    assert (tmp_path / "exported" / "manifest.json").is_file()
     with serving(study, module="stranger", folder=installed) as (_, url, told):
         link = re.findall(r"owner's link +(\S+)", told)[0]
         with httpx.Client(timeout=60, follow_redirects=True) as client:

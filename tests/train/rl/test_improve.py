@@ -1,4 +1,4 @@
-"""The on-policy loop around a transformer: what must hold at its first step, what no budget changes, what it learns."""
+"""The on-policy loop on a transformer: its first step, independence of the budget, learning."""
 
 import math
 
@@ -51,7 +51,7 @@ def metrics_of(world):
 
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
-def test_before_anything_is_learnt_nothing_has_moved(tiny_model, family, rank):
+def test_before_the_first_step_policy_sampler_and_reference_agree(tiny_model, family, rank):
     """Ratio 1, nothing clipped, KL 0 to the sampler and to the reference: on the first minibatch, exactly."""
     policy = policy_of(tiny_model(family), rank)
     world = World(policy, recipe_of(*ONE_STEP), steps=1, temperature=0.7, budget=60)
@@ -64,7 +64,7 @@ def test_before_anything_is_learnt_nothing_has_moved(tiny_model, family, rank):
     assert told["updates"] == 1
 
 
-def test_a_sampler_that_disagrees_is_noticed_before_the_first_step(tiny_model, monkeypatch):
+def test_a_sampler_that_disagrees_is_detected_before_the_first_step(tiny_model, monkeypatch):
     policy = policy_of(tiny_model("llama"))
     world = World(policy, recipe_of(), steps=1)
     before = snapshot(policy.parameters())
@@ -84,7 +84,7 @@ def test_a_sampler_that_disagrees_is_noticed_before_the_first_step(tiny_model, m
 
 @pytest.fixture
 def room(monkeypatch):
-    """Lets tiny models keep what they compute, as far as a share of their weights allows; the CPU engine keeps it."""
+    """Raise the memory limit of the CPU engine's activation cache, so that tiny models use it."""
     monkeypatch.setenv("TUTELAGE_ENGINE", "cpu")
     return lambda share: monkeypatch.setattr(activations, "OF_TRAINING", share)
 
@@ -92,8 +92,8 @@ def room(monkeypatch):
 @needs_compiler
 @pytest.mark.parametrize("name", ["grpo", "reinforce", "a2c"])
 @pytest.mark.parametrize("budget", [100_000, 60])
-def test_an_update_that_takes_over_what_sampling_computed_is_the_same_update(tiny_model, name, budget, room):
-    """As far as rounding goes, with an ε that does not make much of gradients next to 0."""
+def test_an_update_with_kept_activations_is_the_same_update(tiny_model, name, budget, room):
+    """Up to rounding, with an ε of AdamW that does not amplify gradients close to 0."""
     ends, told = [], []
     for share in (0.0, 1e9):
         room(share)
@@ -115,7 +115,7 @@ def test_nothing_is_kept_for_updates_of_several_steps_or_rounds(tiny_model, chan
     assert all("tokens/kept" not in told for told in metrics_of(world))
 
 
-def test_a_run_that_is_resumed_takes_over_what_one_without_a_stop_does(tiny_model, room):
+def test_a_resumed_run_keeps_the_same_activations(tiny_model, room):
     room(1e9)
     whole, first = (
         World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, name="grpo"), steps=4) for _ in range(2)
@@ -131,7 +131,7 @@ def test_a_run_that_is_resumed_takes_over_what_one_without_a_stop_does(tiny_mode
     assert_identical(whole.everything(), later.everything())
 
 
-def test_a_sampler_that_disagrees_is_noticed_though_its_work_is_taken_over(tiny_model, monkeypatch, room):
+def test_a_sampler_that_disagrees_is_detected_with_kept_activations_too(tiny_model, monkeypatch, room):
     room(1e9)
     policy = policy_of(tiny_model("llama"))
     world = World(policy, recipe_of(*ONE_STEP, name="grpo"), steps=1)
@@ -173,7 +173,7 @@ def test_no_budget_changes_what_the_policy_and_the_critic_learn(tiny_model, plac
         told.append([{k: v for k, v in m.items() if k not in own} for m in metrics_of(world)])
         found.append(world.everything())
     for parameters, metrics in zip(found[1:], told[1:], strict=True):
-        assert_close(parameters, found[0], atol=5e-6)
+        assert_close(parameters, found[0], atol=1e-5)
         for one, other in zip(metrics, told[0], strict=True):
             assert one == pytest.approx(other, rel=1e-3, abs=1e-4, nan_ok=True)
 
@@ -207,7 +207,7 @@ def test_every_answer_is_used_once_an_epoch(tiny_model, monkeypatch):
     ("place", "rank", "samples", "least"),
     [("trunk", 0, 4, 0.6), ("network", 0, 4, 0.6), ("trunk", 4, 8, 0.4)],
 )
-def test_ppo_learns_to_write_in_small_letters(tiny_model, place, rank, samples, least):
+def test_ppo_learns_to_write_in_lower_case(tiny_model, place, rank, samples, least):
     """From .26; with other seeds it comes to .87 ± .04, .95 ± .03 and .55 ± .06."""
     wider = tiny_model("llama", hidden_size=48, head_dim=12)
     recipe = recipe_of("penalty.coef=0.001", "shaping.missing_end=none", f"samples={samples}")
@@ -219,7 +219,7 @@ def test_ppo_learns_to_write_in_small_letters(tiny_model, place, rank, samples, 
     assert sum(scores[-3:]) / 3 > least
 
 
-def test_the_score_is_the_rewards_own_and_the_shaped_one_what_is_trained_on(tiny_model):
+def test_the_score_is_logged_unshaped_and_trained_on_shaped(tiny_model):
     reward = FunctionReward(lambda prompts, texts: [5.0 + i for i in range(len(texts))], "known")
     policy = policy_of(tiny_model("llama"))
     policy.end_ids = tuple(range(100, 140))
@@ -244,8 +244,8 @@ def test_the_score_is_the_rewards_own_and_the_shaped_one_what_is_trained_on(tiny
 @pytest.mark.parametrize(
     ("kind", "where"), [("k1", "reward"), ("k3", "loss"), ("mse", "loss"), ("abs", "reward")]
 )
-def test_a_higher_price_keeps_the_policy_nearer_to_the_reference(tiny_model, kind, where):
-    """Over several steps: a single one is as much chance as price."""
+def test_a_larger_kl_coefficient_keeps_the_policy_nearer_to_the_reference(tiny_model, kind, where):
+    """Over several steps: a single one has too much noise."""
     found = []
     for coef in (0.001, 3.0):
         changes = (
@@ -277,7 +277,7 @@ def test_the_coefficient_follows_the_kl_as_published(tiny_model):
     assert coefs[-1] > min(coefs), "and rises once it is far"
 
 
-def test_a_rollout_is_left_when_the_policy_has_moved_far_enough(tiny_model):
+def test_an_update_stops_at_the_kl_limit(tiny_model):
     free, stopped = (
         metrics_of(World(policy_of(tiny_model("llama")), recipe_of(*more), steps=1, lr=2e-2))[0]
         for more in (("update.minibatches=2",), ("update.minibatches=2", "update.max_kl=1e-5"))
@@ -287,7 +287,7 @@ def test_a_rollout_is_left_when_the_policy_has_moved_far_enough(tiny_model):
     assert stopped["kl/old"] <= 1e-5, "no step is taken on a minibatch that is too far already"
 
 
-def test_the_price_of_leaving_the_sampler_follows_the_kl_after_the_update(tiny_model):
+def test_the_coefficient_of_ppo_penalty_follows_the_kl_after_the_update(tiny_model):
     """β doubles above 1.5 targets and halves below target / 1.5 (Schulman et al. 2017), by KL(old‖π) at the end."""
     recipe = recipe_of("surrogate.controller.target=0.01", "shaping.missing_end=none", name="ppo_penalty")
     world = World(policy_of(tiny_model("llama")), recipe, steps=8, lr=3e-3)
@@ -359,7 +359,7 @@ def test_a_critic_network_starts_as_the_reward_model_and_as_nothing_without_one(
 
 @pytest.mark.parametrize("budget", [40, 100_000])
 @pytest.mark.parametrize("place", ["trunk", "network"])
-def test_values_alone_are_those_that_come_with_the_scores(place, budget, tiny_model):
+def test_values_computed_alone_equal_those_computed_with_scores(place, budget, tiny_model):
     policy = policy_of(tiny_model("llama"))
     critic = make_critic(policy, place, whole(tiny_model("llama")), seed=0)
     for parameter in critic.parameters():
@@ -429,7 +429,7 @@ def test_the_mixed_gradient_is_the_coefficient_times_that_of_the_text(tiny_model
 
 
 def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
-    """The reward pulls away from the text; with its gradient beside the objective the policy keeps hold of it."""
+    """The reward lowers the likelihood of the text; with the text loss in the objective it stays high."""
     text = some_rows(8, seed=4)
     found = []
     for coef in (0.0, 1.0):
@@ -449,7 +449,7 @@ def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
 
 
 @pytest.mark.parametrize("term", ["value/loss", "policy/objective", "ptx/loss"])
-def test_the_term_that_is_no_number_is_named_and_nothing_moves(tiny_model, monkeypatch, term):
+def test_a_term_that_is_not_finite_is_named_and_no_weight_moves(tiny_model, monkeypatch, term):
     from tutelage.train.rl import mixing, update
 
     policy = policy_of(tiny_model("llama"))
@@ -496,7 +496,7 @@ def test_a_reward_function_that_misbehaves_is_named(tiny_model, function, told):
         next(world.train())
 
 
-def test_a_reward_model_that_says_no_number_is_noticed(tiny_model):
+def test_a_reward_model_with_scores_that_are_not_finite_is_refused(tiny_model):
     def broken(completions):
         return torch.tensor([0.5] * 7 + [torch.inf])
 
@@ -527,8 +527,8 @@ def test_a_reward_function_sees_the_last_question_and_the_answer_and_may_return_
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 @pytest.mark.parametrize("budget", [40, 100_000])
-def test_bfloat16_recomputes_what_the_sampler_said(tiny_model, family, budget):
-    """The old log-probabilities come from the trainer's own forward pass, and the mismatch is told.
+def test_bfloat16_recomputes_the_old_log_probabilities(tiny_model, family, budget):
+    """The old log-probabilities come from the trainer's own forward pass, and the mismatch is logged.
 
     Other micro-batches may round otherwise, so the first ratio need not be 1 to the last digit.
     """

@@ -1,4 +1,4 @@
-"""Sampler against trainer: what is measured, and that truncated importance sampling corrects what it says."""
+"""Mismatch of sampler and trainer: its metrics, and truncated importance sampling against enumeration."""
 
 import math
 from dataclasses import replace
@@ -46,7 +46,7 @@ def one_token_each(cap, sampler=SAMPLER, **more):
 
 
 def gradient(recipe, scored, chance):
-    """Σ over answers of the chance of sampling each · the gradient it gives, in the logits of the four words."""
+    """Σ over answers of P(answer under the sampler) · its gradient, in the logits of the four words."""
     state = initial_state(recipe)
     batch, *_ = prepare(recipe, scored, state)
     logits = TRAINER.clone().requires_grad_()
@@ -86,7 +86,7 @@ def test_the_cap_holds_each_token_by_itself(cap):
     assert share_truncated(weight, torch.ones(4, 1, dtype=torch.bool), cap) == held / 4
 
 
-def test_it_weighs_the_surrogate_and_neither_the_penalty_nor_the_critic():
+def test_importance_weights_apply_to_the_surrogate_alone():
     recipe = recipe_of("shaping.missing_end=none", name="ppo")
     value = torch.tensor([[0.3], [0.1], [-0.2], [0.4]])
     plain, weighed = (
@@ -142,7 +142,7 @@ SAMPLER_FIGURES = {"sampler/mismatch", "sampler/kl", "sampler/ratio_max"}
 
 
 @pytest.mark.parametrize("mismatch", ["none", "recompute", "truncated"])
-def test_bfloat16_tells_how_far_sampler_and_trainer_are_apart(tiny_model, mismatch):
+def test_bfloat16_logs_the_mismatch_of_sampler_and_trainer(tiny_model, mismatch):
     recipe = recipe_of("samples=2", name="rloo")
     _, steps = run(tiny_model("llama"), mismatch, recipe=recipe)
     for step in steps:
@@ -154,7 +154,7 @@ def test_bfloat16_tells_how_far_sampler_and_trainer_are_apart(tiny_model, mismat
 
 
 @pytest.mark.parametrize("name", ["rloo", "ppo"])
-def test_float32_asks_nothing_and_tells_nothing(name, tiny_model):
+def test_float32_recomputes_nothing_and_logs_no_mismatch(name, tiny_model):
     recipe = recipe_of("samples=2", name=name)
     _, steps = run(tiny_model("llama"), None, "float32", recipe=recipe)
     assert not any(name.startswith("sampler/") for step in steps for name in step.metrics)
@@ -174,7 +174,7 @@ def shifted(monkeypatch):
     monkeypatch.setattr(LocalGenerator, "generate", generate)
 
 
-def test_what_is_used_as_the_old_probability_is_what_was_chosen(tiny_model, shifted):
+def test_the_old_log_probabilities_are_the_chosen_ones(tiny_model, shifted):
     folder = tiny_model("llama")
     recipe = recipe_of("samples=2", name="rloo")
     old = {way: run(folder, way, "float32", 1, recipe=recipe)[1][0] for way in ("recompute", "truncated")}
@@ -194,7 +194,7 @@ def test_what_is_used_as_the_old_probability_is_what_was_chosen(tiny_model, shif
     assert step.metrics["ratio/max"] == pytest.approx(math.e, rel=0.1), "the sampler's own are the old ones"
 
 
-def test_the_weight_reaches_the_weights_and_not_with_a_cap_that_makes_it_one(tiny_model, shifted):
+def test_importance_weights_change_the_update_unless_the_cap_makes_them_one(tiny_model, shifted):
     folder, recipe = tiny_model("llama"), recipe_of("samples=2", "shaping.missing_end=none", name="rloo")
     learned = {}
     for way, cap in (("recompute", 2.0), ("truncated", 2.0), ("truncated", INF)):

@@ -57,7 +57,7 @@ def pushed(policy, rows, v):
 
 
 def unlike_zero(policy):
-    """A LoRA adapter starts with half of its gradients 0; give it something to say."""
+    """Change a LoRA adapter, half of whose gradients are 0 at initialisation."""
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())))
@@ -130,7 +130,7 @@ def natural(*changes, name="trpo"):
 
 
 def one_step(policy, recipe, **more):
-    """(what the step told, the parameters before, the scored rollout)"""
+    """The metrics of one step, the parameters before it, the scored rollout."""
     world = World(policy, recipe, steps=1, **more)
     before = flat(policy.parameters())
     step = next(world.train())
@@ -148,7 +148,7 @@ def divergence(policy, rows, before):
 
 
 @pytest.mark.parametrize(("family", "rank"), [("llama", 0), ("llama", 2), ("gpt2", 2), ("gemma2", 0)])
-def test_the_whole_step_has_the_length_that_was_asked_for(tiny_model, family, rank):
+def test_the_whole_step_has_the_requested_kl(tiny_model, family, rank):
     """½ dᵀF d = δ without damping, and below δ with it."""
     for damping in (0.0, 0.1):
         policy = policy_of(tiny_model(family), rank)
@@ -180,7 +180,7 @@ def test_after_a_step_with_search_the_bound_holds_and_the_objective_has_risen(ti
     assert 0 < told["step/share"] <= 1
 
 
-def test_the_gain_is_that_of_the_importance_weighted_objective(tiny_model):
+def test_the_logged_gain_is_that_of_the_importance_weighted_objective(tiny_model):
     policy = policy_of(tiny_model("llama"))
     told, _, sample = one_step(policy, natural("critic=none", "advantage=RewardToGo", "penalty=none"))
     psi = torch.where(
@@ -194,7 +194,7 @@ def test_the_gain_is_that_of_the_importance_weighted_objective(tiny_model):
     assert told["step/gain"] == pytest.approx(after - told["policy/objective"], rel=1e-3)
 
 
-def test_where_nothing_rises_the_policy_stays_bit_for_bit(tiny_model):
+def test_where_no_step_raises_the_objective_the_policy_is_unchanged(tiny_model):
     policy = policy_of(tiny_model("llama"))
     same = FunctionReward(lambda prompts, texts: [0.5] * len(texts), "the same")
     recipe = natural("critic=none", "samples=2", "advantage=Group", "penalty=none")
@@ -203,7 +203,7 @@ def test_where_nothing_rises_the_policy_stays_bit_for_bit(tiny_model):
     assert (told["updates"], told["step/share"], told["kl/old"], told["ratio/max"]) == (0, 0, 0, 1)
 
 
-def test_a_search_that_refuses_every_share_puts_the_policy_back(tiny_model, monkeypatch):
+def test_a_line_search_that_fails_restores_the_policy(tiny_model, monkeypatch):
     from tutelage.train.rl import natural as update
 
     monkeypatch.setattr(update, "mean_kl", lambda *given, **more: 1.0)
@@ -213,7 +213,7 @@ def test_a_search_that_refuses_every_share_puts_the_policy_back(tiny_model, monk
     assert told["updates"] == 0
 
 
-def test_an_objective_that_is_no_number_is_refused_and_the_policy_put_back(tiny_model, monkeypatch):
+def test_an_objective_that_is_not_finite_is_refused_and_the_policy_restored(tiny_model, monkeypatch):
     from tutelage.train.rl import natural as update
 
     monkeypatch.setattr(update, "mean_kl", lambda *given, **more: float("nan"))
@@ -242,7 +242,7 @@ def test_no_budget_changes_the_step(tiny_model, rank):
 # The critic -------------------------------------------------------------------------------------------------
 
 
-def test_the_learning_rate_is_the_critics_and_the_policy_takes_no_notice(tiny_model):
+def test_the_learning_rate_is_the_critics_alone(tiny_model):
     found = []
     for lr in (1e-9, 1e-2):
         policy = policy_of(tiny_model("llama"))
@@ -287,7 +287,7 @@ def test_it_learns(tiny_model, name, rank, rise):
     assert expected(policy, world.order.items) > before + rise
 
 
-def test_text_mixed_in_is_part_of_what_is_climbed(tiny_model):
+def test_the_text_loss_is_part_of_the_objective(tiny_model):
     from tutelage.train.rl.mixing import PretrainingMix
     from tutelage.train.supervised.language import mean_loss
 

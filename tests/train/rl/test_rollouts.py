@@ -1,4 +1,4 @@
-"""What a recipe may ask of a step beside samples: greedy answers, questions that teach, schedules, rows left out."""
+"""Requests of a recipe beside samples: greedy responses, prompts with spread, schedules, skipped rows."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
 from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
+from tutelage.rewards.weighted import WeightedReward
 from tutelage.train.rl import update
 from tutelage.train.rl.rollouts import greedy_answers, judge
 
@@ -63,10 +64,10 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
         ("trpo", (), "float32", [False, False]),
     ],
 )
-def test_rows_are_announced_where_each_is_scored_once_before_a_weight_changes(
+def test_rows_are_announced_to_the_engine_where_each_is_scored_once(
     tiny_model, name, changes, dtype, expected
 ):
-    """And the scores with gradients that follow are those of exactly these rows."""
+    """The scores with gradients that follow are those of exactly these rows."""
     policy = policy_of(tiny_model("llama"), dtype=dtype)
     world = World(policy, recipe_of(*changes, name=name), steps=2, reward=low_tokens, batch=4, tokens=4)
     announced, scored = [], []
@@ -93,7 +94,7 @@ def test_rows_are_announced_where_each_is_scored_once_before_a_weight_changes(
 
 
 def dull_about(*words):
-    """Scores answers to prompts with these words all alike, whatever they say."""
+    """A reward that scores all answers to prompts with these words alike."""
 
     def reward(completions):
         score = low_tokens(completions)
@@ -103,7 +104,7 @@ def dull_about(*words):
     return reward
 
 
-def test_questions_that_teach_nothing_are_replaced(tiny_model):
+def test_prompts_without_spread_are_replaced(tiny_model):
     recipe = recipe_of("shaping.overlong=none", name="dapo")
     world = World(policy_of(tiny_model("llama")), recipe, reward=dull_about("sun", "blue"), batch=4, tokens=8)
     dull = {
@@ -131,7 +132,7 @@ def test_questions_that_teach_nothing_are_replaced(tiny_model):
             assert collection.tokens > int(answers.rollout.mask.sum())
 
 
-def test_a_question_that_comes_again_gets_other_answers(tiny_model):
+def test_a_repeated_prompt_gets_other_responses(tiny_model):
     world = World(
         policy_of(tiny_model("llama")), recipe_of(name="dapo"), reward=dull_about("sun"), batch=8, tokens=8
     )
@@ -144,7 +145,7 @@ def test_a_question_that_comes_again_gets_other_answers(tiny_model):
     assert answers.texts[8 * one : 8 * one + 8] != answers.texts[8 * other : 8 * other + 8]
 
 
-def test_when_nothing_teaches_the_first_round_is_kept_and_moves_nothing(tiny_model):
+def test_without_any_spread_the_first_rollout_is_kept_and_no_weight_moves(tiny_model):
     policy = policy_of(tiny_model("llama"))
     world = World(
         policy, recipe_of(FREE, "shaping.overlong=none", name="dapo"), steps=1, reward=dull_about("")
@@ -158,7 +159,7 @@ def test_when_nothing_teaches_the_first_round_is_kept_and_moves_nothing(tiny_mod
     assert len(step.sample) == 64
 
 
-def test_the_scores_told_are_those_of_everything_that_was_sampled(tiny_model):
+def test_logged_scores_are_those_of_all_sampled_responses(tiny_model):
     world = World(
         policy_of(tiny_model("llama")), recipe_of(name="dapo"), steps=1, reward=dull_about("sun"), batch=8
     )
@@ -172,7 +173,7 @@ def test_the_scores_told_are_those_of_everything_that_was_sampled(tiny_model):
 
 
 @pytest.mark.parametrize("name", ["dr_grpo", "rloo", "gspo", "cispo", "grpo"])
-def test_leaving_out_rows_that_teach_nothing_changes_nothing(tiny_model, name, monkeypatch):
+def test_leaving_out_rows_without_gradient_changes_nothing(tiny_model, name, monkeypatch):
     """Against the same update with every row in it; a KL in the loss (grpo) keeps them in."""
     changes = [FREE] + (["penalty=none"] if name == "rloo" else [])
     found, rows = [], []
@@ -244,3 +245,35 @@ def test_an_entropy_bonus_raises_the_entropy_until_its_schedule_ends(tiny_model)
     norms = [m["grad_norm"] for m in told]
     assert norms[0] > norms[1] > norms[2] > 0
     assert norms[3] == norms[4] == 0, "a bonus of 0 has no gradient"
+
+
+# Rewards with parts ------------------------------------------------------------------------------------------
+
+
+def share_of_ones(completions):
+    return [float(one.tokens[0] % 2) for one in completions]
+
+
+def test_every_part_of_a_reward_is_logged_by_its_name(tiny_model):
+    """The metrics are those of the part's own scores, before its weight."""
+    reward = WeightedReward(
+        ((2.0, low_tokens), (0.5, share_of_ones), (1.0, lambda answers: [3.0] * len(answers)))
+    )
+    world = World(
+        policy_of(tiny_model("llama")), recipe_of(FREE, name="grpo"), reward=reward, batch=4, tokens=6
+    )
+    answers = world.collected().answers
+    names = ("low_tokens", "share_of_ones", list(answers.parts)[2])
+    assert tuple(answers.parts) == names
+    low, ones, constant = (answers.parts[name] for name in names)
+    assert_close(answers.score, 2 * low + 0.5 * ones + constant, 1e-6)
+    told = answers.part_metrics()
+    assert told[f"score/{names[0]}/mean"] == pytest.approx(float(low.mean()))
+    assert told[f"score/{names[1]}/std"] == pytest.approx(float(ones.std(correction=0)))
+    assert told[f"score/{names[2]}/dead"] == 1.0
+    groups = ones.reshape(4, -1)
+    same = [len(set(group.tolist())) == 1 for group in groups]
+    assert told[f"score/{names[1]}/dead"] == pytest.approx(sum(same) / 4)
+    half = answers.only(torch.tensor([True, False, True, False]))
+    assert torch.equal(half.parts[names[1]], groups[::2].flatten())
+    assert told.items() <= next(world.train()).metrics.items()

@@ -1,4 +1,4 @@
-"""How a batch is cut into minibatches: every row once, evenly, and the responses to a prompt together."""
+"""Minibatches of a batch: every row once, evenly, and the responses to a prompt together."""
 
 from itertools import chain
 
@@ -31,7 +31,7 @@ def test_with_too_few_prompts_the_rows_are_spread_evenly():
     assert [len(part) for part in parts_of(["a", "b"], 4)] == [1, 1], "never an empty part"
 
 
-def test_the_cut_is_random_and_repeatable():
+def test_the_split_is_random_and_repeatable():
     ids = [f"p{number}" for number in range(50)]
     cuts = {str(parts_of(ids, 2, seed)) for seed in range(20)}
     assert len(cuts) == 20

@@ -1,4 +1,4 @@
-"""The run directory: nothing that is complete is ever lost, and nothing half-written is ever read."""
+"""The run directory: complete files are never lost, and partial files are never read."""
 
 import errno
 import json
@@ -66,7 +66,19 @@ def child(code: str, *arguments: str, **options: Any) -> "subprocess.Popen[str]"
 # what a run writes down
 
 
-def test_config_tells_what_ran(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_reads_the_rows_that_it_began_with(tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", Settings(), data="3 rows, aa").close()
+    Run.open(tmp_path / "r", Settings(), data="3 rows, aa", resume=True).close()
+    with pytest.raises(
+        TutelageError, match=r"The data changed .*/r began: it read 3 rows, aa, and now .* 2 rows, bb"
+    ):
+        Run.open(tmp_path / "r", Settings(), data="2 rows, bb", resume=True)
+    Run.open(tmp_path / "r", Settings(), resume=True).close()
+    Run.open(tmp_path / "old", Settings()).close()  # as versions before 0.2 began it
+    Run.open(tmp_path / "old", Settings(), data="2 rows, bb", resume=True).close()
+
+
+def test_the_config_records_the_run(tmp_path: Path) -> None:
     Run.open(tmp_path / "a" / "b", Settings()).close()
     config = json.loads((tmp_path / "a" / "b" / "config.json").read_text())
     assert config["settings"]["lora"]["rank"] == 0
@@ -391,7 +403,7 @@ def no_space(folder: Path) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_keeps_the_previous_checkpoint_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_checkpoint_and_reports_it(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", Settings(), keep=1) as run:
         run.checkpoint(1, write("x" * 3_000_000))
         with pytest.raises(TutelageError) as caught:
@@ -405,7 +417,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint_and_says_so(tmp_path: Path) -
     assert "--resume" in message
 
 
-def test_a_full_disk_at_the_first_checkpoint_says_how_far_it_came(tmp_path: Path) -> None:
+def test_a_full_disk_at_the_first_checkpoint_reports_the_step(tmp_path: Path) -> None:
     with (
         Run.open(tmp_path / "r", Settings()) as run,
         pytest.raises(TutelageError, match=r"there is no earlier one\. At least 2\.0 MB are needed"),
@@ -424,7 +436,7 @@ SAVES = {
 
 
 @pytest.mark.parametrize("library", SAVES)
-def test_a_limit_of_the_system_is_told_whichever_library_writes(tmp_path: Path, library: str) -> None:
+def test_a_limit_of_the_system_is_reported_whichever_library_writes(tmp_path: Path, library: str) -> None:
     code = f"""
         import resource, sys
         from dataclasses import dataclass
@@ -457,7 +469,9 @@ def test_a_limit_of_the_system_is_told_whichever_library_writes(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.004, 0.012, 0.03, 0.05])
-def test_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_whole(tmp_path: Path, moment: float) -> None:
+def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(
+    tmp_path: Path, moment: float
+) -> None:
     code = """
         import sys
         from dataclasses import dataclass
@@ -497,7 +511,7 @@ def test_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_whole(tmp_path: Pa
         assert not [name for name in steps(run) if name.startswith(".")]
 
 
-def test_what_a_crash_left_is_cleared_and_a_replacement_cut_in_two_is_undone(tmp_path: Path) -> None:
+def test_leftovers_of_a_crash_are_removed_and_a_half_done_replacement_is_undone(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         run.checkpoint(1, write("1"))
         run.checkpoint(2, write("2"))
@@ -515,7 +529,7 @@ def test_what_a_crash_left_is_cleared_and_a_replacement_cut_in_two_is_undone(tmp
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) -> None:
+def test_the_first_signal_requests_a_stop_and_the_second_interrupts(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     done = 0
     with pytest.raises(KeyboardInterrupt), interrupted() as stop:  # noqa: PT012
@@ -529,7 +543,7 @@ def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) ->
     assert signal.getsignal(number) is before
 
 
-def test_another_thread_is_left_alone() -> None:
+def test_another_thread_installs_no_signal_handler() -> None:
     seen = []
 
     def work() -> None:
@@ -542,7 +556,7 @@ def test_another_thread_is_left_alone() -> None:
     assert seen == [False]
 
 
-def test_the_command_to_go_on_is_this_one_with_resume(
+def test_the_resume_command_is_the_command_of_the_run_with_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:

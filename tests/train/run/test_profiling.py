@@ -1,4 +1,4 @@
-"""Where the time of a run goes."""
+"""The profile of a run."""
 
 import json
 
@@ -8,7 +8,7 @@ from tutelage.train.run.profiling import STEPS, TABLE, TRACE, profiled
 
 
 def run(folder, steps):
-    """Steps that each multiply matrices of a size of their own, after a look before the first."""
+    """A run whose steps each multiply matrices of another size, after an evaluation before the first."""
     with profiled(folder) as track:
         track(0, {"held_out/loss": 1.0})
         for step in range(1, steps + 1):

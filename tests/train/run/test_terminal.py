@@ -1,4 +1,4 @@
-"""Remarks on a terminal: what is worth knowing unless quiet, trouble always, and nothing afterwards."""
+"""Remarks on a terminal: information unless quiet, warnings always, and no handler left behind."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ log = logging.getLogger("tutelage.somewhere")
 @pytest.mark.parametrize(
     ("quiet", "shown"), [(False, "20 rows\nthe disk is full\n"), (True, "the disk is full\n")]
 )
-def test_remarks_are_shown_unless_quiet_and_trouble_always(quiet, shown, capsys):
+def test_quiet_hides_remarks_and_never_warnings(quiet, shown, capsys):
     level = logging.getLogger("tutelage").level
     with remarks(quiet=quiet):
         log.debug("nobody reads this")
@@ -25,7 +25,7 @@ def test_remarks_are_shown_unless_quiet_and_trouble_always(quiet, shown, capsys)
     assert logging.getLogger("tutelage").level == level
 
 
-def test_the_handler_goes_whatever_happens(capsys):
+def test_the_handler_is_removed_even_after_an_error(capsys):
     before = list(logging.getLogger("tutelage").handlers)
     with pytest.raises(ValueError, match="no"), remarks(quiet=False):
         raise ValueError("no")

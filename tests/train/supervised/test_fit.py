@@ -1,4 +1,4 @@
-"""The supervised loop: what it minimises, that no budget changes it, and that it stops before it harms."""
+"""The supervised loop: its loss, independence of the budget, and stops at values that are not finite."""
 
 import math
 from itertools import groupby
@@ -59,7 +59,7 @@ def scalar(folder, rank=0):
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_no_budget_changes_what_is_learnt_from_demonstrations(tiny_model, rank):
+def test_no_budget_changes_fine_tuning(tiny_model, rank):
     found, losses = [], []
     for budget in (1, 50, 100_000):
         policy = policy_of(tiny_model("llama"), rank)
@@ -72,7 +72,7 @@ def test_no_budget_changes_what_is_learnt_from_demonstrations(tiny_model, rank):
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_no_budget_changes_what_is_learnt_from_preferences(tiny_model, rank):
+def test_no_budget_changes_a_reward_model(tiny_model, rank):
     found, told = [], []
     for budget in (1, 90, 100_000):
         model = scalar(tiny_model("gpt2"), rank)
@@ -85,7 +85,7 @@ def test_no_budget_changes_what_is_learnt_from_preferences(tiny_model, rank):
 
 
 def test_the_loss_is_the_mean_over_all_response_tokens_of_the_batch(tiny_model):
-    """Not the mean of the rows' means: the lengths differ, so the two do too. The prompt counts for nothing."""
+    """Not the mean of the rows' means, which differs for rows of different lengths. Prompt tokens have no weight."""
     policy = policy_of(tiny_model("qwen3"))
     rows = some_rows(6)
     total = tokens = 0
@@ -101,6 +101,18 @@ def test_the_loss_is_the_mean_over_all_response_tokens_of_the_batch(tiny_model):
     step = next(steps)
     assert step.metrics["loss"] == pytest.approx(float(total) / tokens, rel=1e-5)
     assert step.metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_the_loss_of_weighted_rows_is_their_weighted_mean(tiny_model):
+    """Σ_i w_i Σ_t nll_it / Σ_i w_i n_i; with weights that are all alike, bit for bit that without weights."""
+    policy = policy_of(tiny_model("qwen3"))
+    rows = collate(some_rows(4), PAD, CPU)
+    each = -policy.scores(rows).logp.detach().where(rows.mask, 0).sum(1)
+    weights = torch.tensor([0.25, 0.0, 2.0, 1.0])
+    expected = (weights * each).sum() / (weights * rows.mask.sum(1)).sum()
+    loss, _ = imitate(policy, WeightedRows.of(rows, weights.tolist()))
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+    assert torch.equal(WeightedRows.of(rows, [1.0] * 4).weight, WeightedRows.of(rows).weight)
 
 
 @pytest.mark.parametrize(("p_chosen", "margin"), [(1.0, 0.0), (0.7, 0.0), (1.0, 0.5), (0.2, 0.3), (0.5, 0.0)])
@@ -150,7 +162,7 @@ def test_held_out_figures_are_those_of_the_pairs_one_by_one(tiny_model):
     assert found["held_out/margin"] == pytest.approx(sum(differences) / len(differences), rel=1e-3)
 
 
-def test_it_learns_what_it_is_shown(tiny_model):
+def test_fine_tuning_learns_its_demonstrations(tiny_model):
     policy = policy_of(tiny_model("opt"), rank=4)
     _, steps = fine_tune(policy, some_rows(6), 60, 100_000, lr=3e-2)
     losses = [step.metrics["loss"] for step in steps]
@@ -160,7 +172,7 @@ def test_it_learns_what_it_is_shown(tiny_model):
 # Stopping before harm ---------------------------------------------------------------------------------------
 
 
-def test_a_loss_that_is_no_number_stops_before_the_step(tiny_model):
+def test_a_loss_that_is_not_finite_stops_before_the_step(tiny_model):
     policy = policy_of(tiny_model("llama"))
     rows = some_rows(12)
     learner = learner_of({"policy": policy.parameters()}, 4)
@@ -184,7 +196,7 @@ def test_a_loss_that_is_no_number_stops_before_the_step(tiny_model):
     assert learner.step == 1
 
 
-def test_a_gradient_that_is_no_number_stops_before_the_step():
+def test_a_gradient_that_is_not_finite_stops_before_the_step():
     """√x at 0 is 0, and its slope is infinite."""
     x = torch.nn.Parameter(torch.tensor([0.0, 1.0]))
     learner = Learner({"x": [x]}, config.Optimiser(weight_decay=0.1), 2)
@@ -199,7 +211,7 @@ def test_a_gradient_that_is_no_number_stops_before_the_step():
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
-def test_the_learning_rate_rises_and_falls_as_it_is_told(schedule):
+def test_the_learning_rate_follows_its_schedule(schedule):
     x = torch.nn.Parameter(torch.zeros(3, 3))
     settings = config.Optimiser(lr=0.5, warmup=4, schedule=schedule)
     learner = Learner({"x": [x]}, settings, 20)
@@ -216,7 +228,7 @@ def test_the_learning_rate_rises_and_falls_as_it_is_told(schedule):
     assert learner.optimiser.param_groups[0]["lr"] == pytest.approx(0.5 * halfway)
 
 
-def test_gradients_are_clipped_together_and_their_norm_is_told_as_it_was(monkeypatch):
+def test_gradients_are_clipped_together_and_the_norm_before_is_logged(monkeypatch):
     a, b = torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(3))
     learner = Learner({"a": [a], "b": [b]}, config.Optimiser(max_norm=0.25), 5)
     (3 * a.sum() - 4 * b.sum()).backward()

@@ -1,4 +1,4 @@
-"""Rounds of own answers: what is kept of them, what is learnt, and that a round's answers stay what they were."""
+"""Rounds on the policy's own answers: selection, learning, and answers that stay as they were sampled."""
 
 import json
 
@@ -13,6 +13,7 @@ from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt, user
 from tutelage.errors import TutelageError
+from tutelage.rollout.local import LocalGenerator
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.objectives import WeightedRows, imitate
@@ -35,7 +36,7 @@ def said(prompt, text, score, finished=True):
 
 def own(policy, folder, samples=4, batch=8, reward=low_tokens):
     order = Order(prompts_of(policy), batch, 0)
-    return OwnAnswers(folder, policy, order, reward, samples, ASKED, 7)
+    return OwnAnswers(folder, LocalGenerator(policy), order, reward, samples, ASKED, 7)
 
 
 # What is kept ---------------------------------------------------------------------------------------------
@@ -56,13 +57,13 @@ def test_the_best_of_each_prompt_or_the_best_of_all():
     assert [a.text for a in keep_best(groups, 1, 0.5)] == ["a2", "a3", "b2"], "half of six, whoever was asked"
 
 
-def test_a_cut_answer_is_never_imitated_and_one_that_was_said_twice_once():
+def test_truncated_answers_are_never_imitated_and_repeated_ones_once():
     groups = [group("a", ("cut", 9.0, False), ("x", 2.0), ("x", 2.0), ("y", 1.0))]
     assert [a.text for a in keep_best(groups, 3, 0.0)] == ["x", "y"]
     assert [a.text for a in keep_best(groups, 1, 0.99)] == ["x", "y"]
 
 
-def test_nothing_that_ended():
+def test_a_group_of_truncated_answers_gives_nothing():
     with pytest.raises(TutelageError, match=r"None of the 2 answers ended.*max-new-tokens"):
         keep_best([group("a", ("x", 1.0, False), ("y", 2.0, False))], 1, 0.0)
 
@@ -119,21 +120,21 @@ def test_the_answers_of_a_round_are_the_tokens_that_were_sampled_and_stay_when_t
     assert own(policy, tmp_path).of(1) != first
 
 
-def test_a_round_that_comes_again_from_the_same_policy_gets_other_answers(tiny_model, tmp_path):
+def test_another_round_of_the_same_policy_gets_other_answers(tiny_model, tmp_path):
     policy = policy_of(tiny_model("llama"))
     answers = own(policy, tmp_path)
     texts = [{a.text for g in answers.of(number) for a in g} for number in range(2)]
     assert texts[0] != texts[1]
 
 
-def test_every_round_asks_its_share_of_the_prompts(tiny_model, tmp_path):
+def test_every_round_samples_its_share_of_the_prompts(tiny_model, tmp_path):
     answers = own(policy_of(tiny_model("llama")), tmp_path, batch=3)
     asked = [[g[0].prompt.id for g in answers.of(number)] for number in range(3)]
     assert [len(a) for a in asked] == [3, 3, 2]
     assert len({name for a in asked for name in a}) == 8
 
 
-def test_a_file_that_is_not_ours(tiny_model, tmp_path):
+def test_a_foreign_file_is_refused(tiny_model, tmp_path):
     (tmp_path / "round-1.jsonl").write_text(json.dumps({"prompt_id": "stranger"}) + "\n")
     with pytest.raises(TutelageError, match="no answer of this run"):
         own(policy_of(tiny_model("llama")), tmp_path).of(0)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from math import exp
-from statistics import pstdev
 from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.place import open_existing
@@ -61,9 +60,11 @@ def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
 def _by_uncertainty(
     fresh: "Sequence[Question]", rewards: Sequence[str], engine: EngineName
 ) -> tuple[dict[str, float], str]:
-    """Of one model: 4 p (1 − p) with p = σ(score a − score b). Of several: the standard deviation of their p
-    (Christiano et al. 2017 choose by the variance of an ensemble)."""
+    """By how close the scores of one model are, or how much several disagree (`stats.acquisition`)."""
+    import numpy as np
+
     from tutelage.commands.collecting.judging import scoring
+    from tutelage.stats.acquisition import closeness, disagreement
 
     asked = [q.messages for q in fresh]
     chances = []
@@ -71,9 +72,7 @@ def _by_uncertainty(
         score = scoring(name, engine)
         first, second = (score(asked, [q.texts[side] for q in fresh]) for side in (0, 1))
         chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
-    worth = [
-        4 * each[0] * (1 - each[0]) if len(each) == 1 else pstdev(each) for each in zip(*chances, strict=True)
-    ]
+    worth = (closeness if len(chances) == 1 else disagreement)(np.array(chances)).tolist()
     return dict(zip((q.key for q in fresh), worth, strict=True)), (
         f"by the uncertainty of {', '.join(rewards)}"
     )

@@ -10,15 +10,14 @@ from tutelage.commands.collecting.lineage import fingerprint
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings import Judge
 from tutelage.config import EngineName
+from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
+    from tutelage.data.judging import Compare
     from tutelage.people import Study
-    from tutelage.people.judging import Compare
 
-KEY = "TUTELAGE_ENDPOINT_KEY"
-"""Environment variable that holds the key of an endpoint."""
 Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
 
 
@@ -43,26 +42,19 @@ def judge(settings: Judge) -> int:
 
 
 def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, object]]":
-    from tutelage.people.judging import TEMPLATE, EndpointJudge
+    from tutelage.data.judging import PAIR_TEMPLATE, PairJudge
+    from tutelage.data.paid_endpoint import PaidEndpoint
 
-    template = TEMPLATE
+    template = PAIR_TEMPLATE
     if settings.template is not None:
         try:
             template = settings.template.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
-        missing = [name for name in ("{conversation}", "{first}", "{second}") if name not in template]
-        if missing:
-            raise TutelageError(f"The prompt {settings.template} lacks {', '.join(missing)}.")
     asked = study.presentation
-    found = EndpointJudge(
-        settings.endpoint,
-        settings.model,
-        asked.question,
-        asked.guidelines,
-        template,
-        settings.temperature,
-        key=os.environ.get(KEY, ""),
+    endpoint = Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, ""))
+    found = PairJudge(
+        PaidEndpoint(endpoint, settings.temperature), asked.question, asked.guidelines, template
     )
     return found, found.detail
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tutelage import config
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.place import database, new_name
 from tutelage.commands.collecting.settings import Init
@@ -13,6 +14,7 @@ from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.people import Item, Presentation, Store, Study
+    from tutelage.people.store.conversations import LiveModels
     from tutelage.people.store.items import Pool
 
 
@@ -41,11 +43,15 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
 
     questions = _main_questions(settings)
     questions += _known_questions(settings.golds, "gold") + _known_questions(settings.training, "training")
-    presentation = _presentation(settings)
+    presentation, live = _presentation(settings), _live_models(settings)
     with closing(open_store(database(settings))) as store:
         study = _study(store, settings, presentation)
+        if live is not None:
+            questions += Questions(told=(_converse(store, study, live),))
         added = add_items(store, study.id, questions.prompts, questions.completions, questions.items)
-        lineage = lineage or (lineage_of(settings.model) if settings.model else None)
+        lineage = lineage or (
+            lineage_of(settings.model) if settings.model and not _is_address(settings) else None
+        )
         if lineage:
             open_round(store, study.id, settings.round, lineage)
         for line in questions.told:
@@ -58,13 +64,19 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
     return 0
 
 
+def _is_address(settings: Init) -> bool:
+    from tutelage.people.chat_models import is_address
+
+    return is_address(settings.model)
+
+
 def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Study":
     from tutelage.people import Plan, create_study, list_studies, open_study
 
     name = new_name(settings)
     if name not in list_studies(store):
         return create_study(
-            store, name, kind=settings.kind, presentation=presentation, plan=Plan(overlap=settings.overlap)
+            store, name, kind=settings.kind, presentation=presentation, plan=Plan(overlap=_overlap(settings))
         )
     study = open_study(store, name)
     if study.kind.name != settings.kind:
@@ -73,6 +85,61 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
             "study."
         )
     return study
+
+
+def _overlap(settings: Init) -> int:
+    return settings.overlap if settings.overlap is not None else 1 if settings.live else 2
+
+
+def _live_models(settings: Init) -> "LiveModels | None":
+    """The models that raters are to talk to, if they are."""
+    from tutelage.people.store.conversations import LiveModels
+
+    if not settings.live:
+        return None
+    return LiveModels(
+        settings.model,
+        settings.against or settings.model,
+        settings.turns,
+        _openings(settings),
+        _options(settings.sampling),
+        settings.round,
+    )
+
+
+def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
+    """Let raters of the study talk to the models; says so."""
+    from tutelage.people.store.conversations import set_live_models
+
+    live, new = set_live_models(store, study.id, live)
+    models = " and ".join(live.names)
+    since = "from the next message on" if new else "as before"
+    return f"raters talk to {models}, for {live.turns} turns at most, {since}"
+
+
+def _openings(settings: Init) -> tuple[str, ...]:
+    """The suggested first messages: prompts of one message."""
+    if not settings.prompts:
+        return ()
+    from tutelage.data.formats import load_prompts
+
+    prompts = load_prompts(settings.prompts).records[: settings.limit]
+    for prompt in prompts:
+        if len(prompt.messages) != 1:
+            raise TutelageError(
+                f"{settings.prompts}: the prompt '{prompt.id}' has {len(prompt.messages)} messages; a suggestion for a "
+                "live conversation is the first message, and has nothing before it."
+            )
+    return tuple(dict.fromkeys(prompt.messages[0].content for prompt in prompts))
+
+
+def _options(sampling: config.Sampling) -> dict[str, object]:
+    """The settings of sampling as requests to an endpoint have them. What is off is left out: not every server knows
+    it."""
+    options: dict[str, object] = {"temperature": sampling.temperature, "max_tokens": sampling.max_new_tokens}
+    more = {"top_p": (sampling.top_p, 1.0), "top_k": (sampling.top_k, 0), "min_p": (sampling.min_p, 0.0)}
+    options |= {name: value for name, (value, off) in more.items() if value != off}
+    return options | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
 
 def _presentation(settings: Init) -> "Presentation":
@@ -87,7 +154,7 @@ def _presentation(settings: Init) -> "Presentation":
             raise TutelageError(f"The guidelines {settings.guidelines} cannot be read: {error}.") from error
     asked = settings.question or Presentation().question
     scale = settings.scale if settings.scale is not None else find_kind(settings.kind).traits.scale
-    return Presentation(asked, scale, settings.criteria, guidelines)
+    return Presentation(asked, scale, settings.criteria, guidelines, settings.corrections, settings.spans)
 
 
 def _main_questions(settings: Init) -> Questions:
@@ -95,7 +162,7 @@ def _main_questions(settings: Init) -> Questions:
         return _ready_pairs(settings)
     if settings.from_sample is not None:
         return _sampled_before(settings)
-    if settings.prompts:
+    if settings.prompts and not settings.live:
         return _sampled_now(settings)
     return Questions()
 
@@ -213,7 +280,6 @@ def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> 
 
 
 def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
-    from tutelage import config
     from tutelage.infer.answering import answer, completions
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy

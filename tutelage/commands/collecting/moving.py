@@ -1,12 +1,18 @@
 """`tutelage collect export` and `import`: a study as files, and files as a study."""
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutelage.commands.collecting.place import database, new_name, open_existing, study_name
 from tutelage.commands.collecting.settings import Export, Import
+
+if TYPE_CHECKING:
+    from tutelage.data.tables import Table
+    from tutelage.people import Store, Study
+    from tutelage.people.vote_tables import Columns
 
 
 def write(settings: Export) -> int:
@@ -28,7 +34,15 @@ def write(settings: Export) -> int:
         manifest: dict[str, Any] = export_study(store, study.id, settings.out, selection)
     fates = dict(manifest["judgements"])
     total = fates.pop("total")
-    print(f"{settings.out}: {manifest['rows']['preferences']:,} preferences")
+    rows, corrections = manifest["rows"], dict(manifest["corrections"])
+    print(f"{settings.out}: {rows['preferences']:,} preferences")
+    if whole := corrections.pop("total"):
+        print(
+            f"{whole:,} better responses = {' + '.join(f'{n:,} {name}' for name, n in corrections.items())}: "
+            f"{rows['demonstrations']:,} demonstrations, {rows['corrections']:,} pairs with what they correct"
+        )
+    if rows["spans"]:
+        print(f"{rows['spans']:,} spans marked as wrong")
     print(f"{total:,} judgements = " + " + ".join(f"{n:,} {name}" for name, n in fates.items() if n))
     for note in manifest["notes"]:
         print(note)
@@ -38,47 +52,85 @@ def write(settings: Export) -> int:
 def read(settings: Import) -> int:
     """Import a folder as a study of its own, or the votes of a table into the named study, which is made where there is
     none."""
-    from tutelage.people import open_store
-
     source = Path(settings.source).expanduser()
-    with closing(open_store(database(settings))) as store:
-        if source.is_dir():
-            from tutelage.people.restoring import import_export
-
-            named = (
-                study_name(settings) or json.loads((source / "manifest.json").read_text())["study"]["name"]
-            )
-            study = import_export(store, source, name=named)
-            print(f"{study.name} was restored from {source} into {store.address}")
-            return 0
-        _read_table(settings, store)
+    if source.is_dir():
+        _restore(settings, source)
+    else:
+        _read_table(settings)
     return 0
 
 
-def _read_table(settings: Import, store: Any) -> None:
-    from tutelage.data.tables import read_table
-    from tutelage.people import create_study, list_studies, open_study
-    from tutelage.people.importing import Columns, import_votes
+def _restore(settings: Import, source: Path) -> None:
+    from tutelage.people import open_store
+    from tutelage.people.restoring import import_export
 
-    table = read_table(settings.source)
-    columns = Columns(
-        prompt=settings.prompt,
-        a=settings.a,
-        b=settings.b,
-        choice=settings.choice,
-        rater=settings.rater,
-        model_a=settings.model_a or None,
-        model_b=settings.model_b or None,
-        time=settings.time or None,
-        reason=settings.reason or None,
-    )
-    name = new_name(settings)
-    known = name in list_studies(store)
-    study = open_study(store, name) if known else create_study(store, name)
-    done = import_votes(store, study.id, table, columns)
+    with closing(open_store(database(settings))) as store:
+        named = study_name(settings) or json.loads((source / "manifest.json").read_text())["study"]["name"]
+        study = import_export(store, source, name=named)
+        print(f"{study.name} was restored from {source} into {store.address}")
+
+
+def _read_table(settings: Import) -> None:
+    from tutelage.data.tables import read_table
+    from tutelage.people import open_store
+    from tutelage.people.importing import import_votes
+
+    table, columns = read_table(settings.source), _columns(settings)
+    address = database(settings)
+    if "://" not in address and not Path(address).exists():
+        _check(table, columns, settings)  # a file that is of no use makes no database
+    with closing(open_store(address)) as store:
+        study = _study(store, table, columns, settings)
+        done = import_votes(store, study.id, table, columns, partial=settings.partial)
     print(
         f"{study.name}: {done.votes:,} new votes by {done.raters:,} new raters on {done.items:,} new questions; "
         f"{done.revised:,} replaced an earlier one, {done.known:,} were known already."
     )
     for reason, (count, places) in done.dropped.items():
         print(f"  left out {count:,}: {reason} ({', '.join(places)}{', …' if count > len(places) else ''})")
+
+
+def _columns(settings: Import) -> "Columns":
+    from tutelage.people.vote_tables import Columns
+
+    return Columns(
+        prompt=settings.prompt,
+        a=settings.a,
+        b=settings.b,
+        choice=settings.choice_column,
+        rater=settings.rater,
+        model_a=settings.model_a or None,
+        model_b=settings.model_b or None,
+        time=settings.time or None,
+        reason=settings.reason or None,
+        choices=_meanings(settings.choice),
+        annotators=settings.annotators,
+    )
+
+
+def _study(store: "Store", table: "Table", columns: "Columns", settings: Import) -> "Study":
+    """The named study, made where there is none and the table is fit to be imported."""
+    from tutelage.people import create_study, list_studies, open_study
+
+    name = new_name(settings)
+    if name in list_studies(store):
+        return open_study(store, name)
+    _check(table, columns, settings)
+    return create_study(store, name)
+
+
+def _check(table: "Table", columns: "Columns", settings: Import) -> None:
+    from tutelage.people import Presentation
+    from tutelage.people.importing import usable_votes
+    from tutelage.people.kinds import DEFAULT
+    from tutelage.people.kinds.values import Screen
+
+    usable_votes(table, columns, DEFAULT, Screen(2, Presentation().scale), partial=settings.partial)
+
+
+def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """The meanings of words, from WORD=MEANING; a word may hold the sign itself."""
+    from tutelage.people.vote_tables import meaning_of
+
+    pairs = [each.rpartition("=") for each in choices]
+    return {word: meaning_of(meaning) for word, _, meaning in pairs}

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import tyro
 
 from tutelage import config
-from tutelage.config.limits import at_least
+from tutelage.config.limits import a_seed, at_least
 from tutelage.errors import TutelageError
+from tutelage.workflows.settings.serve import PORT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,18 +26,26 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Init(Settings):
-    """Make a study, or add questions to one: from ready pairs, from what `tutelage sample` wrote, or by sampling."""
+    """Make a study, or add questions to one: from ready pairs, from what `tutelage sample` wrote, or by sampling. With
+    --live raters talk to two models, and every turn is a question."""
 
     from_pairs: str = ""
     """Ready pairs: a file or hub data set of preferences, whose labels are left aside."""
     from_sample: Path | None = None
     """Folder that `tutelage sample --pairs` wrote."""
     prompts: str = ""
-    """Prompts to sample answers to: a file or hub data set."""
+    """Prompts to sample answers to: a file or hub data set. With --live: suggested first messages."""
     model: str = ""
-    """Model to sample from: a folder or hub name."""
+    """Model to sample from: a folder or hub name; with --live also the address of an endpoint, such as
+    http://localhost:8000/v1#MODEL (without #MODEL the only one that it serves)."""
     against: str = ""
-    """A second model; every pair then has one answer of each."""
+    """A second model; every pair then has one answer of each. With --live it is --model itself when left out."""
+    live: bool = False
+    """Let raters hold conversations with both models: they write, two answers come, they choose, and the conversation
+    goes on from the better one. Again on the same study, other models or settings are in force from the next message
+    on."""
+    turns: int = 4
+    """Messages of a rater in a live conversation at most."""
     pairs: int = 1
     """Questions per prompt, when sampling: pairs of answers, or with --answers so many sets of them."""
     kind: str = "pair"
@@ -68,10 +77,21 @@ class Init(Settings):
     better or worse."""
     guidelines: Path | None = None
     """File in Markdown that raters read first and may open at any time."""
-    overlap: int = 2
-    """Raters per question."""
+    corrections: bool = False
+    """Let raters write a better response, by editing one or anew."""
+    spans: tuple[str, ...] = ()
+    """Let raters mark words that are wrong; these are the categories, for example: fact reasoning tone."""
+    overlap: int | None = None
+    """Raters per question. [default: 2; with --live 1, the rater who talks]"""
 
     def __post_init__(self) -> None:
+        a_seed(self)
+        at_least(self, turns=1)
+        if self.live:
+            self._check_live()
+            return
+        if self.turns != 4:
+            raise TutelageError("--turns is for live conversations: give --live too.")
         sources = [bool(self.from_pairs), self.from_sample is not None, bool(self.prompts)]
         if sum(sources) > 1:
             raise TutelageError(
@@ -85,6 +105,27 @@ class Init(Settings):
             raise TutelageError(f"--pairs is {self.pairs}; ask about at least one pair per prompt.")
         self._read_old_name()
         self._check_kind()
+
+    def _check_live(self) -> None:
+        from tutelage.people.kinds import DEFAULT
+
+        if not self.model:
+            raise TutelageError(
+                "--live needs --model, and usually --against: the models that raters talk to."
+            )
+        given = {
+            "--from-pairs": self.from_pairs,
+            "--from-sample": self.from_sample,
+            "--answers": self.answers,
+            "--rank": self.rank,
+            "--kind": self.kind != DEFAULT.name,
+            "--pairs": self.pairs != 1,
+        }
+        other = next((name for name, value in given.items() if value), None)
+        if other is not None:
+            raise TutelageError(
+                f"{other} does not go with --live: every turn of a conversation is a pair, and comes from the models."
+            )
 
     def _read_old_name(self) -> None:
         """`rank` was the name before there were other kinds than pairs and rankings."""
@@ -125,10 +166,26 @@ class Serve(Settings):
 
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in."""
-    port: int = 8000
+    port: int = PORT
     """Port to listen on; 0 takes a free one."""
     public_url: str = ""
     """Where browsers reach the site, if a proxy stands in between: https://rate.example.org."""
+    webhook: str = ""
+    """Address that is told as JSON what comes into the inbox, every minute where there is something; signed with
+    TUTELAGE_WEBHOOK_SECRET, if that is set."""
+    mail_to: str = ""
+    """E-mail address that is told the same; needs --smtp."""
+    mail_from: str = ""
+    """Sender of these mails; the receiver when empty."""
+    engine: config.EngineName = "auto"
+    """How models of live conversations compute that are folders: plain, by transformers' modules; cpu, by kernels
+    compiled for this processor; auto: cpu on a processor, else plain."""
+    smtp: str = ""
+    """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
+
+    def __post_init__(self) -> None:
+        if bool(self.mail_to) != bool(self.smtp):
+            raise TutelageError("Mail takes both --mail-to and --smtp.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +196,8 @@ class Invite(Settings):
     """What whoever follows the link may do."""
     rater: str = ""
     """Bring back this rater, who is known already, instead of inviting somebody new."""
+    names: Path | None = None
+    """File with one name on each line: print a table (CSV) of their personal links, which work as often as needed."""
     uses: int = 1
     """How many people may use the link."""
     days: float = 14.0
@@ -160,8 +219,8 @@ class Export(Settings):
 
     out: Path
     """Folder to write; it must not exist."""
-    kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human", "simulated")
-    """Kinds of rater whose votes count."""
+    kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human",)
+    """Kinds of rater whose votes count: people, unless model judges (llm) or simulated raters are named."""
     versions: tuple[int, ...] = ()
     """Versions of the question whose votes count; all, if there is only one."""
     ties: Literal["drop", "keep"] = "drop"
@@ -182,16 +241,22 @@ class Import(Settings):
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
     """The folder, or a table of votes: csv, tsv, json, jsonl or parquet."""
-    prompt: str = "prompt"
-    """Column with the prompt."""
+    prompt: tuple[str, ...] = ("prompt",)
+    """Column with the prompt; several are joined by blank lines."""
     a: str = "completion_a"
     """Column with the first response."""
     b: str = "completion_b"
     """Column with the second response."""
-    choice: str = "preference"
+    choice_column: str = "preference"
     """Column with the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
+    choice: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """What another word for a choice means, such as 1=a; once for each word. A name without = is the old spelling of
+    --choice-column."""
     rater: str = "evaluator"
     """Column with the rater."""
+    annotators: tuple[str, ...] = ()
+    """Columns that each hold the choices of one rater, after whom they are named, in place of --choice-column and
+    --rater; an empty cell is no vote."""
     model_a: str = ""
     """Column with the model of the first response, if there is one."""
     model_b: str = ""
@@ -200,6 +265,16 @@ class Import(Settings):
     """Column with the time of the vote, if there is one."""
     reason: str = ""
     """Column with the rater's reason, if there is one."""
+    partial: bool = False
+    """Leave out the votes that cannot be used; else nothing is imported where there is one."""
+
+    def __post_init__(self) -> None:
+        columns = [each for each in self.choice if "=" not in each]
+        if len(columns) > 1:
+            raise TutelageError(f"--choice {columns[1]} says not what it means; write it as {columns[1]}=a.")
+        if columns:
+            object.__setattr__(self, "choice_column", columns[0])
+            object.__setattr__(self, "choice", tuple(each for each in self.choice if "=" in each))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +293,9 @@ class Simulate(Settings):
     """What the raters value, as module:function of prompts and completions."""
     seed: int = 0
     """Seed of the raters."""
+
+    def __post_init__(self) -> None:
+        a_seed(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +343,8 @@ class Next(Settings):
 
     by: Literal["finish-first", "random", "uncertainty", "models"] = "finish-first"
     """finish-first: questions that were begun, then new ones at random; random: any open one at random; uncertainty:
-    new ones that --reward cannot tell apart; models: new ones between --new and --old."""
+    new ones that --reward cannot tell apart; models: new ones between --new and --old. All but random ask about the
+    newest round first."""
     reward: tuple[str, ...] = ()
     """Reward models (folders) or module:function: one is unsure of pairs with close scores, several of those that they
     disagree about."""
@@ -315,4 +394,5 @@ class Iterate:
     """Seed of the sampling."""
 
     def __post_init__(self) -> None:
+        a_seed(self)
         at_least(self, pairs=1)

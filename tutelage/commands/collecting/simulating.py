@@ -4,21 +4,24 @@ known."""
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.serving import listen, server
 from tutelage.commands.collecting.settings import Simulate
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
+from tutelage.people.store.conversations import find_live_models
+from tutelage.serving.listening import listen, server
 from tutelage.simulate.raters import NAMES, SimulatedRater, panel
+from tutelage.simulate.world import World
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -39,6 +42,8 @@ class RaterTimes:
 def simulate(settings: Simulate) -> int:
     """Let the raters answer, all at once, and print how long the server took."""
     store, study = open_existing(settings)
+    if settings.answers is None and find_live_models(store, study.id) is not None:
+        raise TutelageError("Live conversations never end by themselves: say how many with --answers.")
     raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
     with closing(store), _site(store, settings.url) as url, ThreadPoolExecutor(settings.raters) as pool:
         work = [pool.submit(_work, store, study, url, rater, utility, settings) for rater in raters]
@@ -91,7 +96,8 @@ def _work(
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
         while settings.answers is None or len(times) < settings.answers:
-            question, _ = client.next()
+            talking = Random(f"{settings.seed}/{rater.name}/{len(times)}")
+            question, _ = client.next(say=lambda openings, rng=talking: message(openings, rng))  # type: ignore[misc]
             if question is None:
                 break
             chance = Random(f"{settings.seed}/{rater.name}/{question.id}")
@@ -102,6 +108,11 @@ def _work(
             client.answer(question.id, said)
             times.append(time.perf_counter() - began)
     return RaterTimes(rater.name, tuple(times))
+
+
+def message(openings: Sequence[str], rng: Random) -> str:
+    """What a simulated rater says in a live conversation: a suggestion, else a prompt of the embedded world."""
+    return rng.choice(openings or [prompt.messages[-1].content for prompt in World().prompts("train")])
 
 
 def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
@@ -144,8 +155,8 @@ def _site(store: "Store", url: str) -> Iterator[str]:
         return
     from tutelage.people.web import create_app
 
-    with closing(listen("127.0.0.1", 0)) as listening:
-        running = server(create_app(store))
+    with closing(ServedModels()) as models, closing(listen("127.0.0.1", 0)) as listening:
+        running = server(create_app(store, models=models))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         limit = time.monotonic() + PATIENCE

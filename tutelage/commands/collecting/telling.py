@@ -11,29 +11,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tutelage.people import Rater, Round
-    from tutelage.people.web.figures.keeping import StudyFigures
+    from tutelage.people.web.statistics.keeping import StudyStatistics
     from tutelage.stats.agreement import Agreement
 
 
 def tell(settings: Status) -> int:
-    """Print the figures that the owner's page shows."""
+    """Print the statistics that the owner's page shows."""
     from rich.console import Console
 
     from tutelage.people import list_raters
-    from tutelage.people.web.figures.keeping import Keeper
+    from tutelage.people.web.statistics.keeping import Keeper
 
     store, study = open_existing(settings)
     with closing(store):
         whole = Keeper(store).compute(study)
-        counts, figures = whole.survey.counts, whole.figures
+        counts, statistics = whole.survey.counts, whole.statistics
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"{study.name} ({study.state}): {describe(store, study)}", markup=False)
         console.print(f"database      {store.address}", markup=False)
         console.print(
             f"items         {counts.complete:,} of {counts.items:,} have all their answers "
-            f"({counts.answered:,} of {counts.wanted:,}); {figures.effective:,} labels are surer than 90 %"
+            f"({counts.answered:,} of {counts.wanted:,}); {statistics.effective:,} labels are surer than 90 %"
         )
-        console.print(f"agreement     {_agreement(figures.agreement)}")
+        console.print(f"agreement     {_agreement(statistics.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
         for name, alpha in whole.agreements.items():
             value = (
@@ -66,7 +66,7 @@ def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
         )
 
 
-def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyFigures") -> None:
+def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyStatistics") -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -76,7 +76,7 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyFigure
     for name in ("rater", "answers", "reliability", "interval", "golds", "repeats", "remarks"):
         table.add_column(name, justify="left" if name in ("rater", "remarks") else "right")
     for rater in raters:
-        found = whole.figures.raters[rater.id]
+        found = whole.statistics.raters[rater.id]
         known = found.reliability is not None and found.low is not None and found.high is not None
         tallies = rater.tallies
         excluded = (f"excluded: {rater.excluded}",) if rater.excluded else ()

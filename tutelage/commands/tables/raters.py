@@ -1,5 +1,7 @@
 """The tables about the raters of a table of votes."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +15,7 @@ def print_raters(settings: RatersSettings, found: RatersResult, *, show: int) ->
     """Print the votes, `show` raters, the accuracy on known answers, and which files were written."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     _print_votes(console, settings, found)
+    _print_model(console, found)
     _print_raters(console, settings, found, show)
     _print_gold(console, settings, found)
     if settings.out:
@@ -40,6 +43,31 @@ def _print_votes(console: Console, settings: RatersSettings, found: RatersResult
     console.print(
         f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})"
     )
+
+
+def _print_model(console: Console, found: RatersResult) -> None:
+    """Which model it is, why, and how its predictions of votes came true."""
+    choice = found.choice
+    if choice is None:
+        console.print(f"rater model: {found.model_name}")
+    else:
+        console.print(
+            f"rater model: {found.model_name}, the simplest within one standard error of the best at predicting "
+            f"{choice.votes:,} held-out votes"
+        )
+        for name, value in choice.predicted.items():
+            below = f"{choice.deficit[name]:.3f} ± {choice.error[name]:.3f} below the best"
+            note = below if choice.deficit[name] else "the best"
+            console.print(f"  {name:<12} log-likelihood of a vote {value:.3f}, {note}")
+        console.print(
+            f"  its predicted chances of these votes came true within {choice.calibration.ece:.3f} on average"
+        )
+        for link in choice.links:
+            one, other = (printable(found.file.votes.raters[code]) for code in (link.follower, link.leader))
+            console.print(
+                f"note: {one} and {other} seem to copy or to share a source ({link.share:.0%} of the votes that they "
+                "have in common); these count as one"
+            )
     if not found.model.converged:
         console.print("note: the rater model has not settled; its figures may still move in the third digit")
 
@@ -83,12 +111,24 @@ def _print_gold(console: Console, settings: RatersSettings, found: RatersResult)
     known = np.flatnonzero(gold >= 0)
     console.print()
     console.print(f"accuracy on the {len(known):,} items with a known answer, with 95 % interval:")
-    measured = {"majority": found.majority[known, gold[known]].sum()}
+    measured = {"majority": float(found.majority[known, gold[known]].sum())}
     if not settings.use_gold:
-        measured["model"] = (found.model.posterior.argmax(axis=1) == gold)[known].sum()
+        measured["model"] = float((found.model.posterior.argmax(axis=1) == gold)[known].sum())
+    _print_measured(console, settings, found, measured, len(known))
+
+
+def _print_measured(
+    console: Console, settings: RatersSettings, found: RatersResult, measured: Mapping[str, float], known: int
+) -> None:
     for name, right in measured.items():
-        share = wilson(float(right), len(known))
+        share = wilson(right, known)
         console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
+    console.print("  (a draw of n choices counts 1/n for the majority)")
+    labels = found.label_calibration()
+    if labels is not None:
+        console.print(
+            f"  the model's probabilities came true within {labels.ece:.3f} on average (Brier score {labels.brier:.3f})"
+        )
     if settings.use_gold:
         console.print("  (the model learnt from these answers, so they cannot measure it)")
 

@@ -7,6 +7,7 @@ a cache to the model itself: for architectures that attend in another way or kee
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +20,14 @@ from tutelage.engines.cpu.attention_interface import attention_by, of_one_token,
 from tutelage.engines.cpu.decoding_weights import DecodingWeights
 from tutelage.engines.cpu.fused.layer_cache import using_layer_cache
 from tutelage.engines.cpu.fused.step import FusedStep, has_fused_step
-from tutelage.engines.cpu.native.step import MOST_LINES, NativeStep, agrees, is_native, native_head
+from tutelage.engines.cpu.native.step import (
+    MOST_LINES,
+    NativeStep,
+    agrees,
+    is_native,
+    joint_states,
+    native_head,
+)
 from tutelage.engines.cpu.native.weights import NativeWeights
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.decoding import Decoder, PromptBatch
@@ -31,37 +39,60 @@ READ_AT_ONCE = 4096
 """Prompt tokens in one forward pass: enough to keep a processor busy, few enough for its memory."""
 
 
-class Decoding:
-    """Makes the decoders of a rollout: answers of up to `limit` tokens, whose activations go to `cache`, if any."""
+class DecoderSelection:
+    """Selects the decoders of a model."""
 
-    def __init__(self, backbone: Backbone, head: Head, limit: int, cache: ActivationCache | None) -> None:
-        self.backbone, self.head, self.limit, self.cache = backbone, head, limit, cache
+    def __init__(self, backbone: Backbone, head: Head) -> None:
+        self.backbone, self.head = backbone, head
 
     def try_model(self) -> None:
         """Run the trials of the model, whose results are kept. Call it before its layers run on other weights."""
         if supports(self.backbone.model, 1):
             self._is_native()
 
-    def select_decoder(self, batch: PromptBatch) -> "type[Decoder]":
-        """The class of the best decoder that the model and the machine allow for a batch of prompts."""
-        if not supports(self.backbone.model, batch.longest + self.limit):
+    def select(self, batch: PromptBatch, limit: int) -> "type[Decoder]":
+        """The class of the best decoder that the model and the machine allow for answers of up to `limit` tokens."""
+        if not supports(self.backbone.model, batch.longest + limit):
             return CachedDecoder
         return NativeDecoder if self._is_native() else SharedDecoder
-
-    def decoder(self, batch: PromptBatch, weights: DecodingWeights) -> Decoder:
-        """A decoder of the class that `select_decoder` returns."""
-        selected = self.select_decoder(batch)
-        if selected is CachedDecoder:
-            weights.for_any()
-            return CachedDecoder(self.backbone, weights.head, batch, self.limit)
-        if selected is SharedDecoder:
-            return SharedDecoder(self.backbone, weights, batch, self.limit)
-        return NativeDecoder(self.backbone, weights, batch, self.limit, self.cache)
 
     def _is_native(self) -> bool:
         model = self.backbone.model
         plain = self.backbone.dtype == torch.float32 and self.head.is_known
         return plain and has_fused_step(model) and is_native(model)
+
+
+@dataclass(frozen=True)
+class CpuDecoders:
+    """The decoders of the CPU engine, on `weights`. Activations go to `cache`, if any."""
+
+    selection: DecoderSelection
+    weights: DecodingWeights
+    cache: ActivationCache | None
+
+    def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
+        """See `Decoders.decoder`. The decoder is of the class that `selection` selects."""
+        backbone, weights = self.selection.backbone, self.weights
+        selected = self.selection.select(batch, limit)
+        if selected is CachedDecoder:
+            weights.for_any()
+            return CachedDecoder(backbone, weights.head, batch, limit)
+        if selected is SharedDecoder:
+            return SharedDecoder(backbone, weights, batch, limit)
+        return NativeDecoder(backbone, weights, batch, limit, self.cache)
+
+    def step(
+        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
+    ) -> list[Float[Tensor, "_ _"]]:
+        """See `Decoders.step`. Compiled steps are joined."""
+        joined = [decoder for decoder in decoders if isinstance(decoder, NativeDecoder) and decoder.can_join]
+        if len(joined) < len(decoders) or sum(map(len, tokens)) > MOST_LINES:
+            return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
+        return joint_step(joined, tokens)
+
+    def restore(self) -> None:
+        """See `Decoders.restore`."""
+        self.weights.restore()
 
 
 class SharedDecoder:
@@ -177,6 +208,12 @@ class NativeDecoder(SharedDecoder):
                 self.recording.forget()
         return super()._read(tokens, positions)
 
+    @property
+    def can_join(self) -> bool:
+        """Whether the next step may be joined with those of other decoders: the compiled step is used already, and no
+        activations are recorded."""
+        return self.native is not None and self.recording is None and self.native.is_verified
+
     def _is_native(self, count: int) -> bool:
         return count <= MOST_LINES and self.weights.fits
 
@@ -199,6 +236,16 @@ class NativeDecoder(SharedDecoder):
         weights.native = weights.native or NativeWeights(self.model)
         step = NativeStep(self.model, weights.native, self.kv_cache, self.recording)
         return step, native_head(weights.own_head, weights.native)
+
+
+def joint_step(
+    decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]
+) -> list[Float[Tensor, "_ _"]]:
+    """`NativeDecoder.step` of several decoders, which reads the weights once."""
+    positions = [decoder.kv_cache.open() for decoder in decoders]
+    steps = [decoder.native for decoder in decoders if decoder.native is not None]
+    states = joint_states(steps, torch.cat(list(tokens)), torch.cat(positions))
+    return list(decoders[0].head.logits(states).split([len(own) for own in tokens]))
 
 
 def _runs(prompts: Sequence[Sequence[int]], budget: int) -> Iterator[tuple[int, int]]:

@@ -11,25 +11,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tutelage import config
 from tutelage.core.batch import Pairs, Rows, TokenScores
 from tutelage.core.rows import by_shared_tokens, shares
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import differentiable_twice
-from tutelage.engines.cpu.decoders import Decoding
+from tutelage.engines.cpu.decoders import CpuDecoders, DecoderSelection
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.gradients import Gradients, total_norm
 from tutelage.engines.cpu.head import KERNELS
 from tutelage.engines.cpu.memory import keep_freed_memory
 from tutelage.engines.cpu.native.bindings import library
-from tutelage.engines.decoding import Decoder, PromptBatch
-from tutelage.engines.engine import Engine
+from tutelage.engines.decoding import Decoders, RolloutSize
+from tutelage.engines.engine import Reference
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
-from tutelage.engines.sampling import PromptTokens
 from tutelage.errors import TutelageError
 
 TOLERANCE = 1e-3
@@ -80,12 +78,18 @@ class CpuEngine(PlainEngine):
         temperature: float = 1.0,
         entropy: bool = False,
         value_head: ValueHead | None = None,
-        reference: Callable[[], AbstractContextManager[Engine]] | None = None,
+        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
+        mixture: float = 1.0,
     ) -> TokenScores:
         """See `Engine.score`. The first scores from kept activations are compared with those of a forward pass."""
         taken = self._tokens_taken()
         scores = super().score(
-            rows, temperature=temperature, entropy=entropy, value_head=value_head, reference=reference
+            rows,
+            temperature=temperature,
+            entropy=entropy,
+            value_head=value_head,
+            reference=reference,
+            mixture=mixture,
         )
         if self._tokens_taken() > taken and not self._verified:
             self._verify(rows, scores.logp, temperature)
@@ -130,23 +134,20 @@ class CpuEngine(PlainEngine):
         return {} if self._cache is None else {"tokens/kept": float(self._cache.taken)}
 
     @contextmanager
-    def decoding(
-        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, on_policy: bool
-    ) -> Iterator[Callable[[PromptBatch], Decoder]]:
-        """See `PlainEngine.decoding`. Inside, the weights are laid out for decoding."""
+    def decoding(self, on_policy: RolloutSize | None = None) -> Iterator[Decoders]:
+        """See `Engine.decoding`. Inside, the weights can be laid out for decoding."""
         self._gradients.release()
-        limit = sampling.max_new_tokens
-        cache = self._cache_for(prompts, n, limit) if on_policy else None
-        decoding = Decoding(self.backbone, self.head, limit, cache)
-        decoding.try_model()
+        cache = None if on_policy is None else self._cache_for(on_policy)
+        selection = DecoderSelection(self.backbone, self.head)
+        selection.try_model()
         with decoding_weights(self.model, self.head, self.dtype) as weights:
-            yield lambda batch: decoding.decoder(batch, weights)
+            yield CpuDecoders(selection, weights, cache)
 
-    def _cache_for(self, prompts: PromptTokens, n: int, limit: int) -> ActivationCache | None:
+    def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
         if self._cache is None and self.dtype == torch.float32 and ActivationCache.can_serve(self.model):
             self._cache = ActivationCache(self.model)
-        if self._cache is None or not self._cache.start(prompts.tokens, n, limit):
+        if self._cache is None or not self._cache.start(size.prompts, size.n, size.limit):
             return None
         return self._cache
 

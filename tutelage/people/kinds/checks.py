@@ -1,4 +1,4 @@
-"""What the checks and words of several kinds have in common."""
+"""Checks and words that several kinds have in common."""
 
 from collections.abc import Mapping, Sequence
 

@@ -30,16 +30,16 @@ class Kind(Protocol):
         from the left."""
 
     def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        """What follows about each two of the responses."""
+        """The verdicts on each two of the responses that follow from an answer."""
 
     def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
-        """How much raters agree in what the pairs do not tell, by name."""
+        """Agreement of raters beyond the pairs, by name."""
 
     def words(self, said: Canonical) -> str:
-        """What an answer says, for owners."""
+        """An answer in words, for owners."""
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
-        """What was chosen on the screen (`answers.displayed`), for owners."""
+        """The choice on the screen (`answers.displayed`) in words, for owners."""
 
     def cells(self, said: Canonical) -> Mapping[str, object]:
         """Columns for a table of votes, beside verdict and strength."""
@@ -50,4 +50,4 @@ class Kind(Protocol):
     def simulate(
         self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
-        """What a simulated rater says who has answered so many questions before."""
+        """The answer of a simulated rater who has answered so many questions before."""

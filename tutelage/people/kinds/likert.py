@@ -52,7 +52,7 @@ def rated(ratings: Mapping[str, Sequence[int]]) -> Answer:
 
 
 def criteria_of(named: Sequence[str]) -> tuple[str, ...]:
-    """What responses are rated on, given the criteria that a study names."""
+    """The criteria that responses are rated on, given the criteria that a study names."""
     return tuple(dict.fromkeys(named)) or (OVERALL,)
 
 

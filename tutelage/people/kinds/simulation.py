@@ -1,4 +1,4 @@
-"""What kinds of questions need of a simulated rater (`simulate.raters.SimulatedRater` is one)."""
+"""Protocols that kinds of questions need of a simulated rater (`simulate.raters.SimulatedRater` is one)."""
 
 from dataclasses import dataclass
 from random import Random
@@ -17,7 +17,7 @@ class PairJudgement(Protocol):
 
 
 class PairJudge(Protocol):
-    """Somebody who judges two responses by their gold utilities; `tau` is the noise in units of gold."""
+    """A simulated rater who judges two responses by their gold utilities; `tau` is the noise in units of gold."""
 
     @property
     def tau(self) -> float: ...

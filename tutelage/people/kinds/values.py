@@ -39,15 +39,18 @@ class Traits:
 
 @dataclass(frozen=True)
 class Screen:
-    """What an answer is about: the number of responses, and the scale and the criteria that were shown with them."""
+    """The screen that an answer is about: the number of responses, the scale and criteria shown with them, whether a
+    better response may be written, and the categories of words that may be marked."""
 
     places: int
     scale: int
     criteria: tuple[str, ...] = ()
+    corrections: bool = False
+    spans: tuple[str, ...] = ()
 
 
 class PairVerdict(NamedTuple):
-    """What an answer says about two responses (canonical indices): `a` (the first is better), `b`, `tie` or
+    """The verdict of an answer on two responses (canonical indices): `a` (the first is better), `b`, `tie` or
     `both_bad`, with a strength from 0 to 3."""
 
     first: int
@@ -58,7 +61,7 @@ class PairVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """What one rater said about one item."""
+    """One rater's answer to one item."""
 
     item: str
     rater: str

@@ -1,10 +1,13 @@
-"""Invitations and sessions. Only hashes of tokens are stored; a token is shown once.
+"""Invitations, personal links and sessions. Only hashes of tokens are stored; a token is shown once.
 
 An invitation is looked at (`peek_invite`) before it is accepted (`accept_invite`), because mail scanners follow links.
+An invitation with a rater is that rater's personal link: it brings the rater back as often as it is used, until it
+expires or is withdrawn.
 """
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -12,16 +15,21 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
-from tutelage.people.store.raters import Rater, Role, insert_rater, load_rater
+from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
 from tutelage.people.store.studies import Study, load_study
 
 _DAY_MS = 86_400_000
+PERSONAL_DAYS = 90.0
+"""How long a personal link is good for, unless it is said otherwise."""
+MOST_RETURNS = 1_000
+"""How often a personal link may be used."""
 _invites, _sessions, _items = schema.invite, schema.session, schema.item
 
 
 @dataclass(frozen=True)
 class Invite:
-    """An invitation as an owner sees it. `problem` says why it cannot be used, and is empty if it can."""
+    """An invitation as an owner sees it. `problem` says why it cannot be used, and is empty if it can; `rater` is the
+    number of the rater whose personal link it is, None for one that anybody may use."""
 
     id: int
     study_id: int
@@ -31,6 +39,7 @@ class Invite:
     max_uses: int
     expires: int
     problem: str
+    rater: int | None = None
 
 
 def create_invite(
@@ -66,9 +75,62 @@ def create_invite(
     return token
 
 
-def list_invites(store: Store, study_id: int) -> tuple[Invite, ...]:
-    """All invitations of a study, newest first."""
+def personal_link(
+    store: Store, rater_id: int, *, days: float = PERSONAL_DAYS, note: str = "", actor: str = "owner"
+) -> str:
+    """Make a personal link of a rater; returns its token, which cannot be read again later."""
+    with store.write() as connection:
+        return _new_link(connection, load_rater(connection, rater_id), store.now(), days, note, actor)
+
+
+def personal_links(
+    store: Store,
+    study_id: int,
+    names: Sequence[str],
+    *,
+    days: float = PERSONAL_DAYS,
+    note: str = "",
+    actor: str = "owner",
+) -> tuple[tuple[str, str], ...]:
+    """A personal link for each of these names, all or none: of the rater who has the name already, whatever its
+    capitals, and else of a new one. Returns names, as the study writes them, with tokens.
+
+    Raises:
+        TutelageError: a name cannot be one, or is that of an owner or of a rater who is no person.
+    """
+    now = store.now()
+    links: dict[int, tuple[str, str]] = {}
+    with store.write(alone=has_stand_ins(store, study_id)) as connection:
+        training = has_training(connection, load_study(connection, study_id))
+        for name in names:
+            rater = named_rater(connection, study_id, name) or insert_rater(
+                connection, study_id, name, now=now, training=training, actor=actor
+            )
+            if rater.role == "owner" or rater.kind != "human":
+                what = "an owner" if rater.role == "owner" else "no person"
+                raise TutelageError(
+                    f"'{rater.name}' is {what} in this study, so a personal link is not for them."
+                )
+            if rater.id not in links:
+                links[rater.id] = rater.name, _new_link(connection, rater, now, days, note, actor)
+    return tuple(links.values())
+
+
+def _new_link(connection: Connection, rater: Rater, now: int, days: float, note: str, actor: str) -> str:
+    token = secrets.token_urlsafe(32)
+    row = {
+        "study_id": rater.study_id, "role": rater.role, "token_sha256": _hash(token), "note": note,
+        "max_uses": MOST_RETURNS, "expires": now + int(days * _DAY_MS), "created": now, "rater_id": rater.id,
+    }  # fmt: skip
+    inserted(connection, _invites, row)
+    record_event(connection, rater.study_id, now, actor, "personal_link", rater.name, days=days)
+    return token
+
+
+def list_invites(store: Store, study_id: int, *, rater: int | None = None) -> tuple[Invite, ...]:
+    """The invitations of a study that anybody may use, or the personal links of a rater, newest first."""
     query = sa.select(_invites).where(_invites.c.study_id == study_id).order_by(_invites.c.id.desc())
+    query = query.where(_invites.c.rater_id.is_(None) if rater is None else _invites.c.rater_id == rater)
     with store.read() as connection:
         return tuple(_invite(row, store.now()) for row in connection.execute(query).mappings())
 
@@ -90,13 +152,16 @@ def peek_invite(store: Store, token: str) -> Invite | None:
 
 
 def accept_invite(store: Store, token: str, name: str, *, session_days: float = 30) -> tuple[Rater, str]:
-    """Use the invitation: a new rater of that name, and the token of a session.
+    """Use the invitation: a new rater of that name, or the rater whose personal link it is, whatever name is given;
+    and the token of a session.
 
     Raises:
-        TutelageError: the invitation is unknown, used up, expired or revoked, or the name is taken.
+        NameTaken: there is a rater of that name already.
+        TutelageError: the invitation is unknown, used up, expired or revoked.
     """
     now = store.now()
-    with store.write() as connection:
+    seen = peek_invite(store, token)
+    with store.write(alone=seen is not None and has_stand_ins(store, seen.study_id)) as connection:
         query = sa.select(_invites).where(_invites.c.token_sha256 == _hash(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
@@ -105,21 +170,24 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
         if invite.problem:
             raise TutelageError(invite.problem)
         connection.execute(_invites.update().where(_invites.c.id == invite.id).values(uses=invite.uses + 1))
+        if invite.rater is not None:
+            rater = load_rater(connection, invite.rater)
+            return rater, new_session(connection, rater, now, session_days)
         study = load_study(connection, invite.study_id)
-        training = invite.role == "rater" and _has_training(connection, study)
+        training = invite.role == "rater" and has_training(connection, study)
         rater = insert_rater(
             connection, study.id, name, now=now, role=invite.role, training=training, actor=name
         )
         record_event(
             connection, study.id, now, name, "invite_accepted", f"invite {invite.id}", rater=rater.id
         )
-        return rater, _new_session(connection, rater, now, session_days)
+        return rater, new_session(connection, rater, now, session_days)
 
 
 def start_session(store: Store, rater_id: int, *, days: float = 30) -> str:
     """A new session of a rater; returns its token."""
     with store.write() as connection:
-        return _new_session(connection, load_rater(connection, rater_id), store.now(), days)
+        return new_session(connection, load_rater(connection, rater_id), store.now(), days)
 
 
 def rater_of_session(store: Store, token: str) -> Rater | None:
@@ -143,14 +211,16 @@ def _hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _new_session(connection: Connection, rater: Rater, now: int, days: float) -> str:
+def new_session(connection: Connection, rater: Rater, now: int, days: float) -> str:
+    """`start_session` within a transaction."""
     token = secrets.token_urlsafe(32)
     row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": _hash(token)}
     inserted(connection, _sessions, row | {"expires": now + int(days * _DAY_MS), "created": now})
     return token
 
 
-def _has_training(connection: Connection, study: Study) -> bool:
+def has_training(connection: Connection, study: Study) -> bool:
+    """Whether new raters practise first."""
     mine = sa.and_(_items.c.study_id == study.id, _items.c.pool == "training")
     return connection.scalar(sa.select(_items.c.id).where(mine).limit(1)) is not None
 
@@ -172,4 +242,5 @@ def _invite(row: sa.RowMapping, now: int) -> Invite:
         row["max_uses"],
         row["expires"],
         problem,
+        row["rater_id"],
     )

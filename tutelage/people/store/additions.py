@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection
+from tutelage.people.store.engine import Connection, inserted
 from tutelage.people.store.studies import room_for
 
 SECOND_SHARE = 0.1
@@ -111,6 +111,26 @@ def add_item_rows(
         connection.execute(schema.item_response.insert(), links)
         _promise_seconds(connection, study_id)
     return len(new)
+
+
+def add_talked_item(
+    connection: Connection, study_id: int, key: str, item: NewItem, overlap: int, now: int, *, second: bool
+) -> int:
+    """Store one new item, and return its number. Whether it gets a `second` rater at least was decided before, without
+    a look at the other items."""
+    overlap = max(overlap, 2) if second else overlap
+    row = _item_row(study_id, key, item, overlap, now) | {
+        "study_id": study_id,
+        "key": key,
+        "second": int(second),
+    }
+    item_id = inserted(connection, schema.item, row)
+    links = [
+        {"item_id": item_id, "position": position, "response_id": response_id}
+        for position, response_id in enumerate(item.parts)
+    ]
+    connection.execute(schema.item_response.insert(), links)
+    return item_id
 
 
 def _rows_by_key(

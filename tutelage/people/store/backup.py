@@ -1,15 +1,20 @@
 """Backups of a database, beside it."""
 
+import calendar
 import contextlib
 import os
+import re
 import sqlite3
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, Unavailable
+
+_STAMP = "%Y%m%dT%H%M%S"
 
 
 def backup(store: Store, label: str = "manual") -> str:
@@ -47,6 +52,44 @@ def backups(path: Path) -> list[Path]:
     return sorted(found, key=lambda p: p.stat().st_mtime, reverse=True)
 
 
+def backups_since(store: Store, moment: int) -> tuple[str, ...]:
+    """The backups of the database that were made since a time (milliseconds since the epoch), by their names: paths, or
+    schemas of PostgreSQL. One whose name tells no time is among them."""
+    if store.path is not None:
+        names = [str(path) for path in backups(store.path)]
+    else:
+        with store.read() as connection:
+            found = sa.inspect(connection).get_schema_names()
+        names = [name for name in found if name.startswith("tutelage_backup_")]
+    made = {name: _moment_in(name) for name in names}
+    return tuple(name for name, told in made.items() if told is None or told >= moment // 1000)
+
+
+def newest_backup(store: Store) -> tuple[str, int] | None:
+    """The newest backup of the database by the times in their names, and that time (milliseconds since the epoch); None
+    where there is none."""
+    made = [(told, name) for name in backups_since(store, 0) if (told := _moment_in(name)) is not None]
+    return (max(made)[1], max(made)[0] * 1000) if made else None
+
+
+def delete_backups(store: Store, names: Iterable[str]) -> None:
+    """Delete backups that `backups_since` named.
+
+    Raises:
+        Unavailable: one of them cannot be deleted.
+    """
+    if store.path is None:
+        with store.write(alone=True) as connection:
+            for name in names:
+                connection.execute(sa.schema.DropSchema(name, cascade=True))
+        return
+    for name in names:
+        try:
+            Path(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"The backup {name} cannot be deleted: {error.strerror or error}.") from error
+
+
 def newest_backup_sentence(path: Path) -> str:
     """The advice for a database that cannot be used: where its newest backup is."""
     found = backups(path)
@@ -55,8 +98,14 @@ def newest_backup_sentence(path: Path) -> str:
     return f"Its newest backup is {found[0]}: to use that, copy it to {path} (and delete {path.name}-wal and -shm)."
 
 
+def _moment_in(name: str) -> int | None:
+    """The time in the name of a backup (seconds since the epoch)."""
+    found = re.search(r"\d{8}T\d{6}$", name.upper())
+    return None if found is None else calendar.timegm(time.strptime(found[0], _STAMP))
+
+
 def _moment(store: Store) -> str:
-    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(store.clock()))
+    return time.strftime(_STAMP, time.gmtime(store.clock()))
 
 
 def _copy_file(store: Store, path: Path, label: str) -> str:

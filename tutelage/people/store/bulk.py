@@ -14,6 +14,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import row_of, stored
+from tutelage.people.store.leases import screen_from
 from tutelage.people.store.studies import Study, load_study
 from tutelage.people.tallying import ItemFacts, tally
 
@@ -53,19 +54,25 @@ def write_answers(
     Raises:
         TutelageError: an answer about an item, a rater or a version that is not in the study.
     """
-    now = store.now()
     with store.write(alone=True) as connection:
-        known = _known_keys(connection, study_id)
-        fresh = [each for each in told if each.answer.key not in known]
-        ids = _Ids.of(connection, study_id)
-        assignments = _assignments(connection, study_id, fresh, ids)
-        _judgements(connection, study_id, fresh, ids, assignments)
-        count_again(connection, _given.c.study_id == study_id, now)
-        _tallies(connection, study_id)
-        written = WriteCounts(len(fresh), len(told) - len(fresh))
-        detail = {"new": written.new, "known": written.known}
-        record_event(connection, study_id, now, actor, "votes_imported", source, **detail)
-        return written
+        return insert_answers(connection, study_id, told, store.now(), source=source, actor=actor)
+
+
+def insert_answers(
+    connection: Connection, study_id: int, told: Sequence[AnswerRecord], now: int, *, source: str, actor: str
+) -> WriteCounts:
+    """`write_answers` within a transaction that writes alone."""
+    known = _known_keys(connection, study_id)
+    fresh = [each for each in told if each.answer.key not in known]
+    ids = _Ids.of(connection, study_id)
+    assignments = _assignments(connection, study_id, fresh, ids)
+    _judgements(connection, study_id, fresh, ids, assignments)
+    count_again(connection, _given.c.study_id == study_id, now)
+    _tallies(connection, study_id)
+    written = WriteCounts(len(fresh), len(told) - len(fresh))
+    detail = {"new": written.new, "known": written.known}
+    record_event(connection, study_id, now, actor, "votes_imported", source, **detail)
+    return written
 
 
 @dataclass(frozen=True)
@@ -189,10 +196,10 @@ def _judgements(
 
 
 def _screens(connection: Connection, study_id: int) -> dict[int, Screen]:
-    """What each version of the question showed beside its responses, by its number."""
+    """The screen of each version of the question, by its number."""
     query = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
     rows = connection.execute(query).mappings()
-    return {row["number"]: Screen(0, row["scale"], tuple(json.loads(row["criteria"]))) for row in rows}
+    return {row["number"]: screen_from(row, 0) for row in rows}
 
 
 def _canonical(each: AnswerRecord, study: Study, shown: Screen) -> Canonical:

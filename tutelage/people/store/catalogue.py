@@ -12,6 +12,9 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item
 
 _items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
+_QUESTIONS = sa.select(
+    _items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split
+).join(_prompts, _prompts.c.id == _items.c.prompt_id)
 
 
 @dataclass(frozen=True)
@@ -47,27 +50,23 @@ def list_questions(
     study_id: int,
     *,
     keys: Sequence[str] | None = None,
-    disagreed: bool = False,
-    limit: int | None = None,
-    offset: int = 0,
 ) -> tuple[Question, ...]:
-    """Items in the order they were added, or those that raters disagree about most first (the greatest minority)."""
-    query = (
-        sa.select(_items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split)
-        .join(_prompts, _prompts.c.id == _items.c.prompt_id)
-        .where(_items.c.study_id == study_id)
-    )
+    """All items, or those of these keys, in the order they were added."""
+    query = _QUESTIONS.where(_items.c.study_id == study_id)
     if keys is not None:
         query = query.where(_items.c.key.in_(keys))
-    if disagreed:
-        minority = sa.case((_items.c.a_votes < _items.c.b_votes, _items.c.a_votes), else_=_items.c.b_votes)
-        query = query.where(_items.c.a_votes > 0, _items.c.b_votes > 0).order_by(minority.desc())
-    query = query.order_by(_items.c.id).limit(limit).offset(offset)
     with store.read() as connection:
-        rows = connection.execute(query).mappings().all()
+        rows = connection.execute(query.order_by(_items.c.id)).mappings().all()
         few = [row["id"] for row in rows] if len(rows) <= 500 else None
         parts = _parts(connection, study_id, few)
     return tuple(_question(row, parts[row["id"]]) for row in rows)
+
+
+def questions_of(connection: Connection, study_id: int, ids: Sequence[int]) -> tuple[Question, ...]:
+    """The items of these numbers, in this order."""
+    rows = {row["id"]: row for row in connection.execute(_QUESTIONS.where(_items.c.id.in_(ids))).mappings()}
+    parts = _parts(connection, study_id, ids)
+    return tuple(_question(rows[number], parts[number]) for number in ids)
 
 
 def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None) -> dict[int, list[sa.Row]]:

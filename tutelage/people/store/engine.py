@@ -52,7 +52,7 @@ class Store:
         self.engine = engine
         self.clock = clock
         self.lasting = lasting
-        self.hints: dict[tuple[int, int], int] = {}
+        self.hints: dict[tuple[int, ...], int] = {}
         self._queue = threading.Lock()
         self._writers = {
             lasting: engine.execution_options(tutelage_write=True, tutelage_lasting=lasting)
@@ -72,7 +72,7 @@ class Store:
 
     @property
     def address(self) -> str:
-        """Where the data are, for people to read: an absolute path, or the server's URL without its password."""
+        """The address of the data, for people to read: an absolute path, or the server's URL without its password."""
         return str(self.path) if self.path else self.engine.url.render_as_string(hide_password=True)
 
     def now(self) -> int:
@@ -81,13 +81,13 @@ class Store:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """One consistent look at the data; never waits for writers."""
+        """A read transaction: one consistent state of the data; it never waits for writers."""
         with self._translated(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextlib.contextmanager
     def write(self, *, alone: bool = False, lasting: bool = True) -> Iterator[sa.Connection]:
-        """One transaction: committed and on the disk when the block ends, or nothing at all. With `alone`, no other
+        """A write transaction: committed and on the disk when the block ends, or nothing at all. With `alone`, no other
         writes meanwhile (on SQLite that is always so): for what looks at many rows and must not miss one. Without
         `lasting` the commit does not wait for the disk (the module says what that means).
 

@@ -6,6 +6,7 @@ event, so that what was excluded at any earlier moment can be told.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -19,12 +20,13 @@ from tutelage.people.store.studies import room_for, touched_from
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
 _items, _given, _said, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
+_CHUNK = 500
 _TABLES = {"rater": _raters, "item": _items, "judgement": _said}
 
 
 @dataclass(frozen=True)
 class Exclusions:
-    """What is excluded at one moment, with the reasons: raters and items by name and key, judgements by number."""
+    """The exclusions at one moment, with the reasons: raters and items by name and key, judgements by number."""
 
     rater: dict[str, str]
     item: dict[str, str]
@@ -39,18 +41,32 @@ def exclude(
     Raises:
         TutelageError: no such thing in the study, or no reason.
     """
+    exclude_all(store, study_id, scope, [name], reason, actor=actor)
+
+
+def exclude_all(
+    store: Store, study_id: int, scope: Scope, names: Sequence[str], reason: str, *, actor: str = "owner"
+) -> None:
+    """Exclude several raters, items or judgements for the same reason, all or none. Raises as `exclude` does."""
     if not reason.strip():
-        raise TutelageError(f"Excluding the {scope} '{name}' needs a reason.")
-    _set(store, study_id, scope, name, reason, actor)
+        raise TutelageError("An exclusion needs a reason: it is what others will know about it later.")
+    _set(store, study_id, scope, names, reason, actor)
+
+
+def include_all(
+    store: Store, study_id: int, scope: Scope, names: Sequence[str], *, actor: str = "owner"
+) -> None:
+    """Undo the exclusion of several raters, items or judgements, all or none."""
+    _set(store, study_id, scope, names, None, actor)
 
 
 def include(store: Store, study_id: int, scope: Scope, name: str, *, actor: str = "owner") -> None:
     """Undo the exclusion of a rater, an item or a judgement. Raises TutelageError for one that is not there."""
-    _set(store, study_id, scope, name, None, actor)
+    include_all(store, study_id, scope, [name], actor=actor)
 
 
 def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Exclusions:
-    """What was excluded when that event was the last."""
+    """The exclusions as they were when that event was the last."""
     events = schema.event
     query = (
         sa.select(events.c.action, events.c.subject, events.c.detail)
@@ -71,26 +87,27 @@ def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Ex
     return state
 
 
-def _set(store: Store, study_id: int, scope: Scope, name: str, reason: str | None, actor: str) -> None:
-    now = store.now()
+def _set(
+    store: Store, study_id: int, scope: Scope, names: Sequence[str], reason: str | None, actor: str
+) -> None:
+    now, table = store.now(), _TABLES[scope]
+    action = "include" if reason is None else "exclude"
     with store.write(alone=True) as connection:
-        target = _find(connection, study_id, scope, name)
-        table = _TABLES[scope]
-        connection.execute(table.update().where(table.c.id == target).values(excluded=reason))
-        concerned = {
-            "rater": _given.c.rater_id == target,
-            "item": _given.c.item_id == target,
-            "judgement": _given.c.id.in_(sa.select(_said.c.assignment_id).where(_said.c.id == target)),
-        }[scope]
-        count_again(connection, concerned, now)
-        if scope == "item":
-            connection.execute(
-                _items.update()
-                .where(_items.c.id == target)
-                .values(room=room_for(_items.c.target), touched=touched_from(now))
-            )
-        action = "include" if reason is None else "exclude"
-        record_event(connection, study_id, now, actor, action, name, scope=scope, reason=reason)
+        targets = [_find(connection, study_id, scope, name) for name in names]
+        for start in range(0, len(targets), _CHUNK):
+            some = targets[start : start + _CHUNK]
+            connection.execute(table.update().where(table.c.id.in_(some)).values(excluded=reason))
+            concerned = {
+                "rater": _given.c.rater_id.in_(some),
+                "item": _given.c.item_id.in_(some),
+                "judgement": _given.c.id.in_(sa.select(_said.c.assignment_id).where(_said.c.id.in_(some))),
+            }[scope]
+            count_again(connection, concerned, now)
+            if scope == "item":
+                room = {"room": room_for(_items.c.target), "touched": touched_from(now)}
+                connection.execute(_items.update().where(_items.c.id.in_(some)).values(**room))
+        for name in names:
+            record_event(connection, study_id, now, actor, action, name, scope=scope, reason=reason)
 
 
 def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int:
@@ -112,7 +129,11 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
         _given.c.extra == 1,
         sa.exists().where(
             _raters.c.id == _given.c.rater_id,
-            sa.or_(_raters.c.excluded.is_not(None), _raters.c.kind == "llm"),
+            sa.or_(
+                _raters.c.excluded.is_not(None),
+                _raters.c.kind == "llm",
+                sa.and_(_raters.c.kind == "simulated", _people(_raters.c.study_id)),
+            ),
         ),
         sa.exists().where(
             _said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.excluded.is_not(None)
@@ -131,6 +152,18 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     connection.execute(_items.update().where(items).values(**values))
     connection.execute(
         _items.update().where(items).values(room=room_for(_items.c.target), touched=touched_from(now))
+    )
+
+
+def has_people(connection: Connection, study_id: int) -> bool:
+    """Whether a person takes part in the study as a rater."""
+    return bool(connection.scalar(sa.select(sa.case((_people(sa.literal(study_id)), 1), else_=0))))
+
+
+def _people(study_id: sa.ColumnElement[int]) -> sa.Exists:
+    people = _raters.alias()
+    return sa.exists().where(
+        people.c.study_id == study_id, people.c.kind == "human", people.c.role == "rater"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.answers import Answer, from_displayed
+from tutelage.people.corrections import as_displayed, correction_from, spans_from
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection
 
@@ -50,4 +51,10 @@ def known_answer(connection: Connection, assignment_id: int) -> KnownAnswer | No
 def _answer(row: sa.RowMapping) -> Answer:
     envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client")}
     envelope |= {"flags": tuple(json.loads(row["flags"])), "key": row["idempotency_key"]}
+    order = json.loads(row["order"])
+    if row["correction"] is not None:
+        correction = correction_from(json.loads(row["correction"]))
+        envelope["correction"] = correction and as_displayed(correction, order)
+    spans = spans_from(json.loads(row["spans"] or "[]"))
+    envelope["spans"] = tuple(as_displayed(span, order) for span in spans)
     return from_displayed(json.loads(row["displayed"]), envelope)

@@ -74,22 +74,34 @@ def add_items(
         TutelageError: a key is taken by different content, an item names an unknown prompt or response, compares a
             response with itself or one of another prompt, or is a gold item without an answer.
     """
-    now = store.now()
+    with store.write() as connection:
+        return insert_items(connection, study_id, prompts, completions, items, store.now(), actor)
+
+
+def insert_items(
+    connection: Connection,
+    study_id: int,
+    prompts: Iterable[Prompt],
+    completions: Iterable[CompletionRecord],
+    items: Iterable[Item | Comparison],
+    now: int,
+    actor: str,
+) -> Additions:
+    """`add_items` within a transaction."""
     wanted = [item if isinstance(item, Item) else Item.of(item) for item in items]
     asked, answered = list(prompts), list(completions)
     _refuse_unstorable(asked, answered, wanted)
-    with store.write() as connection:
-        lock(connection, schema.study, study_id)
-        study = load_study(connection, study_id)
-        for item in wanted:
-            _check_shape(item, study.kind.traits)
-        new_prompts = additions.add_prompts(connection, study_id, asked)
-        new_responses = additions.add_responses(connection, study_id, answered)
-        new = _add(connection, study_id, wanted, study.plan.overlap, now)
-        added = Additions(new_prompts, new_responses, new, len(wanted) - new)
-        detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
-        record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
-        return added
+    lock(connection, schema.study, study_id)
+    study = load_study(connection, study_id)
+    for item in wanted:
+        _check_shape(item, study.kind.traits)
+    new_prompts = additions.add_prompts(connection, study_id, asked)
+    new_responses = additions.add_responses(connection, study_id, answered)
+    new = _add(connection, study_id, wanted, study.plan.overlap, now)
+    added = Additions(new_prompts, new_responses, new, len(wanted) - new)
+    detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
+    record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
+    return added
 
 
 def set_overlap(

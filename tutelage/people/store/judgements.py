@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.answers import Answer, Canonical, displayed
+from tutelage.people.corrections import Correction, canonical, correction_row, span_rows
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, inserted
 from tutelage.people.store.leases import Lease
@@ -84,7 +85,7 @@ def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | 
 
 
 def training_record(connection: Connection, rater_id: int) -> tuple[int, int]:
-    """How many training questions the rater has answered, and how many of them rightly."""
+    """The numbers of training questions that the rater has answered, and has answered rightly."""
     rows = connection.execute(_TRAINING, {"rater": rater_id}).all()
     return len(rows), sum(row.verdict == row.gold for row in rows)
 
@@ -93,7 +94,7 @@ def append(
     connection: Connection,
     lease: Lease,
     answer: Answer,
-    canonical: Canonical,
+    said: Canonical,
     *,
     before: JudgementRow | None,
     extra: bool,
@@ -103,34 +104,34 @@ def append(
     if before is not None:
         connection.execute(_SUPERSEDE, {"judgement": before.id})
     revision = 1 if before is None else before.revision + 1
-    row = row_of(answer, canonical, lease.order, revision, lease.repeat, extra, now)
+    row = row_of(answer, said, lease.order, revision, lease.repeat, extra, now)
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
     judgement_id = inserted(connection, _judgements, row)
     return JudgementRow(
-        judgement_id, lease.id, revision, canonical.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
+        judgement_id, lease.id, revision, said.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
     )  # fmt: skip
 
 
 def row_of(
     answer: Answer,
-    canonical: Canonical,
+    said: Canonical,
     order: Sequence[int],
     revision: int,
     repeat: bool,
     extra: bool,
     created: int,
 ) -> dict[str, object]:
-    """What the table keeps of an answer, without the numbers of what it is about."""
+    """The columns of an answer in the table, without the ids of rater, item and assignment."""
     return {
         "revision": revision,
         "displayed": _text(displayed(answer)),
         "order": _text(order),
-        "verdict": canonical.verdict,
-        "strength": canonical.strength,
-        "content": _text(dict(canonical.content)) if canonical.content else None,
-        "criteria": _text(dict(canonical.criteria)),
+        "verdict": said.verdict,
+        "strength": said.strength,
+        "content": _text(dict(said.content)) if said.content else None,
+        "criteria": _text(dict(said.criteria)),
         "flags": _text(answer.flags),
         "reason": answer.reason,
         "repeat": int(repeat),
@@ -141,7 +142,15 @@ def row_of(
         "client": answer.client,
         "idempotency_key": answer.key,
         "created": created,
+        "correction": None if answer.correction is None else _correction(answer.correction, order),
+        "spans": _text(span_rows([canonical(span, order) for span in answer.spans]))
+        if answer.spans
+        else None,
     }
+
+
+def _correction(correction: Correction, order: Sequence[int]) -> str:
+    return _text(correction_row(canonical(correction, order)))
 
 
 def stored(row: sa.Row) -> JudgementRow:

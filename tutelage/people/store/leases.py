@@ -42,7 +42,8 @@ class Lease:
 
 
 _LEASE = (
-    sa.select(_given, _versions.c.scale, _versions.c.criteria, schema.study.c.kind)
+    sa.select(_given, schema.study.c.kind)
+    .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
     .join(_versions, _versions.c.id == _given.c.version_id)
     .join(schema.study, schema.study.c.id == _given.c.study_id)
     .where(_given.c.id == sa.bindparam("id"))
@@ -73,11 +74,17 @@ def lock_lease(connection: Connection, assignment_id: int) -> Lease | None:
     if row is None:
         return None
     order = tuple(json.loads(row["order"]))
-    screen = Screen(len(order), row["scale"], tuple(json.loads(row["criteria"])))
     return Lease(
         row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"], order,
-        bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"], find_kind(row["kind"]), screen,
+        bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"], find_kind(row["kind"]),
+        screen_from(row, len(order)),
     )  # fmt: skip
+
+
+def screen_from(version: sa.RowMapping, places: int) -> Screen:
+    """What a version of the question shows with so many responses."""
+    criteria, spans = (tuple(json.loads(version[name])) for name in ("criteria", "spans"))
+    return Screen(places, version["scale"], criteria, bool(version["corrections"]), spans)
 
 
 def close(

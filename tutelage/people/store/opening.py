@@ -6,6 +6,7 @@ What cannot be trusted is refused with the name of the backup, rather than repai
 import contextlib
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -53,6 +54,28 @@ def open_store(
         store.close()
         raise
     return store
+
+
+def database_revision(url: str | Path) -> tuple[str, str]:
+    """The address of a database, and the revision of its tables. Nothing is migrated: `open_store` does that.
+
+    Raises:
+        TutelageError: as `open_store` with `create=False`.
+    """
+    with closing(Store(connect(str(url)))) as store:
+        if store.path is not None:
+            _check_place(store.path, create=False)
+            _check_file(store, store.path)
+        with store.read() as connection:
+            revision = _revision(store, connection)
+        if revision is None:
+            raise TutelageError(f"There is no study in {store.address}.")
+        return store.address, revision
+
+
+def sqlite_version() -> str:
+    """The version of the SQLite library, which keeps studies in files."""
+    return sqlite3.sqlite_version
 
 
 def _check_place(path: Path, create: bool) -> None:

@@ -66,7 +66,7 @@ class Round:
 
     @property
     def win_rate(self) -> float | None:
-        """How often the policy was found better than another model, a tie as half."""
+        """The share of comparisons in which the policy won against another model; ties count half."""
         votes = self.won + self.lost + self.drawn
         return (self.won + self.drawn / 2) / votes if votes else None
 
@@ -166,7 +166,7 @@ def _counts(groups: Sequence[sa.RowMapping], raters: sa.Row) -> Counts:
 
 
 def _lineage(connection: Connection, study_id: int) -> dict[str, dict[str, object]]:
-    """What was said last of each round."""
+    """The last recorded lineage of each round."""
     events = schema.event
     query = sa.select(events.c.subject, events.c.detail).order_by(events.c.id)
     rows = connection.execute(query.where(events.c.study_id == study_id, events.c.action == "round_opened"))

@@ -1,7 +1,7 @@
 """Raters: people, model judges and simulated raters, all in the same table."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -10,6 +10,8 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.exclusions import count_again, has_people
+from tutelage.people.texts import folded
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 Role: TypeAlias = Literal["rater", "owner"]
@@ -17,6 +19,14 @@ RaterState: TypeAlias = Literal["training", "active", "paused"]
 
 
 LONGEST_NAME = 80
+
+
+class NameTaken(TutelageError):
+    """A name that a rater of the study has already; `name` is how that rater writes it."""
+
+    def __init__(self, study: str, name: str) -> None:
+        super().__init__(f"'{study}' already has a rater named '{name}'; choose another name.")
+        self.name = name
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Tallies:
 @dataclass(frozen=True)
 class Rater:
     """A rater of one study. `quota` limits the answers asked for; `excluded` is the reason why this rater's votes do
-    not count at present; `consented` and `seen` are milliseconds since the epoch."""
+    not count at present; `consented`, `seen` and `forgotten` are milliseconds since the epoch; `agreed` is the number
+    of the text that the rater agreed to."""
 
     id: int
     study_id: int
@@ -60,6 +71,8 @@ class Rater:
     created: int
     seen: int | None
     tallies: Tallies
+    agreed: int = 0
+    forgotten: int | None = None
 
 
 _RATER = sa.select(schema.rater).where(schema.rater.c.id == sa.bindparam("id"))
@@ -80,12 +93,13 @@ def add_rater(
     actor: str = "owner",
 ) -> Rater:
     """Add a rater. With `training` the study's training items come first. `detail` describes a model judge or a
-    simulated rater (model, hash of the prompt, …).
+    simulated rater (model, hash of the prompt, …). Simulated raters give up their places to the first person who comes.
 
     Raises:
-        TutelageError: the name is empty or taken.
+        NameTaken: there is a rater of that name, whatever its capitals.
+        TutelageError: the name is empty, too long or not printable.
     """
-    with store.write() as connection:
+    with store.write(alone=has_stand_ins(store, study_id)) as connection:
         return insert_rater(
             connection, study_id, name, now=store.now(), kind=kind, role=role, quota=quota, training=training,
             detail=detail, actor=actor,
@@ -104,22 +118,58 @@ def insert_rater(
     training: bool = False,
     detail: Mapping[str, object] | None = None,
     actor: str = "owner",
+    same_name: bool = False,
 ) -> Rater:
-    """`add_rater` within a transaction."""
+    """`add_rater` within a transaction, which writes alone where `has_stand_ins`. `same_name` admits a name that
+    differs from another in capitals only, as studies of earlier versions may have them."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
-    taken = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.name == name)
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise TutelageError(f"A rater's name has 1 to {LONGEST_NAME} printable characters; {name!r} has not.")
-    if connection.scalar(taken) is not None:
-        raise TutelageError(f"'{study['name']}' already has a rater named '{name}'; choose another name.")
+    known = named_rater(connection, study_id, name)
+    if known is not None and not (same_name and known.name != name):
+        raise NameTaken(study["name"], known.name)
+    comes = kind == "human" and role == "rater" and not has_people(connection, study_id)
     row = {
         "study_id": study_id, "name": name, "kind": kind, "role": role, "quota": quota, "created": now,
-        "state": "training" if training else "active",
+        "state": "training" if training else "active", "folded": folded(name),
         "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
     }  # fmt: skip
     rater_id = inserted(connection, raters, row)
     record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
+    if comes:
+        _free_places(connection, study_id, now)
     return load_rater(connection, rater_id)
+
+
+def has_stand_ins(store: Store, study_id: int) -> bool:
+    """Whether there are simulated raters in the study. Their answers fill places only while no person takes part:
+    whoever adds a person writes alone, because the places are freed then."""
+    raters = schema.rater
+    query = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.kind == "simulated").limit(1)
+    with store.read() as connection:
+        return connection.scalar(query) is not None
+
+
+def crowd_kinds(raters: Iterable[Rater]) -> tuple[RaterKind, ...]:
+    """The kinds of rater whose answers fill places and make up the figures: people, and simulated raters while no
+    person takes part."""
+    people = any(rater.kind == "human" and rater.role == "rater" for rater in raters)
+    return ("human",) if people else ("human", "simulated")
+
+
+def fills_places(connection: sa.Connection, rater: Rater) -> bool:
+    """Whether the answers of this rater fill the places of items."""
+    if rater.excluded is not None or rater.kind == "llm":
+        return False
+    return rater.kind == "human" or not has_people(connection, rater.study_id)
+
+
+def _free_places(connection: sa.Connection, study_id: int, now: int) -> None:
+    """Count the assignments of simulated raters no longer, because people take part from now on."""
+    raters, given = schema.rater, schema.assignment
+    simulated = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.kind == "simulated")
+    if connection.scalar(simulated.limit(1)) is not None:
+        count_again(connection, sa.and_(given.c.study_id == study_id, given.c.rater_id.in_(simulated)), now)
 
 
 def get_rater(store: Store, rater_id: int) -> Rater:
@@ -148,6 +198,11 @@ def count_asked(connection: sa.Connection, rater: Rater, now: int) -> None:
     connection.execute(_UPDATE, {"rater": rater.id, "seen": now, "asked": rater.asked + 1})
 
 
+def set_quota(connection: sa.Connection, rater_id: int, quota: int) -> None:
+    """Limit the answers that are asked of a rater."""
+    connection.execute(_UPDATE, {"rater": rater_id, "quota": quota})
+
+
 def finish_training(
     connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object
 ) -> None:
@@ -166,12 +221,17 @@ def add_tallies(connection: sa.Connection, rater: Rater, change: Mapping[str, in
 
 
 def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
-    """The rater of that name, or None."""
-    raters = schema.rater
-    query = sa.select(raters).where(raters.c.study_id == study_id, raters.c.name == name)
+    """The rater of that name, whatever its capitals, or None."""
     with store.read() as connection:
-        row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else _rater(row)
+        return named_rater(connection, study_id, name)
+
+
+def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
+    """`find_rater` within a transaction: the rater whose name this is as it is written, else but for capitals."""
+    raters = schema.rater
+    query = sa.select(raters).where(raters.c.study_id == study_id, raters.c.folded == folded(name))
+    found = [_rater(row) for row in connection.execute(query.order_by(raters.c.id)).mappings()]
+    return next((rater for rater in found if rater.name == name), found[0] if found else None)
 
 
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
@@ -213,8 +273,10 @@ def consent(store: Store, rater_id: int) -> None:
     now = store.now()
     with store.write() as connection:
         row = lock(connection, schema.rater, rater_id)
-        connection.execute(schema.rater.update().where(schema.rater.c.id == rater_id).values(consented=now))
-        record_event(connection, row["study_id"], now, row["name"], "consent", row["name"])
+        of_study = sa.select(schema.study.c.consent).where(schema.study.c.id == row["study_id"])
+        agreed = connection.scalar(of_study)
+        connection.execute(_UPDATE, {"rater": rater_id, "consented": now, "agreed": agreed})
+        record_event(connection, row["study_id"], now, row["name"], "consent", row["name"], text=agreed)
 
 
 def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:
@@ -229,5 +291,5 @@ def _rater(row: sa.RowMapping) -> Rater:
     return Rater(
         row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
         row["quota"], row["asked"], row["consented"], row["excluded"], row["created"], row["seen"],
-        Tallies(**{name: row[name] for name in schema.TALLIES}),
+        Tallies(**{name: row[name] for name in schema.TALLIES}), row["agreed"], row["forgotten"],
     )  # fmt: skip

@@ -5,8 +5,24 @@ internal; `key` and `name` columns hold the identifiers that files and people us
 
 Three things are kept beside what they could be computed from, always in the transaction that changes them: an item's
 `answered`, `leased`, `skipped` and votes by verdict (and `room`, `started`, which follow from them), a rater's tallies,
-and a judgement's `latest`. An assignment is `counted` among an item's unless it is extra, a model judge's, or its rater
-or judgement is excluded.
+and a judgement's `latest`. An assignment is `counted` among an item's unless it is extra, a model judge's, a simulated
+rater's in a study that people take part in, or its rater or judgement is excluded.
+
+A rater's `folded` name is what two names are compared by (`texts.folded`). An invite with a `rater_id` brings that
+rater back. A notice is what an owner should look at; it is closed, never deleted.
+
+A study may recruit on a platform (`recruitment`, one row at most). A visit is a stay of somebody who came from there;
+`worker`, `task` and `submission` are the platform's identifiers, the only place where they are kept.
+
+A version's `spans` are the categories of words that raters may mark, its `corrections` whether they may write a better
+response. A judgement's `correction` and `spans` are canonical, and NULL where there is none.
+
+A study's `consent` is the number of its present text about consent, and a rater's `agreed` that of the one agreed to;
+0 is the standard text. A rater is `forgotten` at a time; what could tell who it was is erased then.
+
+A study with a row in `live` lets raters talk to two models; the newest row is in force. A conversation is one rater's,
+and only the newest of a rater may be open. A turn is a message of the rater, kept from the moment it was sent as the
+last one of a `prompt`. Each model's answer is a `response` to it, and once both are there, the turn has an `item`.
 """
 
 from sqlalchemy import (
@@ -28,6 +44,8 @@ from sqlalchemy import (
     literal_column,
 )
 from sqlalchemy.types import TypeEngine
+
+from tutelage.people.platforms import PLATFORMS
 
 metadata = MetaData()
 
@@ -76,6 +94,7 @@ study = Table(
     Column("training_pass", Float, nullable=False),
     Column("lease_seconds", Integer, nullable=False),
     Column("created", BigInteger, nullable=False),
+    Column("consent", Integer, nullable=False, server_default="0"),
     _one_of("state", "open", "paused", "closed"),
     _one_of("policy", "finish_first", "random", "priority"),
     sqlite_autoincrement=True,
@@ -93,6 +112,8 @@ study_version = Table(
     Column("guidelines", Text, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("created", BigInteger, nullable=False),
+    Column("corrections", Integer, nullable=False, server_default="0"),
+    Column("spans", Text, nullable=False, server_default="[]"),
     UniqueConstraint("study_id", "number"),
     sqlite_autoincrement=True,
 )
@@ -169,9 +190,11 @@ def _partial(name: str, where: ColumnElement[bool], *columns: Column) -> None:
     Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
 
-_partial("item_started", STARTED, item.c.study_id, item.c.pool, item.c.room, item.c.touched)
-_partial("item_fresh", FRESH, item.c.study_id, item.c.pool, item.c.shuffle)
-_partial("item_fresh_priority", FRESH, item.c.study_id, item.c.pool, item.c.priority, item.c.shuffle)
+_round = (item.c.study_id, item.c.pool, item.c.round)
+_partial("item_started", STARTED, *_round, item.c.room, item.c.touched)
+_partial("item_fresh", FRESH, *_round, item.c.shuffle)
+_partial("item_fresh_priority", FRESH, *_round, item.c.priority, item.c.shuffle)
+_partial("item_open_round", OPEN, *_round)
 _partial("item_open", OPEN, item.c.study_id, item.c.pool, item.c.shuffle)
 Index("item_of_round", item.c.study_id, item.c.pool, item.c.round)
 
@@ -205,12 +228,16 @@ rater = Table(
     Column("seen", BigInteger),
     _count("asked"),
     *(Column(name, BigInteger, nullable=False, server_default="0") for name in TALLIES),
+    Column("folded", Text, nullable=False, server_default=""),
+    Column("agreed", Integer, nullable=False, server_default="0"),
+    Column("forgotten", BigInteger),
     UniqueConstraint("study_id", "name"),
     _one_of("kind", "human", "llm", "simulated"),
     _one_of("role", "rater", "owner"),
     _one_of("state", "training", "active", "paused"),
     sqlite_autoincrement=True,
 )
+Index("rater_of_name", rater.c.study_id, rater.c.folded)
 
 invite = Table(
     "invite",
@@ -225,8 +252,10 @@ invite = Table(
     Column("expires", BigInteger, nullable=False),
     Column("revoked", BigInteger),
     Column("created", BigInteger, nullable=False),
+    Column("rater_id", _Key, ForeignKey("rater.id")),
     sqlite_autoincrement=True,
 )
+Index("invite_of_rater", invite.c.rater_id)
 
 session = Table(
     "session",
@@ -297,6 +326,8 @@ judgement = Table(
     Column("idempotency_key", Text, nullable=False),
     Column("excluded", Text),
     Column("created", BigInteger, nullable=False),
+    Column("correction", Text),
+    Column("spans", Text),
     UniqueConstraint("assignment_id", "revision"),
     UniqueConstraint("study_id", "idempotency_key"),
     CheckConstraint("strength BETWEEN 0 AND 3", name="known_strength"),
@@ -305,6 +336,136 @@ judgement = Table(
 Index("judgement_of_study", judgement.c.study_id, judgement.c.id)
 Index("judgement_of_item", judgement.c.item_id)
 Index("judgement_of_rater", judgement.c.rater_id, judgement.c.id)
+
+NOTICES = ("flag", "skip", "practice", "note", "reason", "disagreement", "model")
+
+notice = Table(
+    "notice",
+    metadata,
+    _id(),
+    _study(),
+    Column("kind", Text, nullable=False),
+    Column("item_id", _Key, ForeignKey("item.id")),
+    Column("rater_id", _Key, ForeignKey("rater.id")),
+    Column("judgement_id", _Key, ForeignKey("judgement.id")),
+    Column("text", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("closed", BigInteger),
+    Column("closed_by", Text),
+    _one_of("kind", *NOTICES),
+    sqlite_autoincrement=True,
+)
+WAITING = notice.c.closed.is_(None)
+_partial("notice_waiting", WAITING, notice.c.study_id, notice.c.kind, notice.c.id)
+Index("notice_of_item", notice.c.item_id)
+Index("notice_of_rater", notice.c.rater_id)
+
+consent = Table(
+    "consent",
+    metadata,
+    _id(),
+    _study(),
+    Column("number", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("votes", Text, nullable=False),
+    Column("retention_days", Integer),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "number"),
+    _one_of("votes", "keep", "erase"),
+    sqlite_autoincrement=True,
+)
+
+recruitment = Table(
+    "recruitment",
+    metadata,
+    _id(),
+    Column("study_id", _Key, ForeignKey("study.id"), nullable=False, unique=True),
+    Column("platform", Text, nullable=False),
+    Column("entry", Text, nullable=False, unique=True),
+    Column("code", Text, nullable=False),
+    Column("screened_code", Text, nullable=False),
+    Column("return_url", Text, nullable=False),
+    Column("answers", Integer, nullable=False),
+    Column("places", Integer),
+    Column("again", Integer, nullable=False),
+    Column("minutes", Integer, nullable=False),
+    Column("pay", Float, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("fee", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    _one_of("platform", *PLATFORMS),
+    sqlite_autoincrement=True,
+)
+
+visit = Table(
+    "visit",
+    metadata,
+    _id(),
+    _study(),
+    Column("rater_id", _Key, ForeignKey("rater.id"), nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("submission", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("started", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    _one_of("platform", *PLATFORMS),
+    _one_of("state", "active", "complete", "screened", "left"),
+    sqlite_autoincrement=True,
+)
+Index("visit_of_worker", visit.c.study_id, visit.c.worker)
+Index("visit_of_rater", visit.c.rater_id, visit.c.id)
+
+live = Table(
+    "live",
+    metadata,
+    _id(),
+    _study(),
+    Column("model", Text, nullable=False),
+    Column("against", Text, nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("openings", Text, nullable=False),
+    Column("sampling", Text, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("live_of_study", live.c.study_id, live.c.id)
+
+conversation = Table(
+    "conversation",
+    metadata,
+    _id(),
+    _study(),
+    Column("rater_id", _Key, ForeignKey("rater.id"), nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    sqlite_autoincrement=True,
+)
+Index("conversation_of_rater", conversation.c.rater_id, conversation.c.id)
+
+turn = Table(
+    "turn",
+    metadata,
+    _id(),
+    _study(),
+    Column("conversation_id", _Key, ForeignKey("conversation.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("live_id", _Key, ForeignKey("live.id"), nullable=False),
+    Column("prompt_id", _Key, ForeignKey("prompt.id"), nullable=False),
+    Column("order", Text, nullable=False),
+    Column("model_response_id", _Key, ForeignKey("response.id")),
+    Column("against_response_id", _Key, ForeignKey("response.id")),
+    Column("item_id", _Key, ForeignKey("item.id")),
+    Column("idempotency_key", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("conversation_id", "number"),
+    UniqueConstraint("study_id", "idempotency_key"),
+    sqlite_autoincrement=True,
+)
 
 event = Table(
     "event",

@@ -15,6 +15,8 @@ from tutelage.people.store.counting import COLUMNS, LockedItem, locked_from
 from tutelage.people.store.engine import Connection
 
 WINDOW = 500
+_NO_ROUND = 2**31 - 1
+"""A number beyond that of every round."""
 
 _items, _given = schema.item, schema.assignment
 
@@ -24,7 +26,7 @@ def _later(name: str) -> sa.BindParameter[int]:
 
 
 _rater, _study, _item = _later("rater"), _later("study"), _later("item")
-_room, _since, _start = _later("room"), _later("since"), _later("start")
+_room, _since, _start, _round = _later("room"), _later("since"), _later("start"), _later("round")
 
 
 def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
@@ -39,11 +41,18 @@ def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
 
 
 _PRODUCTION = sa.and_(_items.c.study_id == _study, _items.c.pool == "production")
-_MOST_ROOM = sa.select(sa.func.max(_items.c.room)).where(_PRODUCTION, schema.STARTED)
+_OF_ROUND = sa.and_(_PRODUCTION, _items.c.round == _round)
+_MOST_ROOM = sa.select(sa.func.max(_items.c.room)).where(_OF_ROUND, schema.STARTED)
+_ROUND_BEFORE = (
+    sa.select(_items.c.round)
+    .where(_PRODUCTION, schema.OPEN, _items.c.round < _round)
+    .order_by(_items.c.round.desc())
+    .limit(1)
+)
 
 _END: sa.ColumnElement[int] = sa.literal_column(str(2**62))
 
-_queue = sa.and_(_PRODUCTION, schema.STARTED, _items.c.room == _room, _items.c.touched > _since)
+_queue = sa.and_(_OF_ROUND, schema.STARTED, _items.c.room == _room, _items.c.touched > _since)
 _touched = sa.select(_items.c.touched).where(_queue).order_by(_items.c.touched)
 _looked_at = sa.func.coalesce(_touched.offset(WINDOW).limit(1).scalar_subquery(), _END)
 _NEXT_STARTED = (
@@ -55,8 +64,9 @@ _NEXT_STARTED = (
 )
 _LOOKED_AT = sa.select(sa.func.max(_items.c.touched)).where(_queue, _items.c.touched <= _looked_at)
 
-_fresh = sa.select(*COLUMNS).where(_PRODUCTION, schema.FRESH, _items.c.room > 0).limit(1)
+_fresh = sa.select(*COLUMNS).where(_OF_ROUND, schema.FRESH, _items.c.room > 0).limit(1)
 _fresh = _fresh.with_for_update(skip_locked=True)
+_ANY_FRESH = sa.select(_items.c.id).where(_PRODUCTION, schema.FRESH, _items.c.room > 0).limit(1)
 _FRESH_SHUFFLED = _fresh.order_by(_items.c.shuffle)
 _FRESH_BY_PRIORITY = _fresh.order_by(_items.c.priority.desc(), _items.c.shuffle.desc())
 
@@ -76,28 +86,42 @@ _ANY = sa.select(_items.c.id).where(_PRODUCTION, schema.OPEN, _unseen(_items.c.i
 _NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id))
 
 
-def rooms(connection: Connection, study_id: int) -> Iterator[int]:
-    """The places that started items may have left, fewest first."""
+def open_rounds(connection: Connection, study_id: int) -> Iterator[int]:
+    """The rounds that have an open item, newest first."""
+    number: int | None = _NO_ROUND
+    while number is not None:
+        number = connection.scalar(_ROUND_BEFORE, {"study": study_id, "round": number})
+        if number is not None:
+            yield number
+
+
+def rooms(connection: Connection, study_id: int, number: int) -> Iterator[int]:
+    """The places that started items of a round may have left, fewest first."""
     yield 1
-    yield from range(2, (connection.scalar(_MOST_ROOM, {"study": study_id}) or 0) + 1)
+    yield from range(2, (connection.scalar(_MOST_ROOM, {"study": study_id, "round": number}) or 0) + 1)
 
 
 def started_item(
-    connection: Connection, study_id: int, rater_id: int, room: int, since: int
+    connection: Connection, study_id: int, rater_id: int, number: int, room: int, since: int
 ) -> tuple[LockedItem | None, int]:
-    """The item with `room` places left that was touched longest ago, though after `since`, and is new to the rater;
-    with it the time up to which everything was looked at."""
-    wanted = {"study": study_id, "rater": rater_id, "room": room, "since": since}
+    """The item of a round with `room` places left that was touched longest ago, though after `since`, and is new to the
+    rater; with it the time up to which everything was looked at."""
+    wanted = {"study": study_id, "rater": rater_id, "round": number, "room": room, "since": since}
     first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
     if first is not None:
         return locked_from(first), first.touched - 1
     return None, (connection.scalar(_LOOKED_AT, wanted) or since + 1) - 1
 
 
-def fresh_item(connection: Connection, study_id: int, *, by_priority: bool) -> LockedItem | None:
-    """An item nobody was asked yet: the one of greatest priority, or the next in shuffled order."""
+def fresh_item(connection: Connection, study_id: int, number: int, *, by_priority: bool) -> LockedItem | None:
+    """An item of a round that nobody was asked yet: the one of greatest priority, or the next in shuffled order."""
     query = _FRESH_BY_PRIORITY if by_priority else _FRESH_SHUFFLED
-    return _first(connection, query, {"study": study_id})
+    return _first(connection, query, {"study": study_id, "round": number})
+
+
+def any_fresh(connection: Connection, study_id: int) -> bool:
+    """Whether there is an item that nobody was asked yet."""
+    return connection.scalar(_ANY_FRESH, {"study": study_id}) is not None
 
 
 def random_item(connection: Connection, study_id: int, rater_id: int, start: int) -> LockedItem | None:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.corrections import check_categories
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.store import schema
@@ -26,12 +27,18 @@ Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 @dataclass(frozen=True)
 class Presentation:
     """The question as raters see it. What `scale` and `criteria` mean is said by the kind of question: for a pair, the
-    greatest strength on the bar and the rows below it. `guidelines` is Markdown."""
+    greatest strength on the bar and the rows below it. `guidelines` is Markdown. With `corrections` raters may write a
+    better response; `spans` are the categories of words that they may mark as wrong, none where they mark no words."""
 
     question: str = "Which response is better?"
     scale: int = 3
     criteria: tuple[str, ...] = ()
     guidelines: str = ""
+    corrections: bool = False
+    spans: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_categories(self.spans)
 
     @property
     def sha256(self) -> str:
@@ -59,8 +66,8 @@ class Plan:
             raise TutelageError(f"policy is '{self.policy}'; it is finish_first, random or priority.")
         if self.gold_rate < 0 or self.repeat_rate < 0 or self.gold_rate + self.repeat_rate > 0.5:
             raise TutelageError(
-                f"gold_rate {self.gold_rate} and repeat_rate {self.repeat_rate} must not be negative "
-                "nor together take more than half of the questions."
+                f"The shares of known answers ({self.gold_rate:g}) and of questions asked again ({self.repeat_rate:g}) "
+                "must not be negative nor take more than half of the questions together."
             )
         if not 0 <= self.training_pass <= 1:
             raise TutelageError(f"training_pass is {self.training_pass}; it is a share between 0 and 1.")
@@ -72,7 +79,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it is now. `secret` keys the order of sides; it never leaves the server."""
+    """A study as it is now. `secret` keys the order of sides; it never leaves the server. `consent` is the number of
+    the text that raters agree to, 0 for the standard one."""
 
     id: int
     name: str
@@ -84,6 +92,7 @@ class Study:
     version_id: int
     presentation: Presentation
     created: int
+    consent: int = 0
 
 
 def create_study(
@@ -160,7 +169,10 @@ def list_studies(store: Store) -> tuple[str, ...]:
 
 
 _versions = schema.study_version
-_SHOWN = (_versions.c.question, _versions.c.scale, _versions.c.criteria, _versions.c.guidelines)
+_SHOWN = (
+    _versions.c.question, _versions.c.scale, _versions.c.criteria, _versions.c.guidelines, _versions.c.corrections,
+    _versions.c.spans,
+)  # fmt: skip
 _STUDY = (
     sa.select(schema.study, _versions.c.number, _versions.c.id.label("version_id"), *_SHOWN)
     .join(_versions, _versions.c.study_id == schema.study.c.id)
@@ -179,13 +191,16 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
     presentation = presentation_from(row)
     return Study(
         row["id"], row["name"], find_kind(row["kind"]), row["state"], row["secret"], plan, row["number"],
-        row["version_id"], presentation, row["created"],
+        row["version_id"], presentation, row["created"], row["consent"],
     )  # fmt: skip
 
 
 def presentation_from(row: sa.RowMapping) -> Presentation:
     """The value of a row with the columns of a version."""
-    return Presentation(row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"])
+    return Presentation(
+        row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"], bool(row["corrections"]),
+        tuple(json.loads(row["spans"])),
+    )  # fmt: skip
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
@@ -239,7 +254,8 @@ def _add_version(
             f"{', '.join(map(str, scales))}."
         )
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
-    row |= asdict(presentation) | {"criteria": json.dumps(presentation.criteria, ensure_ascii=False)}
+    row |= asdict(presentation) | {"corrections": int(presentation.corrections)}
+    row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("criteria", "spans")}
     inserted(connection, schema.study_version, row)
 
 
@@ -252,7 +268,7 @@ def _retarget(connection: sa.Connection, study_id: int, overlap: int, now: int) 
 
 
 def room_for(target: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    """How many more raters an item may be given to: its target, less what was answered and what is reserved."""
+    """The number of raters that an item may still be given to: its target less answered and reserved ones."""
     items = schema.item
     left = target - items.c.answered - items.c.leased
     return sa.case((items.c.excluded.is_not(None), 0), (left < 0, 0), else_=left)

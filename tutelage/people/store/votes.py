@@ -11,6 +11,14 @@ import sqlalchemy as sa
 
 from tutelage.data.records import Judgement
 from tutelage.people.answers import Canonical
+from tutelage.people.corrections import (
+    Correction,
+    Span,
+    correction_from,
+    correction_row,
+    span_rows,
+    spans_from,
+)
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.kinds.values import PairVerdict
 from tutelage.people.store import schema
@@ -37,7 +45,8 @@ class Vote:
     """A judgement with everything known about it.
 
     `sides` is the order of display; `excluded` says why it does not count, if it does not; `chosen_by` why it was
-    asked (an `owner` adjudicates); `latest` whether no later revision replaces it.
+    asked (an `owner` adjudicates); `latest` whether no later revision replaces it. `correction` and `spans` are about
+    canonical indices.
     """
 
     id: int
@@ -68,6 +77,8 @@ class Vote:
     excluded: str | None
     created: int
     kind: str
+    correction: Correction | None
+    spans: tuple[Span, ...]
 
     @property
     def said(self) -> Canonical:
@@ -76,7 +87,7 @@ class Vote:
 
     @property
     def pairs(self) -> Iterable[PairVerdict]:
-        """What the vote says about each two of the responses."""
+        """The verdicts of the vote on each two of the responses."""
         return find_kind(self.kind).pairs(self.said, len(self.sides))
 
 
@@ -112,17 +123,24 @@ def list_votes(
     *,
     at: Snapshot | None = None,
     item: str | None = None,
+    rater: int | None = None,
     every_revision: bool = False,
 ) -> tuple[Vote, ...]:
-    """Judgements in the order they arrived: the latest revision of each answer, or every one; of one item or all."""
+    """Judgements in the order they arrived: the latest revision of each answer, or every one; of one item, of one rater
+    (by number), or all."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
-        found = iterate_votes(connection, study_id, moment, item=item)
+        found = iterate_votes(connection, study_id, moment, item=item, rater=rater)
         return tuple(vote for vote in found if vote.latest or every_revision)
 
 
 def iterate_votes(
-    connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None
+    connection: Connection,
+    study_id: int,
+    at: Snapshot,
+    *,
+    item: str | None = None,
+    rater: int | None = None,
 ) -> Iterator[Vote]:
     """Every revision of every judgement at a snapshot, row by row."""
     later = _said.alias()
@@ -145,6 +163,8 @@ def iterate_votes(
     )
     if item is not None:
         query = query.where(_items.c.key == item)
+    if rater is not None:
+        query = query.where(_said.c.rater_id == rater)
     excluded = exclusions_until(connection, study_id, at.last_event)
     for row in connection.execute(query.execution_options(yield_per=1000)).mappings():
         yield _vote(row, excluded)
@@ -181,6 +201,7 @@ def vote_row(vote: Vote) -> dict[str, object]:
     """A vote as a line of votes.jsonl."""
     values = {name: getattr(vote, name) for name in _FIELDS}
     content = dict(values.pop("content"))
+    values |= {"correction": correction_row(vote.correction), "spans": span_rows(vote.spans)}
     return values | _NOTHING | content | {name: dict(values[name]) for name in ("criteria", "displayed")}
 
 
@@ -219,6 +240,8 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         excluded=next((reason for reason in reasons if reason is not None), None),
         created=row["created"],
         kind=row["kind"],
+        correction=None if row["correction"] is None else correction_from(json.loads(row["correction"])),
+        spans=() if row["spans"] is None else spans_from(json.loads(row["spans"])),
     )
 
 

@@ -16,11 +16,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.people import Store
+from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
-from tutelage.people.web.figures.keeping import Keeper
 from tutelage.people.web.routes import ROUTES
 from tutelage.people.web.site import Site
+from tutelage.people.web.statistics.keeping import Keeper
+from tutelage.people.web.streams import AnswerStreams
+from tutelage.people.web.uploads import Uploads
 
 STATIC = Path(__file__).parent / "static"
 HEADERS = {
@@ -35,13 +38,14 @@ HEADERS = {
 }
 
 
-def create_app(store: Store, *, public_url: str = "") -> Starlette:
-    """The application on an open store. `public_url` is where browsers reach it, if a proxy stands in between.
+def create_app(store: Store, *, public_url: str = "", models: Models = only_endpoints) -> Starlette:
+    """The application on an open store. `public_url` is where browsers reach it, if a proxy stands in between; `models`
+    finds the models of live conversations.
 
     Raises:
         TutelageError: the public URL is no address.
     """
-    site = Site(store, public_url, Attempts(), Keeper(store))
+    site = Site(store, public_url, Attempts(), Keeper(store), Uploads(), AnswerStreams(store, models))
     endpoints = [
         Endpoint(
             route.path, answering(site, route), methods=[route.method], name=f"{route.method} {route.path}"

@@ -1,4 +1,4 @@
-"""Who asks: session cookies, where a request may come from, and how often an invitation may be tried.
+"""Authentication: session cookies, allowed origins of requests, and limits on tried invitations.
 
 A request that changes something must come from a page of this site (the browser says so in the header Origin) and,
 from those who are signed in, carry a token that only their own pages know. The cookie is out of reach of scripts and
@@ -17,7 +17,7 @@ SESSION_DAYS = 30
 
 
 def csrf_token(session: str) -> str:
-    """What the pages of a session send along with every change; it tells nothing about the session's own token."""
+    """The token that pages of a session send with every change; it tells nothing about the session's own token."""
     return hmac.new(session.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 

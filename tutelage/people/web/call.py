@@ -11,15 +11,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Rater, Store, Study, Unavailable, rater_of_session
+from tutelage.people import Rater, Store, Study, Unavailable, count_notices, rater_of_session
+from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
 from tutelage.people.web.site import Site
+from tutelage.people.web.uploads import LONGEST_UPLOAD
 
 LONGEST_BODY = 512 * 1024
+LONGEST: Mapping[str, int] = {"file": LONGEST_UPLOAD}
+"""The longest bodies that are read, by form, where that is not `LONGEST_BODY`."""
 
 Who: TypeAlias = Literal["anyone", "rater", "owner"]
-Form: TypeAlias = Literal["page", "form", "json"]
+Form: TypeAlias = Literal["page", "form", "json", "file"]
 Fields: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
@@ -34,17 +38,19 @@ class Refusal(Exception):
 @dataclass(frozen=True)
 class Call:
     """A request that may be answered. `rater` and `study` are those of the session; `fields` is a form that was sent,
-    `data` the JSON."""
+    `data` the JSON, `body` a file. `origin` is the address of the site as the browser knows it, where it says so."""
 
     site: Site
     path: Mapping[str, str]
     query: Fields
     address: str
+    origin: str
     session: str
     rater: Rater | None = None
     study: Study | None = None
     fields: Fields = field(default_factory=dict)
     data: Mapping[str, object] = field(default_factory=dict)
+    body: bytes = b""
 
     @property
     def store(self) -> Store:
@@ -67,12 +73,15 @@ class Call:
 
     def page(self, template: str, /, **values: object) -> Response:
         """A page from a template, which also gets the rater, the study and the token for its forms."""
-        known = {
+        known: dict[str, object] = {
             "rater": self.rater,
             "study": self.study,
             "csrf": csrf_token(self.session) if self.rater else "",
             "now": self.store.now(),
         }
+        if self.rater and self.rater.role == "owner":
+            known["waiting"] = waiting = count_notices(self.store, self.here.id)
+            known["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
         return self.site.page(template, known | values)
 
 
@@ -96,9 +105,10 @@ def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Respons
 
     async def endpoint(request: Request) -> Response:
         try:
-            body = await _read(request) if route.method == "POST" else b""
+            longest = LONGEST.get(route.form, LONGEST_BODY)
+            body = await _read(request, longest) if route.method == "POST" else b""
         except Refusal as refusal:
-            return refused(site, refusal, route.form == "json")
+            return refused(site, refusal, _by_script(route))
         return await run_in_threadpool(_respond, site, route, request, body)
 
     return endpoint
@@ -116,12 +126,17 @@ def refused(site: Site, refusal: Refusal, as_json: bool) -> Response:
     return response
 
 
-async def _read(request: Request) -> bytes:
+def _by_script(route: Route) -> bool:
+    """Whether a script sends to the route, and reads JSON."""
+    return route.form in ("json", "file")
+
+
+async def _read(request: Request, longest: int) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > LONGEST_BODY:
-            raise Refusal(413, f"That is too much at once: at most {LONGEST_BODY // 1024} KiB can be sent.")
+        if len(body) > longest:
+            raise Refusal(413, f"That is too much at once: at most {longest // 1024:,} KiB can be sent.")
     return bytes(body)
 
 
@@ -130,11 +145,11 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
         call = _admit(site, route, request, body)
         return route.answer(call)
     except Refusal as refusal:
-        return refused(site, refusal, route.form == "json")
+        return refused(site, refusal, _by_script(route))
     except Unavailable as error:
-        return refused(site, Refusal(503, str(error), retry_after=2), route.form == "json")
+        return refused(site, Refusal(503, str(error), retry_after=2), _by_script(route))
     except TutelageError as error:
-        return refused(site, Refusal(400, str(error)), route.form == "json")
+        return refused(site, Refusal(400, str(error)), _by_script(route))
 
 
 def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
@@ -146,7 +161,9 @@ def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
     if route.who != "anyone":
         if rater is None:
             raise Refusal(
-                401, "You are not signed in, or your session is over. Open your invitation link again."
+                401,
+                "You are not signed in, or your session is over. Open your personal link to go on as before; if you "
+                "have none, ask whoever invited you for it. The link of an invitation would make you a new rater.",
             )
         if route.method == "POST":
             sent = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
@@ -161,16 +178,18 @@ def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
         path=dict(request.path_params),
         query=_collected(request.query_params.multi_items()),
         address=_address(site, request),
+        origin=site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}",
         session=session if rater else "",
         rater=rater,
         study=study_of(site.store, rater.study_id) if rater else None,
         fields=fields,
         data=_json(request, body) if route.form == "json" and route.method == "POST" else {},
+        body=body if route.form == "file" else b"",
     )
 
 
 def _address(site: Site, request: Request) -> str:
-    """Where the request comes from; behind a proxy the proxy says so, in the last entry of its header."""
+    """The client's address; behind a proxy the proxy says so, in the last entry of its header."""
     forwarded = request.headers.get("x-forwarded-for", "") if site.origin else ""
     return forwarded.rpartition(",")[2].strip() or (request.client.host if request.client else "")
 

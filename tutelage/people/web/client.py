@@ -1,13 +1,14 @@
 """An HTTP client for one rater, for simulations and load tests."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
 
 from tutelage.errors import TutelageError
-from tutelage.people.answers import Answer
+from tutelage.people.answers import Answer, new_key
 from tutelage.people.web.auth import csrf_token
 
 
@@ -37,9 +38,19 @@ class RaterClient:
             timeout=timeout,
         )
 
-    def next(self, besides: Sequence[int] = ()) -> tuple[RemoteQuestion | None, str]:
-        """The next question for the rater, or None and the reason."""
+    def next(
+        self, besides: Sequence[int] = (), say: Callable[[Sequence[str]], str] | None = None
+    ) -> tuple[RemoteQuestion | None, str]:
+        """The next question for the rater, or None and the reason. In a study with live conversations `say` writes the
+        messages that come before it, given the openings that are suggested.
+
+        Raises:
+            TutelageError: the server refuses, or a model does not answer.
+        """
         reply = self._post("/rate/next", {"besides": list(besides)})
+        while (talk := reply["talk"]) is not None and say is not None:
+            self._talk(talk, say)
+            reply = self._post("/rate/next", {"besides": list(besides)})
         question = reply["question"]
         if question is None:
             return None, str(reply["why"])
@@ -57,6 +68,26 @@ class RaterClient:
         """Send an answer. Sending the same answer again changes nothing."""
         sent = {name: value for name, value in asdict(answer).items() if name != "content"}
         return self._post("/rate/answers", {**sent, **answer.content, "assignment": assignment})
+
+    def _talk(self, talk: Mapping[str, Any], say: Callable[[Sequence[str]], str]) -> None:
+        """Send a message where it is the rater's turn, and wait for the answers."""
+        turn = talk["writing"]
+        if turn is None:
+            message = {"conversation": talk["conversation"], "text": say(talk["openings"]), "key": new_key()}
+            turn = self._post("/rate/messages", message)["turn"]
+        address = f"/rate/turns/{turn}"
+        try:
+            with self._http.stream("GET", address) as response:
+                last: Mapping[str, Any] = {}
+                for line in response.iter_lines():
+                    name, _, data = line.partition(": ")
+                    last = json.loads(data) if name == "data" else last
+        except (httpx.HTTPError, ValueError) as error:
+            raise TutelageError(f"{self._http.base_url} cannot be used: {error}.") from error
+        if not last.get("ready"):
+            raise TutelageError(
+                str(last.get("failed", f"{address} ended with status {response.status_code}."))
+            )
 
     def close(self) -> None:
         self._http.close()

@@ -1,4 +1,5 @@
-"""The state that all requests share: the database, the templates, the public address, and the figures."""
+"""The state that all requests share: the database, the templates, the public address, the statistics, and the answers
+that models are writing."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ from tutelage import __version__
 from tutelage.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.web.auth import Attempts
-from tutelage.people.web.figures.keeping import Keeper
+from tutelage.people.web.statistics.keeping import Keeper
+from tutelage.people.web.streams import AnswerStreams
+from tutelage.people.web.uploads import Uploads
 from tutelage.people.web.words import FILTERS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -34,6 +37,8 @@ class Site:
     public_url: str
     attempts: Attempts
     keeper: Keeper
+    uploads: Uploads
+    streams: AnswerStreams
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.public_url)

@@ -17,7 +17,7 @@ def number(value: float) -> str:
 
 
 def chance(probability: float) -> str:
-    """How likely something is by chance alone: 0.00004 as p < 0.001."""
+    """A p-value in words: 0.00004 as p < 0.001."""
     return "p < 0.001" if probability < 0.001 else f"p = {probability:.3f}"
 
 
@@ -37,7 +37,7 @@ def moment(milliseconds: int | None) -> str:
 
 
 def ago(milliseconds: int | None, now: int) -> str:
-    """How long ago that was."""
+    """The time since a moment in words."""
     if milliseconds is None:
         return "never"
     passed = max(0, now - milliseconds) // 1000

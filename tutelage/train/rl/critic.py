@@ -1,6 +1,8 @@
 """Critics: a linear head on the policy's own trunk, or a network of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -11,6 +13,7 @@ from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.data.tokenizer import same_vocabulary
+from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.network import Backbone
 from tutelage.errors import TutelageError
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
@@ -90,9 +93,15 @@ class NetworkCritic:
 
 
 def make_critic(
-    policy: ModelPolicy, place: CriticPlace, start: config.Model | None, *, seed: int
+    policy: ModelPolicy,
+    place: CriticPlace,
+    start: config.Model | None,
+    *,
+    seed: int,
+    checkpointing: bool = False,
 ) -> TrunkCritic | NetworkCritic:
-    """A critic for `policy`; `start` is the reward model (or language model) that a network begins as.
+    """A critic for `policy`; `start` is the reward model (or language model) that a network begins as, and
+    `checkpointing` computes its layers again in the backward pass.
 
     Raises TutelageError where the critic could not read the policy's states or tokens.
     """
@@ -100,7 +109,7 @@ def make_critic(
         return TrunkCritic(policy, _head(policy))
     if start is None:
         raise ValueError("a critic network needs a model to begin as")
-    return NetworkCritic(_network(start, policy, seed))
+    return NetworkCritic(critic_network(start, policy, seed=seed, checkpointing=checkpointing))
 
 
 def save_policy(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None, folder: Path) -> None:
@@ -108,6 +117,17 @@ def save_policy(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None,
     policy.save(folder)
     if isinstance(critic, NetworkCritic):
         critic.model.save(folder / CRITIC)
+
+
+@contextmanager
+def gathered_to_save(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None) -> Iterator[None]:
+    """The context in which `save_policy` has all weights on rank 0. Collective."""
+    with policy.gathered_to_save():
+        if isinstance(critic, NetworkCritic):
+            with critic.model.gathered_to_save():
+                yield
+        else:
+            yield
 
 
 def _head(policy: ModelPolicy) -> nn.Linear:
@@ -122,7 +142,15 @@ def _head(policy: ModelPolicy) -> nn.Linear:
     return head.to(policy.device)
 
 
-def _network(start: config.Model, policy: ModelPolicy, seed: int) -> ScalarModel:
+def critic_network(
+    start: config.Model, policy: ModelPolicy, *, seed: int, checkpointing: bool = False
+) -> ScalarModel:
+    """The network of a critic, which begins as a reward model, or as a language model with a head of 0.
+
+    Raises TutelageError where it could not read the policy's tokens.
+    """
+    if checkpointing:
+        start = replace(start, engine="plain")
     if is_reward_model(start.path):
         critic = load_reward_model(start)
     else:
@@ -134,4 +162,5 @@ def _network(start: config.Model, policy: ModelPolicy, seed: int) -> ScalarModel
             "the policy's tokens. Name another model with --critic-from, or use --critic trunk."
         )
     critic.model.requires_grad_(True)
-    return ScalarModel(Backbone(critic.model, critic.tokenizer, policy.device, policy.dtype))
+    backbone = Backbone(critic.model, critic.tokenizer, critic.device, policy.dtype, start.engine)
+    return ScalarModel(checkpointed(backbone) if checkpointing else backbone)

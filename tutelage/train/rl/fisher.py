@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tutelage.core.batch import Rows
 from tutelage.core.kl import exact_kl
-from tutelage.core.rows import by_tokens
-from tutelage.engines.logprobs import CHUNK_ELEMENTS
+from tutelage.core.rows import split_by_length
 from tutelage.models.budget import Budget
+from tutelage.planning.tokens import CHUNK_ELEMENTS
 from tutelage.train.rl.policy import Policy
 
 LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS
@@ -31,8 +31,8 @@ def put(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
 
 def parts_by_logits(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Rows]:
     """Rows in parts of at most `budget` padded tokens whose logits also stay within `LOGITS_AT_ONCE`."""
-    lengths, most = rows.lengths(), max(1, LOGITS_AT_ONCE // vocabulary)
-    for index in budget.parts(lambda tokens: by_tokens(lengths, min(tokens, most))):
+    most = max(1, LOGITS_AT_ONCE // vocabulary)
+    for index in budget.parts(lambda batch, tokens: split_by_length(batch, min(tokens, most)), rows):
         yield rows.rows(index).trimmed()
 
 
@@ -71,6 +71,7 @@ class Fisher:
             if len(part) == len(self.rows):
                 self._kept = at
             total += self._product(at, direction)
+        self.budget.ranks.sum_([total])
         return total / self.tokens
 
     def _linear(self, part: Rows) -> _Linear:
@@ -106,4 +107,6 @@ def mean_kl(
         put(parameters, new)
         after = policy.logits(part, temperature=temperature)
         total += exact_kl(before, after).sum().double().cpu()
+    put(parameters, new)  # a rank may have no rows
+    budget.ranks.sum_([total])
     return float(total) / max(1, int(rows.mask.sum()))

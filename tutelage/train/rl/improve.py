@@ -15,9 +15,8 @@ from tutelage.algorithms.recipe import (
     prepare,
 )
 from tutelage.core.batch import Rollout
-from tutelage.errors import TutelageError
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.generator import Generator
+from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step, seed_step
 from tutelage.train.rl.critic import Critic
@@ -46,8 +45,9 @@ def improve(
     with the policy's weights. The reference is the policy inside `policy.reference()`. A recipe with a critic needs
     one. `state` is that of the step a run was left at (`Step.recipe`); None begins anew.
 
-    Metrics, beside those of sampling, judging, preparing, updating and of the policy: tokens_per_second (sampled tokens
-    over the time of the whole step), and tokens_at_once, the budget of one forward pass.
+    Metrics, beside those of sampling, the parts of the reward, judging, preparing, updating and of the policy:
+    tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one forward
+    pass.
     """
     if recipe.critic is not None and critic is None:
         raise ValueError(f"the recipe {recipe.name} has a critic, but none was given")
@@ -71,7 +71,7 @@ def improve(
             on_policy=_reads_once(setup, state),
         )
         answers = collection.answers
-        refuse_stale(answers.rollout, learner.step)
+        refuse_stale(answers.rollout, learner.step, settings.staleness)
         scored, judged = judge(setup, answers)
         greedy = greedy_answers(generator, answers, recipe, settings, reward)
         batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
@@ -82,20 +82,23 @@ def improve(
         )
         state = after_update(recipe, state, observation)
         metrics = judged | {name: float(value) for name, value in prepared.items()} | collection.metrics
-        metrics |= result.metrics | policy.metrics()
+        metrics |= answers.part_metrics() | result.metrics
+        metrics |= settings.budget.ranks.totals(policy.metrics())
         metrics["tokens_at_once"] = float(settings.budget.tokens)
         metrics["tokens_per_second"] = collection.tokens / (time.perf_counter() - started)
         yield Step(learner.step, metrics, scored, _questions_and_answers(answers), state)
 
 
-def refuse_stale(rollout: Rollout, version: int) -> None:
-    """Raise TutelageError where a token was written by other weights than those of this version."""
+def refuse_stale(rollout: Rollout, version: int, staleness: int = 0) -> None:
+    """Raise RolloutError where a token was written by other weights than those of this version and the `staleness`
+    versions before it."""
     if rollout.version is None:
         return
     versions = rollout.version[rollout.mask]
-    if bool((versions != version).any()):
-        other = int(versions[versions != version][0])
-        raise TutelageError(
+    admitted = (versions <= version) & (versions >= version - staleness)
+    if not bool(admitted.all()):
+        other = int(versions[~admitted][0])
+        raise RolloutError(
             f"The generator wrote a response with version {other} of the weights in step {version + 1}, where version "
             f"{version} was asked for. Its weights were not updated: check that it can load them."
         )

@@ -1,7 +1,8 @@
 """The sampler against the trainer: the same weights, whose log-probabilities differ where the arithmetic is coarse.
 
 In bfloat16 decoding rounds otherwise than the forward pass that is trained through, so that what was sampled comes from
-another distribution than the one whose gradient is taken. Three ways to go on (`Mismatch`):
+another distribution than the one whose gradient is taken. So it does, and further from it, where rollouts are written
+ahead of the steps that learn from them, by an older policy. Three ways to go on (`Mismatch`):
 
     none        the old log-probabilities are the sampler's own
     recompute   they are the trainer's, so that the first ratio is that of the trainer to itself
@@ -17,10 +18,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tutelage.core.batch import Rollout
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean
 
 Mismatch = Literal["recompute", "truncated", "none"]
+
+
+def staleness_metrics(rollout: Rollout, version: int) -> dict[str, float]:
+    """How many versions behind `version` the weights were that wrote the tokens: staleness/mean per token, and
+    staleness/max."""
+    if rollout.version is None:
+        return {}
+    behind = (version - rollout.version).where(rollout.mask, 0).float()
+    return {"staleness/mean": float(masked_mean(behind, rollout.mask)), "staleness/max": float(behind.max())}
 
 
 def mismatch_metrics(sampler: Tensor, trainer: Tensor, mask: Tensor) -> dict[str, float]:

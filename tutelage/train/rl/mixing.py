@@ -1,12 +1,11 @@
 """The pretraining stream beside the objective (PPO-ptx, Ouyang et al. 2022): what keeps a policy good at language."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from tutelage.core.rows import EncodedRow, by_tokens, collate
+from tutelage.core.rows import EncodedRow, collate, split_by_length
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -29,10 +28,11 @@ class PretrainingMix:
         rows = collate(self.order(step), pad_token_id(self.policy.tokenizer), self.policy.device)
         batch = WeightedRows.of(rows)
         total = torch.zeros((), device=self.policy.device)
-        for index in budget.parts(partial(by_tokens, batch.lengths())):
+        for index in budget.parts(split_by_length, batch):
             loss, _ = imitate(self.policy, batch.rows(index))
             refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
             if torch.is_grad_enabled():
                 self.policy.backward(self.coef * loss)
             total = total + loss.detach()
+        budget.ranks.sum_([total])
         return total

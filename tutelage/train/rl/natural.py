@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -62,6 +61,7 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
         here = budget.spend(_objective, setup, batch, state)
     if setup.is_exact:
         refuse_disagreement(here.distance)
+    learner.sum_gradients()
     g = -flat(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
     learner.clear()
     _refuse_not_finite(float(g.norm()), "gradient", learner.step)
@@ -100,26 +100,28 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
 
 
 def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
-    """What the policy maximises over the batch; its gradient is accumulated where gradients are recorded."""
+    """The objective of the policy over the batch; its gradient is accumulated where gradients are recorded."""
     recipe, policy, settings, learner = setup.recipe, setup.policy, setup.settings, setup.learner
     learner.clear()
     weight = token_weights(batch.mask, recipe.reduce, settings.sampling.max_new_tokens)
     total = torch.zeros((), device=batch.mask.device)
     farthest = 0.0
-    for index in settings.budget.parts(partial(policy.split, batch)):
+    for index in settings.budget.parts(policy.split, batch):
         part, part_weight = cut(batch, weight, index)
         scores = policy_scores(setup, part)
         value = objective(
-            recipe, part, scores.logp, scores.entropy, part_weight, state, exact_kl=scores.exact_kl
+            recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
         )
         if torch.is_grad_enabled():
             refuse_not_finite({"policy/objective": value}, learner.step + 1, named(part))
             policy.backward(-value)
         total = total + value.detach()
         farthest = max(farthest, float(distance(part, scores.logp.detach())))
+    ranks = settings.budget.ranks
+    ranks.sum_([total])
     if settings.mix is not None:
         total = total - recipe.ptx * settings.mix(learner.step, settings.budget)
-    return _Objective(float(total), farthest)
+    return _Objective(float(total), ranks.largest(farthest))
 
 
 def _direction(setup: Setup, update: NaturalStep, batch: Batch, g: Tensor) -> Tensor:
@@ -150,6 +152,7 @@ def _critic_gradient(setup: Setup, batch: Batch) -> Tensor:
     setup.learner.clear()
     weight = token_weights(batch.mask, setup.recipe.reduce, setup.settings.sampling.max_new_tokens)
     total = torch.zeros((), device=batch.mask.device)
-    for index in setup.settings.budget.parts(partial(setup.policy.split, batch)):
+    for index in setup.settings.budget.parts(setup.policy.split, batch):
         total = total + critic_backward(setup, *cut(batch, weight, index)).detach()
+    setup.settings.budget.ranks.sum_([total])
     return total

@@ -1,10 +1,10 @@
-"""What both kinds of update do with a part of a batch: score it, fit the critic to it, compare it with the sampler."""
+"""Work of both kinds of update on a part of a batch: scoring, fitting the critic, the mismatch to the sampler."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from tutelage.algorithms.recipe import critic_loss, needs_entropy, needs_exact_kl
+from tutelage.algorithms.recipe import critic_loss, needs_divergence, needs_entropy
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.errors import TutelageError
 from tutelage.train.learner import refuse_not_finite
@@ -17,7 +17,7 @@ than 1e-4, and every real fault is above 0.01."""
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What an update did: KL(old‖policy) in nats per token, for the controllers, and metrics, for the log."""
+    """The result of an update: KL(old‖policy) in nats per token, for the controllers, and metrics, for the log."""
 
     kl_old: float
     metrics: dict[str, float]
@@ -30,13 +30,13 @@ def cut(rows: Batch, weight: Tensor, index: Tensor) -> tuple[Batch, Tensor]:
 
 
 def policy_scores(setup: Setup, part: Batch, *, with_values: bool = False) -> TokenScores:
-    """What the objective needs of the policy; with the critic's values too where it shares the policy's trunk."""
+    """The policy's scores that the objective needs; with the critic's values where it shares the policy's trunk."""
     critic = setup.critic if with_values else None
     return setup.policy.scores(
         part,
         temperature=setup.settings.sampling.temperature,
         entropy=needs_entropy(setup.recipe),
-        exact_kl=needs_exact_kl(setup.recipe),
+        divergence=needs_divergence(setup.recipe),
         value_head=None if critic is None else critic.value_head,
     )
 

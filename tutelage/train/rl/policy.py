@@ -1,4 +1,4 @@
-"""What `improve` needs of a policy, whatever computes it."""
+"""The protocols of a policy and a critic that `improve` needs, whatever computes them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -44,7 +44,7 @@ class Policy(Protocol):
         temperature: float,
         entropy: bool = False,
         value_head: Callable[[Tensor], Tensor] | None = None,
-        exact_kl: bool = False,
+        divergence: float | None = None,
     ) -> TokenScores: ...
 
     def reference(self) -> AbstractContextManager[None]: ...

@@ -1,8 +1,8 @@
-"""Where the rows of an on-policy step come from: responses generated and scored, and what the models say about them."""
+"""The rows of an on-policy step: responses generated and scored, with log-probabilities and values of the models."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
@@ -10,15 +10,21 @@ from torch import Tensor
 from tutelage import config
 from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_greedy
 from tutelage.core.batch import Rollout, ScoredRollout
+from tutelage.core.reduce import masked_mean
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Reward
-from tutelage.rewards.scores import scores_of
+from tutelage.rewards.scores import breakdown_of, scores_of
 from tutelage.rollout.assembly import concatenate
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt, prompt_tokens
-from tutelage.train.rl.mismatch import mismatch_metrics, share_truncated, truncated_importance
+from tutelage.train.rl.mismatch import (
+    mismatch_metrics,
+    share_truncated,
+    staleness_metrics,
+    truncated_importance,
+)
 from tutelage.train.rl.policy import Policy
 from tutelage.train.rl.scoring import score_rows, value_rows
 from tutelage.train.rl.settings import RolloutSettings, Setup
@@ -26,11 +32,13 @@ from tutelage.train.rl.settings import RolloutSettings, Setup
 
 @dataclass(frozen=True)
 class ScoredAnswers:
-    """Prompts with `rollout.group` responses each, row by row, and the reward's score of each response."""
+    """Prompts with `rollout.group` responses each, row by row, and the reward's score of each response. `parts` are
+    the scores of what the reward is made of, by name."""
 
     prompts: tuple[EncodedPrompt, ...]
     rollout: Rollout
     score: Tensor  # Float[B]
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # Float[B] each
 
     @property
     def row_prompts(self) -> tuple[Prompt, ...]:
@@ -49,14 +57,27 @@ class ScoredAnswers:
 
     def scored(self) -> ScoredRollout:
         """The rollout with its scores, before the reference and the critic were computed."""
-        known = {field.name: getattr(self.rollout, field.name) for field in fields(Rollout)}
+        known = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
         return ScoredRollout(**known, score=self.score, ref_logp=self.rollout.logp)
 
     def only(self, which: Tensor) -> "ScoredAnswers":
         """The answers to some of the prompts. Bool[P]"""
         rows = which.repeat_interleave(self.rollout.group)
         prompts = tuple(p for p, keep in zip(self.prompts, which.tolist(), strict=True) if keep)
-        return ScoredAnswers(prompts, self.rollout.rows(rows), self.score[rows])
+        parts = {name: score[rows] for name, score in self.parts.items()}
+        return ScoredAnswers(prompts, self.rollout.rows(rows), self.score[rows], parts)
+
+    def part_metrics(self) -> dict[str, float]:
+        """score/<part>/mean and score/<part>/std of each part of the reward and, with several responses to a prompt,
+        score/<part>/dead: the share of prompts whose responses it all gave one score."""
+        metrics = {}
+        for name, score in self.parts.items():
+            metrics[f"score/{name}/mean"] = float(score.mean())
+            metrics[f"score/{name}/std"] = float(score.std(correction=0))
+            if self.rollout.group > 1:
+                groups = score.reshape(-1, self.rollout.group)
+                metrics[f"score/{name}/dead"] = float((groups == groups[:, :1]).all(1).float().mean())
+        return metrics
 
 
 @dataclass(frozen=True)
@@ -86,8 +107,13 @@ def answer(
 ) -> ScoredAnswers:
     """Generate `n` responses to each prompt and score them; for `on_policy` see `Generator.generate`."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, on_policy=on_policy)
-    score = scores_of(reward, completions_of(prompts, rollout))
-    return ScoredAnswers(tuple(prompts), rollout, score)
+    scored = breakdown_of(reward, completions_of(prompts, rollout))
+    return ScoredAnswers(tuple(prompts), rollout, scored.total, scored.parts)
+
+
+def rollout_seed(seed: int, step: int) -> int:
+    """The seed of the rollout of a step (counted from 0) in a run with this seed."""
+    return seed * 1_000_003 + step
 
 
 def collect(
@@ -111,7 +137,7 @@ def collect(
     Metrics, with dynamic sampling alone: sampling/rounds, and groups/dead, score/mean and score/std of all that was
     sampled.
     """
-    seed = settings.seed * 1_000_003 + step
+    seed = rollout_seed(settings.seed, step)
     wanted = prompts(step)
     first = answer(
         generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, on_policy=on_policy
@@ -138,7 +164,7 @@ def collect(
 
 
 def _live(recipe: Recipe, answers: ScoredAnswers, state: RecipeState, settings: RolloutSettings) -> Tensor:
-    """Which prompts have answers that differ in their shaped score. Bool[P]"""
+    """The prompts whose answers differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
     rows = live_rows(recipe, answers.scored(), state, max_length=limit)
     return rows.reshape(-1, recipe.samples)[:, 0]
@@ -154,6 +180,7 @@ def _joined(parts: Sequence[ScoredAnswers], wanted: int) -> ScoredAnswers:
         tuple(prompt for part in parts for prompt in part.prompts),
         concatenate([part.rollout for part in parts]),
         torch.cat([part.score for part in parts]),
+        {name: torch.cat([part.parts[name] for part in parts]) for name in parts[0].parts},
     )
     return whole.only(torch.arange(len(whole.prompts), device=whole.score.device) < wanted)
 
@@ -182,12 +209,13 @@ def judge(setup: Setup, answers: ScoredAnswers) -> tuple[ScoredRollout, dict[str
     """The answers with what the reference and the critic say about them, and the trainer where the sampler may differ.
 
     Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), those of
-    `mismatch_metrics` where the trainer's log-probabilities were computed, with truncated importance sampling also
-    sampler/truncated (the share of tokens at the cap), and whatever `settings.watch` names.
+    `staleness_metrics` where answers may be older than the policy, those of `mismatch_metrics` where the trainer's
+    log-probabilities were computed, with truncated importance sampling also sampler/truncated (the share of tokens at
+    the cap), and whatever `settings.watch` names.
     """
     policy, critic, settings, rollout = setup.policy, setup.critic, setup.settings, answers.rollout
     temperature, budget = settings.sampling.temperature, settings.budget
-    metrics: dict[str, float] = {}
+    metrics = staleness_metrics(rollout, setup.learner.step) if settings.staleness else {}
     importance, value, logp = None, None, rollout.logp
     if settings.mismatch is not None:
         trainer = score_rows(policy, rollout, temperature=temperature, budget=budget, critic=critic)
@@ -199,9 +227,11 @@ def judge(setup: Setup, answers: ScoredAnswers) -> tuple[ScoredRollout, dict[str
         importance = truncated_importance(rollout.logp, logp, rollout.mask, settings.mismatch_cap)
         metrics["sampler/truncated"] = share_truncated(importance, rollout.mask, settings.mismatch_cap)
     scored = answers.scored()
-    if settings.reference:
+    if settings.teacher is not None:
+        scored = replace(scored, ref_logp=settings.teacher(rollout))
+    elif settings.reference:
         scored = score_references(policy, answers, temperature=temperature, budget=budget)
     for name, other in settings.watch.items():
         metrics[name] = float(scores_of(other, answers.completions).mean())
-    metrics["entropy"] = -float((logp * rollout.mask).sum() / rollout.mask.sum().clamp(min=1))
+    metrics["entropy"] = -float(masked_mean(logp, rollout.mask & rollout.drawn[:, None]))
     return replace(scored, logp=logp, value=value, importance=importance), metrics

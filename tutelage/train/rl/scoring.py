@@ -1,6 +1,4 @@
-"""What a policy and a critic say about any number of rows, by parts."""
-
-from functools import partial
+"""Log-probabilities and values of any number of rows, by parts."""
 
 import torch
 from torch import Tensor
@@ -30,19 +28,21 @@ def _score_rows(
 ) -> TokenScores:
     logp, value = (torch.zeros(rows.mask.shape, device=rows.mask.device) for _ in range(2))
     value_head = None if critic is None else critic.value_head
-    for index in budget.parts(partial(policy.split, rows)):
+    for index in budget.parts(policy.split, rows):
         part = rows.rows(index).trimmed()
         width = part.mask.shape[1]
         scores = policy.scores(part, temperature=temperature, value_head=value_head)
         logp[index, :width] = scores.logp
         if critic is not None:
             value[index, :width] = critic.values(part) if scores.value is None else scores.value
+    budget.ranks.sum_([logp] if critic is None else [logp, value])
     return TokenScores(logp, value=None if critic is None else value)
 
 
 def _value_rows(policy: Policy, critic: Critic, rows: Rows, budget: Budget) -> Tensor:
     value = torch.zeros(rows.mask.shape, device=rows.mask.device)
-    for index in budget.parts(partial(policy.split, rows)):
+    for index in budget.parts(policy.split, rows):
         part = rows.rows(index).trimmed()
         value[index, : part.mask.shape[1]] = critic.values(part)
+    budget.ranks.sum_([value])
     return value

@@ -1,4 +1,4 @@
-"""What `improve` is told beside the recipe, and what its functions share."""
+"""Settings of `improve` beside the recipe, and values that its functions share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.algorithms.recipe import Recipe
+from tutelage.core.batch import Rows
 from tutelage.models.budget import Budget
 from tutelage.rewards.reward import Reward
 from tutelage.train.learner import Learner
@@ -27,9 +28,13 @@ class RolloutSettings:
     """What is done where sampler and trainer disagree; None where they cannot, and nothing is computed to find out."""
     mismatch_cap: float = 2.0
     """C of truncated importance sampling."""
+    staleness: int = 0
+    """How many steps the weights that wrote a token may be behind those that learn from it."""
     reference: bool = True
     """Compute the reference's log-probabilities. A recipe without a penalty needs them only for the metric
     kl/reference, which is 0 without."""
+    teacher: Callable[[Rows], Tensor] | None = None
+    """The log-probabilities Float[B, R] of the reference, where another process computes them."""
     watch: Mapping[str, Reward] = field(default_factory=dict)
     """Further scores to log, by metric name; nothing is trained on them."""
     mix: Callable[[int, Budget], Tensor] | None = None
@@ -39,7 +44,7 @@ class RolloutSettings:
 
 @dataclass(frozen=True)
 class Setup:
-    """What stays the same from one update to the next."""
+    """The objects that stay the same from one update to the next."""
 
     recipe: Recipe
     policy: Policy

@@ -3,8 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import torch
@@ -23,6 +22,7 @@ from tutelage.algorithms.recipe import (
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
+from tutelage.distributed.ranks import Ranks
 from tutelage.train.learner import refuse_not_finite
 from tutelage.train.rl.parts import (
     UpdateResult,
@@ -53,8 +53,9 @@ def gradient_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateRes
     stepped on, and ends the update.
 
     Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy/full (nats per
-    token, where the objective has an entropy bonus), clip_fraction (share of tokens whose gradient the surrogate cut),
-    kl/old (KL(old‖π) per token, k3), skipped (share of responses without a gradient, see `zero_gradient_rows`),
+    token, where the objective has an entropy bonus), divergence (from the reference, nats per token over the whole
+    vocabulary, where the penalty is of the kind exact), clip_fraction (share of tokens whose gradient the surrogate
+    cut), kl/old (KL(old‖π) per token, k3), skipped (share of responses without a gradient, see `zero_gradient_rows`),
     grad_norm; ratio/max is the largest factor between π and π_old on a token, either way, and updates counts the
     optimiser steps. Where a controller needs it: surrogate/coef, as it was used, and kl/update, KL(old‖π) once all
     steps are taken.
@@ -115,12 +116,12 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
     if not moving.all():
         used, weight = rows.rows(moving), weight[moving]
     sums = _Sums(used)
-    for index in settings.budget.parts(partial(policy.split, used)):
+    for index in settings.budget.parts(policy.split, used):
         part, part_weight = cut(used, weight, index)
         with torch.set_grad_enabled(not warming):
             scores = policy_scores(setup, part, with_values=not warming)
         value = objective(
-            recipe, part, scores.logp, scores.entropy, part_weight, state, exact_kl=scores.exact_kl
+            recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
         )
         terms, loss = {"policy/objective": value}, -value
         if scores.value is not None and recipe.critic is not None:
@@ -132,22 +133,23 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
         if setup.critic is not None and scores.value is None:
             terms["value/loss"] = critic_backward(setup, part, part_weight)
         sums.add(terms, setup, part, scores, state)
+    result = sums.over(settings.budget.ranks)
     if first and setup.is_exact:
-        refuse_disagreement(sums.distance)
-    kl_old, limit = sums.kl_old, recipe.update.max_kl
-    if not first and limit is not None and kl_old > limit:
+        refuse_disagreement(result.distance)
+    limit = recipe.update.max_kl
+    if not first and limit is not None and result.kl_old > limit:
         learner.clear()
         return None
-    metrics = sums.metrics() | {"skipped": 1.0 - float(moving.float().mean())}
+    metrics = result.metrics | {"skipped": 1.0 - float(moving.float().mean())}
     if settings.mix is not None and not warming:
         metrics["ptx/loss"] = float(settings.mix(learner.step, settings.budget))
     if not moving.any():
         learner.add_zeros()
-    return MinibatchResult(kl_old, sums.distance, metrics | learner.update())
+    return replace(result, metrics=metrics | learner.update())
 
 
 class _Sums:
-    """What is added up over the parts of a minibatch."""
+    """Sums over the parts of a minibatch."""
 
     def __init__(self, rows: Batch) -> None:
         self._tokens = rows.mask.sum().clamp(min=1)
@@ -175,25 +177,19 @@ class _Sums:
         clipped = clipped_tokens(setup.recipe, part, scores.logp, state)
         if clipped is not None:
             self._add_share("clip_fraction", clipped.float().sum())
+        if scores.divergence is not None:
+            self._add_share("divergence", (scores.divergence * part.mask).sum())
         if scores.entropy is not None:
             self._add_share("entropy/full", (scores.entropy * part.mask).sum())
 
     def _add_share(self, name: str, total: Tensor) -> None:
         self._shares[name] = self._shares[name] + total / self._tokens
 
-    @property
-    def kl_old(self) -> float:
-        """KL(old‖policy) in nats per token, by k3."""
-        return float(self._kl)
-
-    @property
-    def distance(self) -> float:
-        """The largest |log π − log π_old| of a token."""
-        return float(self._distance)
-
-    def metrics(self) -> dict[str, float]:
-        """The terms of the loss, and means over tokens."""
-        return {name: float(value) for name, value in (self._terms | self._shares).items()}
+    def over(self, ranks: Ranks) -> MinibatchResult:
+        """The sums over the parts of all ranks; the metrics are the terms of the loss, and means over tokens."""
+        own = {name: float(value) for name, value in (self._terms | self._shares).items()}
+        metrics = ranks.totals(own | {"kl": float(self._kl)})
+        return MinibatchResult(metrics.pop("kl"), ranks.largest(float(self._distance)), metrics)
 
 
 @torch.no_grad()

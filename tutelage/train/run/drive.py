@@ -1,6 +1,7 @@
 """The edge around a training loop: a `Loop` logs steps and keeps checkpoints, a `Training` also ends in a result."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from tutelage import config
+from tutelage.rollout.generator import RolloutError
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.checkpoints import metric_of
 from tutelage.train.run.folder import Run
@@ -19,7 +21,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True)
 class Watch:
-    """What happens beside the training steps.
+    """Actions beside the training steps.
 
     `look` is called after every step and returns further metrics, mostly none; `metric` names the one by which the
     best checkpoint is chosen (lower is better), and with `keep_best` a checkpoint is written whenever it is better
@@ -53,6 +55,8 @@ class Loop:
     show: tuple[str, ...] = ("loss",)
     """Metrics that a progress bar shows."""
     watch: Watch = field(default_factory=Watch)
+    gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+    """The context in which `save`, which rank 0 calls, has all weights of the model."""
 
     @property
     def total(self) -> int:
@@ -65,28 +69,54 @@ class Loop:
         return self.learner.step
 
     def __iter__(self) -> Iterator[Step]:
-        """Take the remaining steps, one at a time. Iterating again goes on where an earlier iteration stopped."""
+        """Take the remaining steps, one at a time. Iterating again goes on where an earlier iteration stopped.
+
+        Where a rollout cannot be had, the last step is saved, and the RolloutError says how to go on.
+        """
         if self.watch.enough():  # a run that ended early may only have to be finished
             return
-        for step in self.steps:
-            metrics = {**step.metrics, **self.watch.look(step)}
-            self.run.log(step.index, metrics)
-            done = step.index >= self.total or self.watch.enough()
-            step = replace(step, metrics=metrics)
-            if done or self.checkpoints.due(step.index) or self._is_best(step):
-                self.checkpoint(step)
-            yield step
-            if done:
-                return
+        last: Step | None = None
+        ranks = self.run.ranks
+        try:
+            for step in self.steps:
+                last = step
+                metrics = {**step.metrics, **self._look(step)}
+                self.run.log(step.index, metrics)
+                done = step.index >= self.total or self.watch.enough()
+                last = step = replace(step, metrics=metrics)
+                if (
+                    done
+                    or self.checkpoints.due(step.index)
+                    or ranks.any(ranks.is_first and self._is_best(step))
+                ):
+                    self.checkpoint(step)
+                yield step
+                if done:
+                    return
+        except RolloutError as error:
+            if last is None:
+                raise
+            self.checkpoint(last)
+            raise RolloutError(
+                f"{error} Everything up to step {last.index} is saved; go on with: {self.run.resume_command}"
+            ) from error
+
+    def _look(self, step: Step) -> Mapping[str, float]:
+        try:
+            return self.watch.look(step)
+        except RolloutError:
+            self.run.log(step.index, step.metrics)
+            raise
 
     def checkpoint(self, step: Step) -> None:
         """Write a checkpoint of the last step, which is `step`."""
-        self.run.checkpoint(step.index, partial(self._write, step), self._metric(step))
-
-    def _write(self, step: Step, folder: Path) -> None:
-        self.save(folder)
         state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}
-        torch.save(state, folder / STATE)
+        with self.gathered():
+            self.run.checkpoint(step.index, partial(self._write, state), self._metric(step))
+
+    def _write(self, state: Mapping[str, Any], folder: Path) -> None:
+        self.save(folder)
+        torch.save(dict(state), folder / STATE)
 
     def _metric(self, step: Step) -> float | None:
         return step.metrics.get(self.watch.metric) if self.watch.metric else None
@@ -132,11 +162,20 @@ def recipe_state(step: Step) -> dict[str, Any]:
     return {} if step.recipe is None else {"recipe": step.recipe.to_dict()}
 
 
+def saved_state(run: Run) -> Mapping[str, Any]:
+    """The extra state of the latest checkpoint, empty for a new run; the weights beside it stay on the disk."""
+    latest = run.latest()
+    if latest is None:
+        return {}
+    state = torch.load(latest / STATE, map_location="cpu", weights_only=True, mmap=True)
+    extra: Mapping[str, Any] = state["extra"]
+    return extra
+
+
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:
     """Put the learner where the latest checkpoint left it. Returns the extra state, empty for a new run."""
     latest = run.latest()
     if latest is None:
         return {}
-    state = torch.load(latest / STATE, map_location="cpu", weights_only=True)
-    learner.restore(state["learner"])
-    return state["extra"]
+    extra: Mapping[str, Any] = learner.load(latest / STATE)["extra"]
+    return extra

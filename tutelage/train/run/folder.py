@@ -1,16 +1,16 @@
 """The run directory: what a training verb writes, and what it goes on from.
 
-    config.json      settings, versions, git revision, seed, command
+    config.json      settings, versions, git revision, seed, command, a fingerprint of the data
     metrics.jsonl    one object per step: {"step", "seconds", ...}
     samples.jsonl    {"step", "prompt", "completion", ...}
     checkpoints/     step-N, complete or not there
     summary.json     the figures at the end; its presence says that the run is finished
 
-`kill -9` at any moment loses at most the steps since the last checkpoint. With several processes, only the
-first one opens the run.
+`kill -9` at any moment loses at most the steps since the last checkpoint. With several ranks, only the first one opens
+the run; the others have a `Follower`.
 """
 
-import fcntl
+import json
 import math
 import os
 import platform
@@ -27,12 +27,16 @@ from typing import IO, Self
 import tutelage
 from tutelage.config import difference, to_mapping, with_defaults
 from tutelage.config.files import read_mapping, write_atomically
+from tutelage.distributed.ranks import ALONE, Ranks
 from tutelage.errors import TutelageError
 from tutelage.train.run.checkpoints import CheckpointFolder, step_of
 from tutelage.train.run.lines import Lines, json_text, keep_until
 from tutelage.train.run.trackers import Tracker
 
-INCIDENTAL = ("out", "resume", "quiet", "trackers", "checkpoints", "profile", "engine", "model.engine")
+INCIDENTAL = (
+    *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
+    *("engine", "model.engine", "rollouts", "sync", "sync_folder", "activation_checkpointing", "shard"),
+)
 """Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
 
 
@@ -40,9 +44,16 @@ class Run:
     """An open run directory, locked against other processes until it is closed. Made by `Run.open`."""
 
     def __init__(
-        self, path: Path, lock: IO[str], checkpoints: CheckpointFolder, trackers: tuple[Tracker, ...]
+        self,
+        path: Path,
+        lock: IO[str],
+        checkpoints: CheckpointFolder,
+        trackers: tuple[Tracker, ...],
+        ranks: Ranks,
     ) -> None:
         self.path = path
+        self.ranks = ranks
+        """The processes that compute the run; this one writes it."""
         self._lock = lock
         self._checkpoints = checkpoints
         self._trackers = trackers
@@ -66,25 +77,28 @@ class Run:
         settings: object,
         *,
         resume: bool = False,
+        data: str = "",
         keep: int = 2,
         higher_is_better: bool = False,
         trackers: Iterable[Tracker] = (),
+        ranks: Ranks = ALONE,
     ) -> "Run":
         """Begin a run in a new or empty folder, or open the one that is there.
 
         A finished run opens as it is (see `finished`). An unfinished one needs `resume`, and goes on behind
-        its latest checkpoint: what metrics.jsonl and samples.jsonl hold after that step is dropped. `keep`
-        and `higher_is_better` say which checkpoints stay.
+        its latest checkpoint: what metrics.jsonl and samples.jsonl hold after that step is dropped. `data` is a
+        fingerprint of the rows that the run reads, "" where there are none. `keep` and `higher_is_better` say
+        which checkpoints stay.
 
         Raises TutelageError for a folder in use, a folder that is no run, one that belongs to other settings
-        (naming the keys that differ), and an unfinished run without `resume`.
+        (naming the keys that differ) or other data, and an unfinished run without `resume`.
         """
         path = Path(path)
         lock = _lock(path)
         try:
-            _check_or_begin(path, settings, resume)
+            _check_or_begin(path, settings, data, resume)
             folder = CheckpointFolder(path / "checkpoints", keep=keep, higher_is_better=higher_is_better)
-            return cls(path, lock, folder, tuple(trackers))
+            return cls(path, lock, folder, tuple(trackers), ranks)
         except BaseException:
             lock.close()
             raise
@@ -96,7 +110,7 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """What to type so that this run goes on."""
+        """The command that resumes this run."""
         words = _command()
         return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
@@ -160,7 +174,16 @@ def _lock(path: Path) -> IO[str]:
     """The lock on a folder (made if need be), held until closed.
 
     The kernel drops it with the process, so none is ever stale, and no reused pid is ever mistaken for it.
+
+    Raises TutelageError on Windows, which has no such locks, and where the folder is in use or cannot be written to.
     """
+    try:
+        import fcntl
+    except ModuleNotFoundError as error:
+        raise TutelageError(
+            "Runs are kept apart by file locks that Linux and macOS have and this system has not. On Windows, run "
+            "this verb under WSL, the Windows Subsystem for Linux."
+        ) from error
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = (path / ".lock").open("a+", encoding="utf-8")
@@ -184,7 +207,7 @@ def _lock(path: Path) -> IO[str]:
     return lock
 
 
-def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
+def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> None:
     config = path / "config.json"
     if not config.exists():
         others = sorted(file.name for file in path.iterdir() if not file.name.startswith("."))
@@ -193,8 +216,10 @@ def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
                 f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
                 "choose another --out."
             )
-        write_atomically(config, json_text(_description(settings)))
+        write_atomically(config, json_text(_description(settings) | ({"data": data} if data else {})))
         return
+    if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
+        raise TutelageError(f"The folder {path} holds a model, not a run: choose another --out.")
     stored = with_defaults(type(settings), read_mapping(config))
     differing = [
         one for one in difference(stored, settings) if not {one.key, one.key.split(".")[0]} & set(INCIDENTAL)
@@ -204,6 +229,12 @@ def _check_or_begin(path: Path, settings: object, resume: bool) -> None:
             f"The folder {path} belongs to a run with other settings (stored against given): "
             f"{', '.join(map(str, differing))}. Choose another --out, or give the stored settings with "
             f"--config {config}."
+        )
+    began_with = json.loads(config.read_text(encoding="utf-8")).get("data", data)
+    if data and began_with != data:
+        raise TutelageError(
+            f"The data changed since the run in {path} began: it read {began_with}, and now there are {data}. Give the "
+            "rows of then, in their order, or choose another --out."
         )
     if not resume and not (path / "summary.json").exists():
         raise TutelageError(
@@ -223,7 +254,7 @@ def _description(settings: object) -> dict[str, object]:
 
 
 def _command() -> list[str]:
-    """What was typed; `python -m tutelage` leaves its own file name there."""
+    """The command that was typed; `python -m tutelage` leaves its own file name there."""
     name = Path(sys.argv[0]).name
     return ["tutelage" if name == "__main__.py" else name, *sys.argv[1:]]
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tutelage.distributed.processes import world_rank
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -42,7 +44,8 @@ def interrupted() -> Iterator[Interruption]:
         if flag.requested:
             raise KeyboardInterrupt
         flag.requested = True
-        print("\nFinishing this step, then saving. Once more to stop at once.", file=sys.stderr)
+        if world_rank() == 0:
+            print("\nFinishing this step, then saving. Once more to stop at once.", file=sys.stderr)
 
     if threading.current_thread() is not threading.main_thread():
         yield flag

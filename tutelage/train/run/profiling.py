@@ -1,4 +1,4 @@
-"""Where the time of a run goes: a table and a trace of a few of its steps."""
+"""A profile of a run: a table and a trace of a few of its steps."""
 
 import logging
 from collections.abc import Iterator, Mapping

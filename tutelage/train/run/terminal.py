@@ -50,7 +50,8 @@ def follow(loop: Loop, *, quiet: bool) -> None:
     ):
         for step in loop:
             advance(step.index, step.metrics)
-            if stop and step.index < loop.total and not loop.watch.enough():
+            stopped = loop.run.ranks.any(bool(stop))
+            if stopped and step.index < loop.total and not loop.watch.enough():
                 loop.checkpoint(step)
                 raise Interrupted(
                     f"Stopped after step {step.index}; everything is saved. "

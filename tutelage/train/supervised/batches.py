@@ -1,15 +1,14 @@
 """From records to batches of tensors: tokenise, order, split by a budget of tokens."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
-from tutelage.core.rows import EncodedRow, by_tokens, collate
+from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
 from tutelage.data.chat import NoRoomError, encode, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.errors import TutelageError
@@ -66,7 +65,11 @@ def encode_demonstrations(
     rows = encode_rows(
         [(record.messages, record.response) for record in records], tokenizer, max_length, cuts
     )
-    kept = [row for row in rows if row is not None]
+    kept = [
+        replace(row, weight=record.weight)
+        for row, record in zip(rows, records, strict=True)
+        if row is not None
+    ]
     if not kept:
         raise TutelageError(f"No demonstration fits into {max_length} tokens: {'; '.join(cuts.dropped[:3])}.")
     return kept, cuts
@@ -140,9 +143,9 @@ def _of_each_row(
     budget: Budget,
 ) -> Tensor:
     found = torch.zeros(len(rows))
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
-    for index in budget.parts(partial(by_tokens, lengths)):
+    for index in budget.parts(split_by_length, RowList(rows)):
         found[index] = value(collate([rows[i] for i in index.tolist()], pad, device)).cpu()
+    budget.ranks.sum_([found])
     return found
 
 
@@ -159,7 +162,7 @@ def windows(stream: Sequence[int], context: int) -> list[EncodedRow]:
 
 
 class Order(Generic[T]):
-    """Which items the step with a given number reads: a new permutation every epoch, a function of (seed, epoch).
+    """The items that each step reads: a new permutation every epoch, a function of (seed, epoch).
 
     Items for which `together` gives the same stand side by side, so that what they share need be read once a step; but
     no such group takes more than a quarter of a batch, lest a step learn about one prompt alone.

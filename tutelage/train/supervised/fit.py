@@ -3,7 +3,6 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,7 +47,7 @@ def fit(
         metrics["tokens_per_second"] = int(batch.lengths().sum()) / (time.perf_counter() - started)
         metrics["tokens_at_once"] = float(budget.tokens)
         learner.step += 1
-        yield Step(learner.step, metrics | model.metrics())
+        yield Step(learner.step, metrics | budget.ranks.totals(model.metrics()))
 
 
 def _take_step(
@@ -58,14 +57,15 @@ def _take_step(
     learner.clear()
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
     adapter_dropout(model.model, True)
-    for index in budget.parts(partial(model.split, batch)):
+    for index in budget.parts(model.split, batch):
         loss, metrics = objective(batch.rows(index))
         refuse_not_finite({"loss": loss}, learner.step + 1, _named(index))
         model.backward(loss)
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals[name] + value.detach().cpu()
     adapter_dropout(model.model, False)
-    return {name: float(total) for name, total in totals.items()} | learner.update()
+    found = {name: float(total) for name, total in totals.items()}
+    return budget.ranks.totals(found) | learner.update()
 
 
 def _named(index: Tensor) -> str:

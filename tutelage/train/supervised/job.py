@@ -45,7 +45,9 @@ def job_loop(
     """
     if run.start == 0 and job.look is not None:
         run.log(0, held_out(job))
-    learner = Learner({"policy": policy.parameters()}, optimiser, job.steps, policy.total_norm)
+    learner = Learner(
+        {"policy": policy.parameters()}, optimiser, job.steps, policy.total_norm, ranks=budget.ranks
+    )
     load_state(run, learner)
 
     def look(step: Step) -> Mapping[str, float]:
@@ -60,6 +62,7 @@ def job_loop(
         steps=fit(learner, policy, job.batch, job.objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
+        gathered=policy.gathered_to_save,
         checkpoints=settings.checkpoints,
         show=job.show,
         watch=Watch(look, metric="held_out/loss"),

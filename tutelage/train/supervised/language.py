@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.core.rows import EncodedRow, by_tokens, collate
+from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
 from tutelage.data.chat import pad_token_id
+from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, Step
@@ -43,16 +43,19 @@ def language_loop(
     optimiser: config.Optimiser,
     budget: Budget,
 ) -> Loop:
-    """The loop that minimises the token-mean negative log-likelihood of the responses. It logs held_out/loss and
-    held_out/perplexity."""
+    """The loop that minimises the token-mean negative log-likelihood of the responses, weighted by row. It logs
+    held_out/loss and held_out/perplexity, which are not weighted."""
     pad = pad_token_id(policy.tokenizer)
     order = Order(job.train, batches.batch_size, settings.seed)
     total = max(1, round(job.epochs * order.steps_per_epoch))
-    learner = Learner({"policy": policy.parameters()}, optimiser, total, policy.total_norm)
+    learner = Learner(
+        {"policy": policy.parameters()}, optimiser, total, policy.total_norm, ranks=budget.ranks
+    )
     load_state(run, learner)
 
     def batch(step: int) -> WeightedRows:
-        return WeightedRows.of(collate(order(step), pad, policy.device))
+        rows = order(step)
+        return WeightedRows.of(collate(rows, pad, policy.device), [row.weight for row in rows])
 
     def objective(part: WeightedRows) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         return imitate(policy, part)
@@ -70,6 +73,7 @@ def language_loop(
         steps=fit(learner, policy, batch, objective, budget=budget, seed=settings.seed),
         label=job.label,
         save=policy.save,
+        gathered=policy.gathered_to_save,
         checkpoints=settings.checkpoints,
         show=("loss", "held_out/loss", "tokens_per_second"),
         watch=Watch(look, metric="held_out/loss"),
@@ -84,14 +88,14 @@ def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) 
 
 
 def _mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: Budget) -> float:
-    total, tokens = 0.0, 0
+    total = torch.zeros(2, dtype=torch.float64)  # log-likelihood, tokens
     pad = pad_token_id(policy.tokenizer)
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
-    for index in budget.parts(partial(by_tokens, lengths)):
+    for index in budget.parts(split_by_length, RowList(rows)):
         batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
-        total -= float(policy.scores(batch).logp.double().sum())
-        tokens += int(batch.mask.sum())
-    return total / max(1, tokens)
+        total[0] += float(policy.scores(batch).logp.double().sum())
+        total[1] += int(batch.mask.sum())
+    budget.ranks.sum_([total])
+    return -float(total[0] / total[1].clamp(min=1))
 
 
 def held_out_metrics(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> dict[str, float]:
@@ -101,7 +105,12 @@ def held_out_metrics(policy: Policy, rows: Sequence[EncodedRow], budget: int | B
 
 
 def divide(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices of the rows to train on and of those to hold out: a random `share` of them, by seed."""
+    """Indices of the rows to train on and of those to hold out: a random `share` of them, by seed.
+
+    Raises TutelageError where none would be left to train on.
+    """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held = round(share * count) if count > 1 else 0
+    if count and held == count:
+        raise TutelageError(f"--held-out {share:g} of {count} rows leaves none to train on: hold out fewer.")
     return sorted(order[held:]), sorted(order[:held])

@@ -1,8 +1,10 @@
-"""What `fit` minimises. Each takes a part of a batch whose weights already add up over the whole of it."""
+"""Losses that `fit` minimises. Each takes a part of a batch whose weights already add up over the whole of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
@@ -17,9 +19,13 @@ class WeightedRows(Rows):
     weight: Tensor  # Float[B, R], adds up to 1 over the batch
 
     @classmethod
-    def of(cls, rows: Rows) -> Self:
-        """Every response token of the batch weighs the same."""
+    def of(cls, rows: Rows, weights: Sequence[float] | None = None) -> Self:
+        """Every response token of the batch weighs the same; with `weights`, one of each row, as much as its row:
+        w_it = w_i m_it / Σ_jt w_j m_jt."""
         weight = token_weights(rows.mask, "token_mean", rows.mask.shape[1])
+        if weights is not None:
+            weight = rows.mask * torch.tensor(weights, device=rows.mask.device)[:, None]
+            weight = weight / weight.sum().clamp(min=1e-12)
         return cls(**{f.name: getattr(rows, f.name) for f in fields(Rows)}, weight=weight)
 
 

@@ -17,10 +17,10 @@ from tutelage.config.files import write_atomically
 from tutelage.core.rows import EncodedRow
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
+from tutelage.distributed.ranks import ALONE, Ranks
 from tutelage.errors import TutelageError
-from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.rl.rollouts import answer
 from tutelage.train.run.lines import read_lines
@@ -49,30 +49,35 @@ Group = list[OwnAnswer]
 
 @dataclass(frozen=True)
 class OwnAnswers:
-    """The scored answers of every round, kept in `folder`."""
+    """The scored answers of every round, kept in `folder`. `generator` writes them with the weights of the moment."""
 
     folder: Path
-    policy: Policy
+    generator: Generator
     prompts: Order[EncodedPrompt]
     reward: Reward
     samples: int
     sampling: config.Sampling
     seed: int
+    ranks: Ranks = ALONE
 
     def of(self, round: int) -> list[Group]:
         """The answers of a round, counted from 0: from disk where they are there, else drawn and scored now."""
         file = self.folder / f"round-{round + 1}.jsonl"
-        if not file.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.ranks.shared(file.exists):
             lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._drawn(round)]
-            write_atomically(file, "".join(lines))
+            self.ranks.shared(lambda: self._write(file, "".join(lines)))
         return self._read(file)
+
+    def _write(self, file: Path, text: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, text)
 
     def _drawn(self, round: int) -> Iterator[dict[str, object]]:
         """Fresh answers as lines of their file."""
         seed = self.seed + STREAMS_APART * round
-        generator = LocalGenerator(self.policy)
-        answers = answer(generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed)
+        answers = answer(
+            self.generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed
+        )
         rollout = answers.rollout
         for row, text in enumerate(answers.texts):
             encoded = answers.prompts[row // self.samples]

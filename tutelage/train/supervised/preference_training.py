@@ -6,14 +6,13 @@ the first step, and kept as a number per answer: no second model is held in memo
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
-from tutelage.core.rows import EncodedRow, by_tokens
+from tutelage.core.rows import EncodedRow, split_by_length
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -24,6 +23,8 @@ from tutelage.train.supervised.objectives import WeightedPairs
 
 SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")
 """What the progress of a preference loss shows."""
+ROUNDING = 1e-4
+"""Nats by which two passes over an answer may differ: before the first step h is 0 up to that."""
 DRIFT = "drift"
 """What a loss names in its `needs` that measures against the drift of unrelated answers (KTO)."""
 
@@ -64,9 +65,9 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
     """Σ w · loss over the pairs. A margin of the data is asked for in the units that the loss documents.
 
     Metrics, weighted means, with h = log π − log π_ref of a whole answer: `accuracy`, the share of pairs in which h is
-    larger for the answer that the label calls better (ties half); `margin`, β (h of the chosen − h of the rejected),
-    the implied reward's; `kl/chosen` and `kl/rejected`, −h, by how many nats the answers have become less likely: an
-    estimate of KL(ref‖π) where the reference wrote them. β is 1 for a loss without.
+    larger for the answer that the label calls better (ties, up to `ROUNDING`, count half); `margin`, β (h of the chosen
+    − h of the rejected), the implied reward's; `kl/chosen` and `kl/rejected`, −h, by how many nats the answers have
+    become less likely: an estimate of KL(ref‖π) where the reference wrote them. β is 1 for a loss without.
     """
     rows = pairs.both().trimmed()
     logp = policy.scores(rows).logp.sum(1)
@@ -78,7 +79,9 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
     )
     value = (pairs.weight * loss(given)).sum()
     ahead, behind = chosen.log_ratio().detach(), rejected.log_ratio().detach()
-    right = torch.sign(ahead - behind) * torch.sign(pairs.p_chosen - 0.5)
+    difference = ahead - behind
+    difference = difference.where(difference.abs() > ROUNDING, 0.0)
+    right = torch.sign(difference) * torch.sign(pairs.p_chosen - 0.5)
     metrics = {
         "accuracy": (right + 1) / 2,
         "margin": getattr(loss, "beta", 1.0) * (ahead - behind),
@@ -186,8 +189,8 @@ def summed(objective: Objective, whole: Splittable, budget: int | Budget) -> dic
 
 def _summed(objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:
     totals: dict[str, float] = {}
-    for index in budget.parts(partial(by_tokens, whole.lengths())):
+    for index in budget.parts(split_by_length, whole):
         loss, metrics = objective(whole.rows(index))
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals.get(name, 0.0) + float(value)
-    return totals
+    return budget.ranks.totals(totals)

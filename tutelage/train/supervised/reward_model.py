@@ -81,6 +81,7 @@ def reward_loop(
         optimiser,
         max(1, round(job.epochs * order.steps_per_epoch)),
         model.total_norm,
+        ranks=budget.ranks,
         loss=HEAD_RATE,
     )
     looks = _Looks(job, **load_state(run, learner))
@@ -105,6 +106,7 @@ def reward_loop(
         ),
         label="reward model",
         save=model.save,
+        gathered=model.gathered_to_save,
         extra_state=lambda step: looks.state(),
         checkpoints=settings.checkpoints,
         show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
@@ -114,13 +116,14 @@ def reward_loop(
 
 def restore_best(loop: Loop) -> None:
     """Put the weights back to those of the checkpoint with the lowest held-out loss, if any was measured."""
-    best = loop.run.best()
+    run = loop.run
+    best = run.ranks.shared(run.best)
     if best is not None:
-        loop.learner.restore(torch.load(best / STATE, map_location="cpu", weights_only=True)["learner"])
+        loop.learner.load(best / STATE)
 
 
 class _Looks:
-    """How the held-out loss went, to know when to stop."""
+    """The history of the held-out loss, for early stopping."""
 
     def __init__(self, job: RewardJob, best: float = math.inf, since: int = 0) -> None:
         self.patience, self.best, self.since = job.patience, best, since
@@ -131,7 +134,7 @@ class _Looks:
         self.best, self.since = min(loss, self.best), 0 if better else self.since + 1
 
     def enough(self) -> bool:
-        """Whether the last looks brought nothing."""
+        """Whether the last evaluations brought no improvement."""
         return 0 < self.patience <= self.since
 
     def state(self) -> dict[str, float]:

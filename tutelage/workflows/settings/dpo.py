@@ -5,12 +5,12 @@ from dataclasses import MISSING, dataclass, field, fields
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.rounds import RoundSettings
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(RoundSettings, RunSettings, BatchSettings):
+class DpoSettings(RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
     preferences come from a file (--data), or are made as the policy learns (--prompts): in each of --rounds it answers,
     a reward or a judge compares, and it learns from its best answer against its worst (online, or iterative, DPO)."""
@@ -45,6 +45,7 @@ class DpoSettings(RoundSettings, RunSettings, BatchSettings):
     """Steps between looks at what is held out."""
 
     def __post_init__(self) -> None:
+        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage import config
-from tutelage.config.limits import at_least
+from tutelage.config.limits import a_seed, at_least
+from tutelage.config.servers import AnswerServers
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings:
+class EvaluateSettings(AnswerServers):
     """Measure a model's answers to prompts: scores, win rates against another model with prompt-clustered intervals,
     divergence, perplexity, ROUGE, variety and length. Writes summary.json and answers.jsonl."""
 
@@ -20,9 +21,13 @@ class EvaluateSettings:
     against: str = ""
     """A second model, answering the same prompts; win rates and the divergence are against it."""
     reward: tuple[str, ...] = ()
-    """What scores the answers: reward-model folders or module:function, each with an optional name= before it."""
+    """What scores the answers: reward-model folders, module:function, rule:name or judge:file, each with an optional
+    name= before it."""
     base: str = ""
     """A model under which the perplexity of the answers is measured."""
+    text: str = field(default="", metadata=config.LATER)
+    """Texts or demonstrations that have nothing to do with the prompts; each model's perplexity on them shows what
+    training has done to its language elsewhere."""
     names: tuple[str, str] = ("against", "model")
     """What to call the second model and the first in the tables."""
     references: str = ""
@@ -38,4 +43,5 @@ class EvaluateSettings:
     """Print nothing."""
 
     def __post_init__(self) -> None:
+        a_seed(self)
         at_least(self, n=1, limit=0)

@@ -5,24 +5,27 @@ from typing import Literal
 
 from tutelage import config
 from tutelage.config.limits import at_least
-from tutelage.config.run import RunSettings
+from tutelage.config.run import MemorySettings, RunSettings, ShardSettings
+from tutelage.config.servers import RolloutServers
 from tutelage.errors import TutelageError
+from tutelage.rewards.names import reward_models
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImproveSettings(RunSettings):
+class ImproveSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
     """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat."""
 
     model: config.Model
     prompts: str
     """Prompts to answer: a file or hub data set; any format of demonstrations or preferences serves too."""
     reward: tuple[str, ...]
-    """What scores the answers: reward-model folders or module:function(prompts, answers) -> scores, each with an
-    optional =weight; several add up."""
+    """What scores the answers: reward-model folders, module:function(completions) -> scores, rules such as
+    rule:math, judges as judge:FILE.toml, each with an optional =weight; several add up."""
     recipe: str = "ppo"
     """The algorithm, as `tutelage recipes` lists them, or module:NAME of your own."""
     set: tuple[str, ...] = ()
-    """Changes to the recipe, such as penalty.coef=0.1 or surrogate.low=0.1."""
+    """Changes to the recipe, such as penalty.coef=0.1, or shaping.missing_end=none, with which answers that were cut at
+    the limit keep the reward's scores."""
     steps: int = 100
     """Rollouts, each followed by the recipe's update."""
     batch_size: int = 64
@@ -47,21 +50,50 @@ class ImproveSettings(RunSettings):
     """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
     gives the same result. Halved where memory runs out all the same."""
     mismatch: Literal["auto", "recompute", "truncated", "none"] = "auto"
-    """Where bf16 makes the sampler's probabilities differ from those of the training pass. recompute, which auto takes
-    there: the old ones are the training pass's; truncated: these, and every token is weighed by training / sampling, at
-    most --mismatch-cap; none: the sampler's, and the difference is only measured."""
+    """Where bf16 or --staleness makes the sampler's probabilities differ from those of the training pass. recompute,
+    which auto takes for bf16: the old ones are the training pass's; truncated, which auto takes with --staleness: the
+    same, and every token is weighed by training / sampling, at most --mismatch-cap; none: the sampler's, and the
+    difference is only measured."""
     mismatch_cap: float = 2.0
     """Largest weight of a token under --mismatch truncated."""
+    staleness: int = field(default=0, metadata=config.LATER)
+    """Steps by which the weights that write an answer may be behind those that learn from it: so many rollouts are
+    written ahead by the servers of --rollouts while the policy learns. With 0 every step waits for its own."""
     watch: tuple[str, ...] = ()
     """Further scores to log and not to train on, as name=module:function or name=folder."""
     sample_every: int = 10
     """Steps between the answers that are written to samples.jsonl."""
+    trust: str = field(default="", metadata=config.LATER)
+    """A study (its database file, its folder, or a postgresql:// URL) whose votes the reward is held against before it
+    trains: it is refused where it agrees less with the raters than they do with each other."""
+    trust_study: str = field(default="", metadata=config.LATER)
+    """The study's name, where a database holds several."""
+    trust_anyway: bool = field(default=False, metadata=config.LATER)
+    """Train on a reward that --trust would refuse."""
+
+    @property
+    def mismatched_by(self) -> Literal["recompute", "truncated", "none"] | None:
+        """What is done where sampler and trainer differ; None where they do not."""
+        if self.mismatch != "auto":
+            return self.mismatch
+        if self.staleness:
+            return "truncated"
+        return None if self.model.dtype == "float32" else "recompute"
+
+    @property
+    def critic_source(self) -> str:
+        """What a critic network begins as: `critic_from`, the first reward model, or else the policy."""
+        return self.critic_from or next(iter(reward_models(self.reward)), self.model.path)
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0)
+        super().__post_init__()
+        at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0, staleness=0)
         if self.tokens_at_once is not None:
             at_least(self, tokens_at_once=1)
         _refuse_inert_mismatch(self)
+        if not self.trust and (self.trust_study or self.trust_anyway):
+            raise TutelageError("--trust-study and --trust-anyway go with --trust, which names a study.")
+        self.check_servers()
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(
@@ -84,12 +116,22 @@ class ImproveSettings(RunSettings):
 
 def _refuse_inert_mismatch(settings: ImproveSettings) -> None:
     """Refuse a correction of what does not differ, and a cap that nothing is held at."""
-    if settings.model.dtype == "float32" and settings.mismatch in ("recompute", "truncated"):
+    if settings.staleness and not settings.rollouts:
+        raise TutelageError(
+            "--staleness has rollouts written ahead by the servers of --rollouts, and there are none: leave it out."
+        )
+    if settings.staleness and settings.mismatch == "none":
+        raise TutelageError(
+            "With --staleness the sampler is an older policy, and --mismatch none would take its probabilities for the "
+            "policy's. Use truncated, which auto takes, or recompute."
+        )
+    exact = settings.model.dtype == "float32" and not settings.staleness
+    if exact and settings.mismatch in ("recompute", "truncated"):
         raise TutelageError(
             f"In float32 the sampler's probabilities are those of training, so --mismatch {settings.mismatch} would "
             "correct nothing. Leave it out."
         )
-    if settings.mismatch != "truncated" and settings.mismatch_cap != ImproveSettings.mismatch_cap:
+    if settings.mismatched_by != "truncated" and settings.mismatch_cap != ImproveSettings.mismatch_cap:
         raise TutelageError(
             "--mismatch-cap bounds the weights of --mismatch truncated; it does nothing else."
         )

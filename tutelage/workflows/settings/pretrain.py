@@ -5,12 +5,12 @@ from typing import Literal
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(RunSettings, BatchSettings):
+class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Train a language model on plain text: a new small Llama with its own tokenizer, or further training of a model
     that exists."""
 
@@ -39,7 +39,8 @@ class PretrainSettings(RunSettings, BatchSettings):
     """Steps between looks at the held-out text."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        RunSettings.__post_init__(self)
+        BatchSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1)
         a_share(self, "held_out")

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tutelage.config.limits import a_seed
+
 
 @dataclass(frozen=True, kw_only=True)
 class RatersSettings:
     """How well the raters of a table of votes agree, how reliable each of them is, and what the truth of each item
-    probably is (Dawid and Skene 1979)."""
+    probably is (after Dawid and Skene 1979)."""
 
     votes: str
     """The table, one vote per row: .csv, .tsv, .json, .jsonl or .parquet."""
@@ -21,8 +23,10 @@ class RatersSettings:
     """A column with known answers, where there are any; the labels are measured against them."""
     use_gold: bool = False
     """Learn from the known answers too, instead of only measuring against them."""
-    model: Literal["matrix", "coin"] = "matrix"
-    """How raters err: a confusion matrix each, or one accuracy each and classes that are equally likely."""
+    model: Literal["auto", "majority", "coin", "biased", "hierarchical", "matrix"] = "auto"
+    """How raters err. majority: all alike. coin: each with an accuracy. biased: and with favourite choices.
+    hierarchical: and in a pattern that all share. matrix: each with a confusion matrix that shares nothing (Dawid and
+    Skene). How much raters differ is estimated, except in matrix. auto: what predicts held-out votes best."""
     level: Literal["nominal", "ordinal", "interval"] = "nominal"
     """What alpha takes the choices for: names, an order, or numbers with distances."""
     out: str = ""
@@ -30,4 +34,7 @@ class RatersSettings:
     raters_out: str = ""
     """CSV file for all raters."""
     seed: int = 0
-    """Seed of the bootstrap behind the interval of the agreement."""
+    """Seed of the bootstrap behind the interval of the agreement, and of the votes held out by auto."""
+
+    def __post_init__(self) -> None:
+        a_seed(self)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.rounds import RoundSettings
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionSettings(RoundSettings, RunSettings, BatchSettings):
+class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample answers to each prompt, keep those that
     score best, fine-tune on them; in --rounds, each with the answers of the policy as it has become."""
 
@@ -30,6 +30,7 @@ class RejectionSettings(RoundSettings, RunSettings, BatchSettings):
     """Steps between looks at these."""
 
     def __post_init__(self) -> None:
+        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")

@@ -5,14 +5,14 @@ from typing import Literal, TypeAlias
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSettings(RunSettings, BatchSettings):
+class RewardSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Train a reward model: a language model with one linear output at the last token, fitted to preferences by
     −log σ(score of the chosen − score of the rejected)."""
 
@@ -43,7 +43,8 @@ class RewardSettings(RunSettings, BatchSettings):
     """Stop after this many looks without a better held-out loss; 0 never stops early."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        RunSettings.__post_init__(self)
+        BatchSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, patience=0)
         a_share(self, "held_out")

@@ -4,16 +4,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage import config
-from tutelage.config.limits import at_least
+from tutelage.config.limits import a_seed, at_least
+from tutelage.config.servers import AnswerServers
 from tutelage.errors import TutelageError
 from tutelage.infer.search import Search
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleSettings:
+class SampleSettings(AnswerServers):
     """Sample answers to prompts. Writes prompts.jsonl and completions.jsonl and, with --pairs, comparisons.jsonl: the
     questions that people can then be asked. With a reward, only the best answers of many are kept (--best-of), or the
-    model revises them by its own critique (--test-time.rounds: test-time preference optimisation)."""
+    model revises them by its own critique (--test-time.rounds: test-time preference optimisation); demonstrations.jsonl
+    then holds those that ended, for sft or distill to learn from."""
 
     model: config.Model
     prompts: str
@@ -25,8 +27,8 @@ class SampleSettings:
     pairs: int = 0
     """Pairs of different answers to compare per prompt; 0 for none."""
     reward: tuple[str, ...] = ()
-    """What scores the answers, where some are chosen: reward-model folders or module:function, each with an optional
-    =weight."""
+    """What scores the answers, where some are chosen: reward-model folders, module:function, rule:name or
+    judge:file, each with an optional =weight."""
     best_of: int = 0
     """Sample so many answers to each prompt and keep the --n that score best; 0 keeps all that are sampled."""
     test_time: Search = field(default_factory=Search)
@@ -40,8 +42,13 @@ class SampleSettings:
     """Print nothing."""
 
     def __post_init__(self) -> None:
+        a_seed(self)
         at_least(self, n=1, pairs=0, best_of=0)
         chosen = self.best_of or self.test_time.rounds
+        if self.endpoint and self.rollouts:
+            raise TutelageError(
+                "--endpoint is asked for chat completions and --rollouts for token ids: give one of the two."
+            )
         if self.pairs and self.n < 2:
             raise TutelageError("--pairs needs two answers to each prompt: set --n 2 or more.")
         if max(self.n, self.best_of, self.test_time.rounds) > 1 and self.sampling.temperature == 0:

@@ -1,14 +1,16 @@
 """Settings of supervised fine-tuning."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(RunSettings, BatchSettings):
+class SftSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Fine-tune a language model on demonstrations: the loss is on the responses only."""
 
     model: config.Model
@@ -27,12 +29,18 @@ class SftSettings(RunSettings, BatchSettings):
     samples: int = 4
     """Held-out prompts that are answered before and after, to read."""
     rouge: int = 32
-    """Held-out prompts that are answered greedily at the end and compared with their references; 0 for none."""
-    max_new_tokens: int = 128
-    """Length limit of those answers."""
+    """Held-out prompts that are answered at the end and compared with their references; 0 for none."""
+    sampling: config.Sampling = field(
+        default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128), metadata=config.LATER
+    )
+    """How held-out prompts are answered."""
+
+    ALIASES: ClassVar[Mapping[str, str]] = {"max_new_tokens": "sampling.max_new_tokens"}
+    """Settings of earlier versions."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        RunSettings.__post_init__(self)
+        BatchSettings.__post_init__(self)
         above_zero(self, "epochs")
-        at_least(self, evaluate_every=1, samples=0, rouge=0, max_new_tokens=1)
+        at_least(self, evaluate_every=1, samples=0, rouge=0)
         a_share(self, "held_out")

@@ -1,4 +1,4 @@
-"""How a setting names the database of a study."""
+"""Names of the database of a study in settings."""
 
 from pathlib import Path
 

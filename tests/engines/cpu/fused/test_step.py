@@ -1,4 +1,4 @@
-"""A step without modules against the model's own, and which models have one."""
+"""The fused decoding step, which calls no modules, against the model's own step; which models have one."""
 
 import pytest
 import tiny
@@ -24,13 +24,13 @@ def policy_of(folder, lora=None):
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_models_of_fused_layers_have_a_step_and_others_none(tiny_model, family):
+def test_only_models_of_fused_layers_have_a_fused_step(tiny_model, family):
     assert has_fused_step(policy_of(tiny_model(family)).model) == (family in FUSED)
 
 
 @pytest.mark.parametrize("family", sorted(FUSED))
 @pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
-def test_it_samples_what_the_model_samples(tiny_model, family, lora, monkeypatch):
+def test_the_fused_step_samples_the_tokens_of_the_model(tiny_model, family, lora, monkeypatch):
     monkeypatch.setattr(decoders, "is_native", lambda model: False)  # the compiled step would take its place
     policy = policy_of(tiny_model(family), lora)
     settings = config.Sampling(max_new_tokens=12)
@@ -53,7 +53,7 @@ def test_it_samples_what_the_model_samples(tiny_model, family, lora, monkeypatch
 
 
 @pytest.mark.parametrize("changed", ["residual", "embedding", "attention"])
-def test_a_model_that_joins_its_layers_in_another_way_keeps_its_own_step(tiny_model, changed):
+def test_a_model_with_another_order_of_layers_keeps_its_own_step(tiny_model, changed):
     model = policy_of(tiny_model("llama")).model
     stack, layer = trunk(model), trunk(model).layers[0]
     embed, whole, forward = stack.embed_tokens, stack.forward, layer.forward

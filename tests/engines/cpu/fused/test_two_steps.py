@@ -1,4 +1,4 @@
-"""A layer in two steps: its slopes, what the last layer is spared, and when a layer stays as it is."""
+"""Fused layers in two steps: gradients, tokens that the last layer need not compute, unsupported layers."""
 
 import copy
 
@@ -36,7 +36,7 @@ def policy_of(folder, rank=0):
 
 
 def as_transformers_has_them(policy):
-    """The same model with its own layers."""
+    """The same model with the layers of transformers."""
     own = copy.deepcopy(policy)
     for part in own.model.modules():
         if type(part).__mro__[1].__name__.startswith("Fused"):
@@ -56,8 +56,8 @@ def gradients(policy, rows):
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("normed", [False, True])
-def test_the_slopes_of_the_first_step(biased, normed):
-    """In double precision, where differences of the function itself tell."""
+def test_gradients_of_the_first_step_equal_finite_differences(biased, normed):
+    """In double precision, against finite differences."""
     tokens, size, width = 3, 6, 4
     angle = doubles(tokens, 1, width // 2).detach().repeat(1, 1, 2)
     shapes = [(2 * width, size), (width, size), (width, size)]
@@ -76,7 +76,7 @@ def test_the_slopes_of_the_first_step(biased, normed):
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("index", [None, [0, 2]])
-def test_the_slopes_of_the_second_step(biased, index):
+def test_gradients_of_the_second_step_equal_finite_differences(biased, index):
     tokens, size, heads, inside = 3, 4, 6, 5
     shapes = [(size, heads), (inside, size), (inside, size), (size, inside)]
     weights = [x for n, shape in enumerate(shapes) for x in (doubles(*shape, seed=n), bias_of(shape, biased))]
@@ -97,7 +97,7 @@ def bias_of(shape, there):
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_log_probabilities_and_gradients_are_those_of_the_layers_own(tiny_model, family, rank):
+def test_log_probabilities_and_gradients_equal_those_of_the_original_layers(tiny_model, family, rank):
     policy = policy_of(tiny_model(family), rank)
     (expected, wanted), (found, got) = (
         gradients(p, batch()) for p in (as_transformers_has_them(policy), policy)
@@ -111,7 +111,7 @@ def test_log_probabilities_and_gradients_are_those_of_the_layers_own(tiny_model,
 @pytest.mark.parametrize(
     "frozen", ["gate_proj", "down_proj", "q_proj", "o_proj", "layernorm", "embed_tokens"]
 )
-def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(tiny_model, frozen):
+def test_frozen_weights_get_no_gradient_and_trained_ones_theirs(tiny_model, frozen):
     policy = policy_of(tiny_model("llama"))
     for name, parameter in policy.model.named_parameters():
         parameter.requires_grad_(frozen not in name)
@@ -121,7 +121,7 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(tiny_model, frozen
 
 
 def widths(policy, monkeypatch):
-    """How many tokens each layer is asked behind its attention, first to last."""
+    """Tokens that the second step of each layer computes, first layer to last."""
     seen = []
     own = LayerOutputs.forward
 
@@ -141,7 +141,7 @@ def test_the_last_layer_computes_no_state_that_is_not_used(tiny_model, family, m
     assert last == 1 + 2 + 1 + 4 + 1, "the end of each prompt, and the same of the responses"
 
 
-def test_a_model_that_needs_all_tokens_behind_its_layers_has_them(tiny_model, monkeypatch):
+def test_a_model_that_needs_the_states_of_all_tokens_gets_them(tiny_model, monkeypatch):
     policy = policy_of(tiny_model("llama"))
     stack = trunk(policy.model)
     forward = stack.forward
@@ -156,12 +156,12 @@ def test_a_model_that_needs_all_tokens_behind_its_layers_has_them(tiny_model, mo
 
 
 @pytest.mark.parametrize("family", sorted(set(tiny.EVERY) - {"llama", "qwen3"}))
-def test_models_of_other_layers_know_nothing_of_it(tiny_model, family):
+def test_models_of_other_layers_are_left_unchanged(tiny_model, family):
     assert states._selecting_layer(policy_of(tiny_model(family)).model) is None
 
 
 @pytest.mark.parametrize("part", ["self_attn", "mlp", "post_attention_layernorm", "mlp.up_proj"])
-def test_hooks_of_a_part_are_called(tiny_model, part):
+def test_hooks_of_a_submodule_are_called(tiny_model, part):
     policy, heard = policy_of(tiny_model("llama")), []
     expected = policy.scores(batch()).logp
     layer = trunk(policy.model).layers[-1]

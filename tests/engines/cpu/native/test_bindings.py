@@ -1,4 +1,4 @@
-"""The structs that Python and C++ share: the library is refused where the two declare one differently."""
+"""Structs shared by Python and C++: a library that declares one differently is refused."""
 
 import ctypes
 import re

@@ -1,4 +1,4 @@
-"""What a model computes between its products, in C++: against the same in double precision by torch."""
+"""Element-wise kernels in C++ against torch in double precision."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def random(*shape, seed=0):
 
 
 def in_double(function, *tensors):
-    """Its results and gradients, all in double precision."""
+    """The results of a function and its gradients, all in double precision."""
     exact = [x.double().requires_grad_() for x in tensors]
     out = function(*exact)
     return out, lambda grad: torch.autograd.grad(out, exact, grad.double())
@@ -69,7 +69,7 @@ def test_the_gate_and_its_gradients(shape):
 
 
 @pytest.mark.parametrize("shape", [(300, 9, 64), (2, 70, 5, 96), (700, 2, 32)])
-def test_pairs_are_turned_by_their_angles_and_back(shape):
+def test_rotary_embedding_and_its_gradient(shape):
     x, angle = random(*shape), random(*shape[:-2], 1, shape[-1] // 2, seed=1)
     cos, sin = (turn(angle).repeat(*[1] * (x.dim() - 1), 2) for turn in (torch.cos, torch.sin))
     assert elementwise.supports_rotation(x, cos)
@@ -81,7 +81,7 @@ def test_pairs_are_turned_by_their_angles_and_back(shape):
 
 
 @pytest.mark.parametrize("x", [random(700, 48), random(3, 100, 32)[:, :, :16].repeat(1, 30, 1)])
-def test_angles_that_are_shared_or_heads_of_odd_halves_stay_with_torch(x):
+def test_shared_angles_and_heads_of_odd_halves_stay_with_torch(x):
     assert not elementwise.supports_rotation(x.unsqueeze(-2), x.unsqueeze(-2)), "halves of no whole vectors"
     wide = torch.cat((x, x), -1)
     assert elementwise.supports_rotation(wide.unsqueeze(-2), wide.unsqueeze(-2))
@@ -98,7 +98,7 @@ def test_the_norm_of_all_gradients_is_exact_where_float32_sums_are_not():
 
 
 @pytest.mark.parametrize("shape", [(900, 48), (70, 1003), (3, 40_001)])
-def test_shares_and_what_they_are_parts_of(shape):
+def test_softmax_and_log_sum_exp(shape):
     logits = 20 * random(*shape)
     logits[:, 5] = -torch.inf
     logits[0], logits[1, -1] = 300.0, 1e4
@@ -111,7 +111,7 @@ def test_shares_and_what_they_are_parts_of(shape):
     torch.testing.assert_close(shares.double().sum(-1), torch.ones(shape[0]).double(), rtol=1e-6, atol=1e-6)
 
 
-def test_a_logit_that_is_no_number_is_not_hidden():
+def test_a_nan_logit_gives_nan():
     logits = random(900, 50)
     logits[3, 7] = logits[5, 49] = torch.nan
     shares, _, above = softmax_parts(logits)
@@ -119,7 +119,7 @@ def test_a_logit_that_is_no_number_is_not_hidden():
     assert above.isnan().nonzero().flatten().tolist() == [3, 5]
 
 
-def test_sums_have_the_same_bits_each_time_and_with_any_number_of_threads():
+def test_sums_are_bit_identical_for_any_number_of_threads():
     x, weight, grad = random(3000, 96), random(96, seed=1), random(3000, 96, seed=2)
     found = []
     for threads in (1, 2, 3, 3, 3, 5):
@@ -129,7 +129,7 @@ def test_sums_have_the_same_bits_each_time_and_with_any_number_of_threads():
     assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(each, found[0], strict=True))
 
 
-def test_parts_that_do_not_lie_side_by_side_are_read_as_they_are():
+def test_strided_tensors_are_read_in_place():
     x, weight = random(900, 64)[:, :48], random(96, seed=1)[::2]
     y, r = fused_norm.rms_norm(x, weight, 1e-6)
     torch.testing.assert_close(y, x * r * weight)
@@ -142,16 +142,16 @@ def test_parts_that_do_not_lie_side_by_side_are_read_as_they_are():
 def test_on_processors_with_narrower_registers(flag):
     with compiled_with(flag):
         assert elementwise.supports(torch.ones(4000, 16)), "they are tried before they serve"
-        test_shares_and_what_they_are_parts_of((70, 1003))
+        test_softmax_and_log_sum_exp((70, 1003))
         test_the_norm_and_its_gradients((700, 48), True)
 
 
 @pytest.mark.parametrize("x", [torch.ones(2, 16), torch.ones(4000, 17), torch.ones(4000, 16).double()])
-def test_few_numbers_odd_rows_and_other_types_stay_with_torch(x):
+def test_small_odd_and_other_typed_tensors_stay_with_torch(x):
     assert not elementwise.supports(x)
 
 
-def test_passes_that_compute_something_else_are_not_used(monkeypatch, caplog):
+def test_kernels_that_compute_something_else_are_not_used(monkeypatch, caplog):
     own = elementwise.gate_gradients
     monkeypatch.setattr(elementwise, "gate_gradients", lambda *given: [1.01 * x for x in own(*given)])
     forget_library()

@@ -1,4 +1,4 @@
-"""The step in C++ against the one that is not, what it hands out, and how it is compiled."""
+"""The native decoding step against the one in Python, the activations it keeps, and its compilation."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import attention_by, of_one_token
-from tutelage.engines.cpu.decoders import Decoding, NativeDecoder, SharedDecoder
+from tutelage.engines.cpu.decoders import DecoderSelection, NativeDecoder, SharedDecoder
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.native import bindings, build
 from tutelage.engines.cpu.native.weights import NativeWeights
@@ -52,12 +52,12 @@ def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
 
 def decoder_of(policy, batch, limit=8):
     """The class of decoder that is selected for a policy."""
-    return Decoding(policy.backbone, policy.head, limit, None).select_decoder(batch)
+    return DecoderSelection(policy.backbone, policy.head).select(batch, limit)
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """The numbers of lines that were read natively, but for those that it was tried on."""
+    """The number of rows of each native step, without those of its trial."""
     seen = []
     monkeypatch.setattr(decoders, "agrees", lambda *given: True)
     own = decoders.NativeStep.__call__
@@ -73,7 +73,7 @@ def steps(monkeypatch):
 @needs_compiler
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
-def test_it_says_the_same(tiny_model, family, lora, steps):
+def test_the_native_step_samples_the_same_tokens(tiny_model, family, lora, steps):
     rollout = check(policy_of(tiny_model(family), lora))
     assert steps[0] <= 12
     assert steps[-1] < steps[0], "answers should have ended at different times"
@@ -104,7 +104,7 @@ def test_shapes(tiny_model, shape):
 
 @needs_compiler
 @pytest.mark.parametrize("answers", [1, 4, 5, 9])
-def test_numbers_of_lines(tiny_model, answers, steps):
+def test_numbers_of_rows(tiny_model, answers, steps):
     check(policy_of(tiny_model("llama"), ends=()), answers=answers, tokens=4)
     assert steps == [4 * answers] * 3
 
@@ -134,7 +134,7 @@ def test_several_threads(tiny_model):
 
 
 @needs_compiler
-def test_more_lines_than_it_is_good_at_are_left_to_the_other_way(tiny_model, monkeypatch, steps):
+def test_batches_above_its_limit_are_left_to_the_other_decoder(tiny_model, monkeypatch, steps):
     monkeypatch.setattr(decoders, "MOST_LINES", 7)
     check(policy_of(tiny_model("llama")))
     assert steps
@@ -142,7 +142,7 @@ def test_more_lines_than_it_is_good_at_are_left_to_the_other_way(tiny_model, mon
 
 
 @needs_compiler
-def test_without_room_for_its_weights_the_other_way_is_taken(tiny_model, monkeypatch, steps):
+def test_without_memory_for_its_weights_the_other_decoder_is_selected(tiny_model, monkeypatch, steps):
     monkeypatch.setattr("tutelage.engines.cpu.decoding_weights.available_memory", lambda device: 1.0)
     check(policy_of(tiny_model("llama")))
     assert not steps
@@ -164,7 +164,7 @@ def test_layers_of_different_shapes_are_refused_or_left_alone(tiny_model):
 
 @needs_compiler
 @pytest.mark.parametrize("family", tiny.EVERY)
-def test_where_it_is_taken_unasked(tiny_model, family):
+def test_where_the_native_step_is_the_default(tiny_model, family):
     policy, asked = policy_of(tiny_model(family)), PromptBatch(RAGGED, (1,) * 4)
     assert (decoder_of(policy, asked) is NativeDecoder) == (family in ("llama", "qwen3"))
     policy.backbone = replace(policy.backbone, dtype=torch.bfloat16)
@@ -172,7 +172,7 @@ def test_where_it_is_taken_unasked(tiny_model, family):
 
 
 @needs_compiler
-def test_a_step_that_says_something_else_is_not_used(tiny_model, monkeypatch, caplog):
+def test_a_native_step_that_computes_something_else_is_not_used(tiny_model, monkeypatch, caplog):
     policy, own, calls = policy_of(tiny_model("llama")), decoders.NativeStep.__call__, []
 
     def wrong(self, tokens, where):
@@ -195,8 +195,8 @@ def test_a_step_that_says_something_else_is_not_used(tiny_model, monkeypatch, ca
 
 @needs_compiler
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_it_leaves_what_the_layers_compute(tiny_model, family):
-    """Against hooks on the modules of transformers. Some answers leave before the second token."""
+def test_the_activations_that_it_keeps_are_those_of_the_layers(tiny_model, family):
+    """Against hooks on the modules of transformers. Some responses end before the second token."""
     policy = policy_of(tiny_model(family))
     asked, tokens, going = PromptBatch(RAGGED, (3, 5, 4, 6)), torch.arange(5, 23), torch.arange(0, 18, 2)
     assert decoder_of(policy, asked) is NativeDecoder
@@ -223,7 +223,7 @@ def test_it_leaves_what_the_layers_compute(tiny_model, family):
 
 
 def _by_hooks(policy, decoder, tokens):
-    """What each layer computes, in the order of `LayerActivations`."""
+    """The activations of each layer, in the order of `LayerActivations`."""
     rows, handles, stack, store = [], [], trunk(policy.model), decoder.kv_cache
 
     def keep(module, given, out):
@@ -305,7 +305,7 @@ def test_two_processes_may_compile_at_once(tmp_path):
 
 
 @needs_compiler
-def test_what_is_there_is_not_compiled_again(tmp_path, monkeypatch):
+def test_a_library_that_exists_is_not_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
     build.SOURCES[0].write_text('extern "C" int answer() { return 1; }')
     first = build.built()
@@ -323,13 +323,15 @@ def never_built():
     forget_library()
 
 
-def test_without_a_compiler_it_is_said_what_is_missing(tiny_model, monkeypatch, never_built):
+def test_without_a_compiler_the_error_names_what_is_missing(tiny_model, monkeypatch, never_built):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(TutelageError, match=r"needs a C\+\+ compiler.*no-such-compiler.*--engine plain"):
         Policy(load_backbone(config.Model(tiny_model("llama"), device="cpu", engine="cpu")))
 
 
-def test_without_a_compiler_it_is_done_without_and_said_once(tiny_model, monkeypatch, never_built, caplog):
+def test_without_a_compiler_another_decoder_runs_with_one_warning(
+    tiny_model, monkeypatch, never_built, caplog
+):
     policy = policy_of(tiny_model("llama"))
     monkeypatch.setenv("CXX", "no-such-compiler")
     for _ in range(2):
@@ -340,7 +342,7 @@ def test_without_a_compiler_it_is_done_without_and_said_once(tiny_model, monkeyp
 
 
 @needs_compiler
-def test_what_the_compiler_says_is_passed_on(tmp_path, monkeypatch, never_built):
+def test_the_error_holds_the_output_of_the_compiler(tmp_path, monkeypatch, never_built):
     monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
     build.SOURCES[0].write_text("int answer( { }")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -14,14 +14,17 @@ from tutelage.people import (
     list_events,
     list_invites,
     list_raters,
+    personal_link,
     rater_of_session,
     start_session,
 )
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store.recruitments import entry_of, recruit
 from tutelage.people.web import create_app
 from tutelage.people.web.auth import Attempts, csrf_token, is_own_origin
 
 from ...worlds import Clock
-from ..conftest import URL, Browser, World, csrf_in
+from ..conftest import URL, Browser, World, csrf_in, make_study
 
 
 def accept(browser: Browser, token: str, name: str = "anna") -> str:
@@ -127,7 +130,7 @@ def test_leaving_ends_the_session_and_gives_back_what_was_asked(world: World) ->
     browser = world.rater()
     first = browser.next()["question"]
     reply = browser.form("/leave")
-    assert reply.status_code == 303
+    assert reply.status_code == 200
     assert "Max-Age=0" in reply.headers["set-cookie"]
     assert rater_of_session(world.store, browser.session) is None
     assert browser.get("/rate").status_code == 401
@@ -153,16 +156,98 @@ def test_a_personal_link_works_once_and_is_a_session_of_the_same_rater(world: Wo
     assert world.nobody().form(f"/return/{link}").status_code == 404
 
 
+def personal(page: str) -> str:
+    """The token of the personal link on a page."""
+    return page.split('value="/return/')[1].split('"')[0]
+
+
+def test_leaving_shows_a_link_that_brings_the_same_rater_back_again_and_again(world: World) -> None:
+    browser = world.rater("Bea")
+    link = personal(browser.form("/leave").text)
+    assert "Bea" in world.nobody().get(f"/return/{link}").text
+    for _ in range(2):
+        reply = world.nobody().form(f"/return/{link}")
+        session = reply.headers["set-cookie"].split("=")[1].split(";")[0]
+        found = rater_of_session(world.store, session)
+        assert found is not None
+        assert found.name == "Bea"
+    assert [rater.name for rater in list_raters(world.store, world.study.id)] == ["Bea"]
+    assert world.nobody().get(f"/join/{link}").status_code == 404  # it invites nobody new
+
+
+def test_a_personal_link_that_was_withdrawn_or_is_old_opens_nothing(lite: Store, world: World) -> None:
+    rater = add_rater(world.store, world.study.id, "Bea")
+    old, withdrawn = (personal_link(world.store, rater.id, days=days) for days in (1, 30))
+    owner = world.owner()
+    number = list_invites(world.store, world.study.id, rater=rater.id)[0].id
+    for wrong in ({}, {"rater": "x"}, {"rater": "999"}):
+        assert owner.form("/owner/invitations/withdraw", {"invite": number, **wrong}).status_code == 404
+    reply = owner.form("/owner/invitations/withdraw", {"invite": number, "rater": rater.id})
+    assert reply.headers["location"] == f"/owner/raters/{rater.id}"
+    assert isinstance(lite.clock, Clock)
+    lite.clock.seconds += 2 * 86_400
+    for link in (old, withdrawn):
+        assert world.nobody().get(f"/return/{link}").status_code == 404
+        assert world.nobody().form(f"/return/{link}").status_code == 404
+
+
+def test_an_owner_is_shown_no_link_on_leaving(world: World) -> None:
+    assert world.owner().form("/leave").headers["location"] == "/"
+
+
+def test_whoever_is_signed_in_may_go_on_under_the_known_name(world: World) -> None:
+    token = create_invite(world.store, world.study.id, max_uses=5)
+    page = world.rater("Bea").get(f"/join/{token}").text
+    assert "Continue as Bea" in page
+    assert "Continue as" not in world.nobody().get(f"/join/{token}").text
+    other = World(world.store, make_study(world.store, name="another"))
+    assert "Continue as" not in other.rater("Bea").get(f"/join/{token}").text
+
+
+@pytest.mark.parametrize("name", ["ada", " ADA", "Ａda", "Ada"])
+def test_one_name_is_one_person_whatever_its_capitals(world: World, name: str) -> None:
+    add_rater(world.store, world.study.id, "Ada")
+    token = create_invite(world.store, world.study.id, max_uses=5)
+    refused = world.nobody().form(f"/join/{token}", {"name": name})
+    assert refused.status_code == 400
+    assert "There is a rater called Ada already" in refused.text
+    assert "personal link" in refused.text
+    assert list_invites(world.store, world.study.id)[0].uses == 0
+    found = find_rater(world.store, world.study.id, name)
+    assert found is not None
+    assert found.name == "Ada"
+    accept(world.nobody(), token, "Ada B.")
+
+
+def test_a_page_says_what_to_do_without_a_link(world: World) -> None:
+    assert "personal link" in world.nobody().get("/").text
+    assert "personal link" in world.nobody().get("/rate").text
+
+
 def test_links_that_never_existed_may_be_tried_twenty_times(world: World) -> None:
-    good = create_invite(world.store, world.study.id, max_uses=100)
     for attempt in range(20):
-        path = "/join" if attempt % 2 else "/return"
+        path = ("/join", "/return", "/enter")[attempt % 3]
         assert world.nobody().get(f"{path}/wrong{attempt}").status_code == 404
-    for path in (f"/join/{good}", "/join/other", "/return/other"):
+    for path in ("/join/other", "/return/other", "/enter/other"):
         stopped = world.nobody().get(path)
         assert stopped.status_code == 429
         assert 0 < int(stopped.headers["retry-after"]) <= 600
-    assert world.nobody().form(f"/join/{good}", {"name": "late"}).status_code == 429
+
+
+def test_wrong_links_from_an_address_lock_out_no_link_that_exists(world: World) -> None:
+    """Invitations, personal links, links that work once and links of platforms, before and after the twentieth."""
+    store, study = world.store, world.study
+    recruit(store, study.id, Recruitment("prolific", code="DONE", screened_code="OUT"))
+    entry = entry_of(store, study.id).partition("?")[0]
+    rater = add_rater(store, study.id, "Ada").id
+    for _ in range(25):
+        world.nobody().get("/join/wrong")
+    assert world.nobody().get("/join/wrong").status_code == 429
+    accept(world.nobody(), create_invite(store, study.id), "Bea")
+    for link in (personal_link(store, rater), start_session(store, rater)):
+        assert world.nobody().get(f"/return/{link}").status_code == 200
+        assert world.nobody().form(f"/return/{link}").status_code == 303
+    assert world.nobody().get(f"{entry}?PROLIFIC_PID=p&STUDY_ID=s&SESSION_ID=s").status_code == 200
 
 
 def test_a_class_may_come_in_from_one_address(world: World) -> None:

@@ -1,7 +1,9 @@
 """The owner's pages: what they show is what the votes say, and what they change can be changed back."""
 
+import csv
 import io
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +16,14 @@ from tutelage.people import (
     Plan,
     Store,
     add_rater,
+    count_notices,
     create_invite,
     get_rater,
     include,
     label_study,
     list_events,
     list_invites,
+    list_questions,
     list_raters,
     list_votes,
     open_study,
@@ -31,16 +35,16 @@ from tutelage.people.web.pages.owner import exports
 from tutelage.people.web.pages.owner.items import item_address
 
 from ...worlds import asked, better, raters_of, work
-from ..conftest import Browser, World, add_known, make_study
+from ..conftest import URL, Browser, World, add_known, make_study
 
-PAGES = ["", "/history", "/raters", "/items", "/models", "/settings", "/invitations", "/export"]
+PAGES = ["", "/inbox", "/history", "/raters", "/items", "/models", "/settings", "/invitations", "/export"]
 
 
 @pytest.fixture
 def judged(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Three raters of eight items: two who know, one who always says left. Figures are computed while a page waits, as
-    they are on a machine that is not busy."""
-    monkeypatch.setattr("tutelage.people.web.figures.keeping.PROMPT_SECONDS", 1_000.0)
+    """Three raters of eight items: two who know, one who always says left. Statistics are computed while a page waits,
+    as they are on a machine that is not busy."""
+    monkeypatch.setattr("tutelage.people.web.statistics.keeping.PROMPT_SECONDS", 1_000.0)
     study = make_study(lite, 8, Plan(overlap=3, gold_rate=0, repeat_rate=0), criteria=("clear",))
     careful = raters_of(lite, study, 2)
     work(lite, careful, lambda question: Answer(better(question).choice, 2, active_ms=20_000))
@@ -66,7 +70,7 @@ def world(lite: Store) -> World:
     return World(lite, make_study(lite, 0, name="empty"))
 
 
-def test_the_figures_are_those_of_the_votes(judged: World) -> None:
+def test_the_statistics_are_those_of_the_votes(judged: World) -> None:
     page = judged.owner().get("/owner").text
     votes = list_votes(judged.store, judged.study.id)
     pairs = equal = 0
@@ -193,7 +197,229 @@ def test_orders_and_pages_of_items(judged: World) -> None:
     ):
         assert owner.get(f"/owner/items?{query}").status_code == 200
     assert owner.get("/owner/items?by=added").text.count('href="/owner/items/') == 8
-    assert owner.get("/owner/items?by=added&page=2").text.count('href="/owner/items/') == 0
+    assert (
+        owner.get("/owner/items?by=added&page=2").text.count('href="/owner/items/') == 8
+    )  # there is one page
+
+
+def keys_on(page: str) -> set[str]:
+    """The numbers of the items that a page of items lists."""
+    return set(re.findall(r'name="item" value="ITEM-KEY/c(\d+)"', page))
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("", 8),
+        ("text=QUESTION%203", 1),
+        ("text=good", 8),
+        ("text=user", 0),  # a word of the record, not of the prompt
+        ("text=%25", 0),
+        ("text=_", 0),
+        ("text=c5", 1),
+        ("state=done", 8),
+        ("state=open", 0),
+        ("state=excluded", 0),
+        ("flag=broken", 8),
+        ("flag=any", 8),
+        ("flag=harmful", 0),
+        ("skipped=yes", 0),
+        ("model=old-model", 8),
+        ("model=old", 0),
+        ("pool=gold", 0),
+        ("round=1", 8),
+        ("round=2", 0),
+        ("rater=99", 0),
+        ("rater=x&round=x&pool=x&state=x", 8),
+    ],
+)
+def test_items_are_found_by_what_is_asked_of_them(judged: World, query: str, count: int) -> None:
+    page = judged.owner().get(f"/owner/items?by=added&{query}").text
+    assert len(keys_on(page)) == count
+    assert f'id="found">{count} item' in page
+
+
+def test_a_search_knows_what_was_answered_by_whom(judged: World) -> None:
+    owner = judged.owner()
+    lefty = next(each for each in list_raters(judged.store, judged.study.id) if each.name == "lefty")
+    include = {"action": "exclude", "reason": "a look", "item": ["ITEM-KEY/c1", "ITEM-KEY/c2"]}
+    assert owner.form("/owner/items", include).status_code == 303
+    assert keys_on(owner.get("/owner/items?state=excluded").text) == {"1", "2"}
+    assert len(keys_on(owner.get(f"/owner/items?rater={lefty.id}").text)) == 8
+    disagreed = keys_on(owner.get("/owner/items?state=disagreed").text)
+    votes = list_votes(judged.store, judged.study.id)
+    assert disagreed == {
+        str(n) for n in range(8) if len({v.verdict for v in votes if v.item == f"ITEM-KEY/c{n}"}) > 1
+    }
+
+
+def test_many_items_are_changed_at_once_or_none(judged: World) -> None:
+    owner = judged.owner()
+    before = list_questions(judged.store, judged.study.id)
+    some = ["ITEM-KEY/c1", "ITEM-KEY/c2"]
+    for wrong, field in (
+        ({"action": "exclude", "item": some, "reason": " "}, "reason"),
+        ({"action": "exclude", "reason": "x"}, "items"),
+        ({"action": "exclude", "item": [*some, "no such item"], "reason": "x"}, "items"),
+        ({"action": "overlap", "item": some, "overlap": "101"}, "overlap"),
+        ({"action": "delete", "item": some, "reason": "x"}, "action"),
+    ):
+        refused = owner.form("/owner/items", wrong)
+        assert refused.status_code == 400
+        assert f'id="{field}-problem"' in refused.text
+    assert list_questions(judged.store, judged.study.id) == before
+    owner.form("/owner/items", {"action": "overlap", "item": some, "overlap": "5", "by": "added"})
+    assert sorted(q.target for q in list_questions(judged.store, judged.study.id)) == [3] * 6 + [5] * 2
+    reply = owner.form(
+        "/owner/items", {"action": "exclude", "all": "yes", "text": "Question 3", "reason": "x"}
+    )
+    assert reply.headers["location"] == "/owner/items?text=Question+3"
+    assert [q.key for q in list_questions(judged.store, judged.study.id) if q.excluded] == ["ITEM-KEY/c3"]
+    owner.form("/owner/items", {"action": "include", "all": "yes"})
+    assert not [q for q in list_questions(judged.store, judged.study.id) if q.excluded]
+
+
+def names_on(page: str) -> list[str]:
+    """The raters that a page of raters lists, in order."""
+    return re.findall(r'aria-label="Tick ([^"]+)"', page)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["lefty", "rater 0", "rater 1"]),
+        ("text=RATER", ["rater 0", "rater 1"]),
+        ("shown=flagged", []),
+        ("shown=human&by=name", ["lefty", "rater 0", "rater 1"]),
+        ("shown=llm", []),
+        ("shown=paused", []),
+        ("by=time", ["lefty", "rater 0", "rater 1"]),
+        ("by=reliability", ["lefty", "rater 0", "rater 1"]),
+        ("shown=x&by=x&page=9", ["lefty", "rater 0", "rater 1"]),
+    ],
+)
+def test_raters_are_found_and_ordered(judged: World, query: str, names: list[str]) -> None:
+    assert names_on(judged.owner().get(f"/owner/raters?{query}").text) == names
+
+
+def test_many_raters_are_changed_at_once(judged: World) -> None:
+    owner = judged.owner()
+    raters = {rater.name: rater for rater in list_raters(judged.store, judged.study.id)}
+    both = [raters["rater 0"].id, raters["lefty"].id]
+    for wrong, field in (
+        ({"action": "pause", "reason": "x"}, "raters"),
+        ({"action": "pause", "rater": both}, "reason"),
+        ({"action": "exclude", "rater": both, "reason": ""}, "reason"),
+        ({"action": "quota", "rater": both, "quota": "many"}, "quota"),
+        ({"action": "", "rater": both}, "action"),
+    ):
+        refused = owner.form("/owner/raters", wrong)
+        assert refused.status_code == 400
+        assert f'id="{field}-problem"' in refused.text
+    assert list_raters(judged.store, judged.study.id)[:3] == tuple(raters.values())[:3]
+    owner.form("/owner/raters", {"action": "pause", "rater": both, "reason": "a talk first"})
+    owner.form("/owner/raters", {"action": "quota", "rater": both, "quota": "30"})
+    found = {rater.name: (rater.state, rater.quota) for rater in list_raters(judged.store, judged.study.id)}
+    assert found["rater 0"] == found["lefty"] == ("paused", 30)
+    assert found["rater 1"] == ("active", None)
+    owner.form("/owner/raters", {"action": "active", "rater": both})
+    owner.form("/owner/raters", {"action": "exclude", "rater": both, "reason": "one <room>"})
+    excluded = {rater.name: rater.excluded for rater in list_raters(judged.store, judged.study.id)}
+    assert (excluded["lefty"], excluded["rater 0"], excluded["rater 1"]) == ("one <room>", "one <room>", None)
+    owner.form("/owner/raters", {"action": "include", "rater": both})
+    assert get_rater(judged.store, both[0]).excluded is None
+
+
+def test_the_page_of_a_rater_lists_the_votes_with_what_was_asked(judged: World) -> None:
+    owner = judged.owner()
+    lefty = next(rater for rater in list_raters(judged.store, judged.study.id) if rater.name == "lefty")
+    page = owner.get(f"/owner/raters/{lefty.id}").text
+    rows = page.split('id="votes"')[1]
+    assert rows.count("left, much better") == 8
+    for number in range(8):
+        assert f"Question {number}?" in rows
+    assert "=1+1 &lt;script&gt;" in rows
+    assert (
+        "Question 3?" not in owner.get(f"/owner/raters/{lefty.id}?said=skipped").text.split('id="votes"')[1]
+    )
+    assert "Question 3?" in owner.get(f"/owner/raters/{lefty.id}?said=flagged").text.split('id="votes"')[1]
+
+
+def test_a_missing_reason_is_told_beside_its_field(judged: World) -> None:
+    owner = judged.owner()
+    for scope, name in (("rater", "lefty"), ("item", "ITEM-KEY/c3")):
+        refused = owner.form("/owner/exclusions", {"scope": scope, "name": name, "reason": " "})
+        assert refused.status_code == 400
+        assert 'id="reason-problem"' in refused.text
+        assert 'aria-describedby="reason-problem"' in refused.text
+
+
+def test_mistakes_in_the_settings_are_told_beside_their_field_and_nothing_is_lost(judged: World) -> None:
+    owner = judged.owner()
+    fields = {
+        "overlap": "4", "policy": "random", "gold_rate": "0.4", "repeat_rate": "0.3", "training_pass": "0.5",
+        "lease_seconds": "60",
+    }  # fmt: skip
+    refused = owner.form("/owner/settings/plan", fields)
+    assert refused.status_code == 400
+    assert "Known answers (40%) and questions asked again (30%)" in refused.text
+    assert "gold_rate 0.4" not in refused.text
+    assert 'name="overlap" type="number" min="1" max="100" required value="4"' in refused.text
+    for name, value in (
+        ("overlap", "0"),
+        ("lease_seconds", "9" * 30),
+        ("repeat_rate", "nan"),
+        ("policy", "x"),
+    ):
+        wrong = fields | {"repeat_rate": "0"} | {name: value}
+        assert f'id="{name}-problem"' in owner.form("/owner/settings/plan", wrong).text
+    assert (
+        owner.form("/owner/settings/plan", fields | {"gold_rate": "5 %", "repeat_rate": "0"}).status_code
+        == 303
+    )
+    assert open_study(judged.store).plan.gold_rate == 0.05
+    lost = owner.form("/owner/settings/question", {"question": "", "scale": "3", "guidelines": "My *rules*"})
+    assert 'id="question-problem"' in lost.text
+    assert "My *rules*" in lost.text
+
+
+def test_no_address_fills_a_form(judged: World) -> None:
+    owner = judged.owner()
+    assert "planted" not in owner.get("/owner/settings?question=planted&guidelines=planted").text
+    assert "planted" not in owner.get("/owner/invitations?note=planted&names=planted").text
+
+
+def test_the_inbox_is_read_closed_and_opened_again(judged: World) -> None:
+    owner = judged.owner()
+    page = owner.get("/owner/inbox").text
+    assert page.count("=1+1 &lt;script&gt;") == 8
+    lefty = next(rater for rater in list_raters(judged.store, judged.study.id) if rater.name == "lefty")
+    assert f'href="/owner/raters/{lefty.id}"' in page
+    assert f'href="{item_address("ITEM-KEY/c3")}"' in page
+    assert 'href="/owner/inbox?kind=flag">Flags <span class="count">8</span>' in owner.get("/owner").text
+    numbers = re.findall(r'form="close-form" name="notice" value="(\d+)"', page)
+    owner.form("/owner/inbox", {"notice": numbers[:3], "kind": "flag"})
+    assert count_notices(judged.store, judged.study.id)["flag"] == 5
+    closed = owner.get("/owner/inbox?kind=flag&closed=yes").text
+    assert closed.count("Open again") == 3
+    owner.form("/owner/inbox/reopen", {"notice": numbers[0]})
+    assert count_notices(judged.store, judged.study.id)["flag"] == 6
+    owner.form("/owner/inbox", {"all": "yes", "kind": "skip"})
+    assert count_notices(judged.store, judged.study.id)["flag"] == 6
+    owner.form("/owner/inbox", {"all": "yes"})
+    assert count_notices(judged.store, judged.study.id) == {}
+    for wrong in ("", "x", "1" * 40):
+        assert owner.form("/owner/inbox/reopen", {"notice": wrong}).status_code == 404
+    evil = owner.form("/owner/inbox", {"notice": numbers[0], "page": "//evil.test"})
+    assert evil.headers["location"] == "/owner/inbox"
+
+
+def test_a_note_of_a_rater_reaches_the_inbox(judged: World) -> None:
+    browser = judged.rater("berta")
+    assert browser.json("/rate/notes", {"text": "What about <b>code</b>?"}).status_code == 200
+    assert browser.json("/rate/notes", {"text": " "}).status_code == 400
+    assert browser.json("/rate/notes", {}).status_code == 400
+    assert "What about &lt;b&gt;code&lt;/b&gt;?" in judged.owner().get("/owner/inbox?kind=note").text
 
 
 def test_the_question_is_versioned(judged: World) -> None:
@@ -289,6 +515,32 @@ def test_a_personal_link_brings_a_rater_back(judged: World) -> None:
     page = owner.form(f"/owner/raters/{rater.id}/link").text
     link = page.split('value="/return/')[1].split('"')[0]
     assert rater.name in judged.nobody().get(f"/return/{link}").text
+
+
+def test_a_list_of_names_becomes_a_table_of_personal_links(judged: World) -> None:
+    owner = judged.owner()
+    fields = {"names": "Zoë\n\n RATER 0 \n=1+1\nzoë", "name_days": "30"}
+    reply = owner.form("/owner/invitations/names", fields)
+    assert reply.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(reply.text)))
+    assert [row["name"] for row in rows] == ["Zoë", "rater 0", "'=1+1"]  # who is known is not made again
+    names = [rater.name for rater in list_raters(judged.store, judged.study.id) if rater.role == "rater"]
+    assert names == ["rater 0", "rater 1", "lefty", "Zoë", "=1+1"]
+    for row in rows[:2]:
+        assert row["link"].startswith(f"{URL}/return/")
+        assert row["name"] in judged.nobody().get(row["link"].removeprefix(URL)).text
+
+
+def test_a_list_with_a_name_that_is_none_makes_nobody(judged: World) -> None:
+    owner = judged.owner()
+    before = list_raters(judged.store, judged.study.id)
+    boss = next(rater.name for rater in before if rater.role == "owner")
+    for names in ("", "\n", "new\n" + "x" * 81, f"new\n{boss}", "\n".join(map(str, range(1_001)))):
+        refused = owner.form("/owner/invitations/names", {"names": names, "name_days": "30"})
+        assert refused.status_code == 400
+        assert 'id="names-problem"' in refused.text
+    assert owner.form("/owner/invitations/names", {"names": "new", "name_days": "0"}).status_code == 400
+    assert list_raters(judged.store, judged.study.id) == before
 
 
 def test_the_history_tells_who_did_what(judged: World) -> None:
@@ -390,7 +642,7 @@ def test_known_answers_show_on_the_owners_pages_only(lite: Store) -> None:
 
 
 def test_the_order_of_events_does_not_matter_for_what_is_seen(judged: World) -> None:
-    """Figures after an answer, an exclusion and its return are those of the votes then: nothing stale is shown."""
+    """Statistics after an answer, an exclusion and its return are those of the votes then: nothing stale is shown."""
     owner = judged.owner()
     owner.get("/owner")
     extra = add_rater(judged.store, judged.study.id, "late")
@@ -403,3 +655,24 @@ def test_the_order_of_events_does_not_matter_for_what_is_seen(judged: World) -> 
     include(judged.store, judged.study.id, "rater", "late")
     create_invite(judged.store, judged.study.id)
     assert ">25<" in owner.get("/owner").text.replace("</p>", "<")
+
+
+def test_recruiting_is_set_on_its_page_and_shows_link_and_cost(world: World) -> None:
+    owner = world.owner()
+    assert "What it costs" not in owner.get("/owner/recruiting").text
+    values = {
+        "platform": "prolific", "code": "DONE", "screened_code": "OUT", "answers": "4", "places": "3", "minutes": "30",
+        "pay": "12", "currency": "GBP", "fee": "25%", "seconds": "30", "return_url": "",
+    }  # fmt: skip
+    for field, bad in {
+        "platform": "elsewhere", "code": "", "answers": "0", "places": "x", "minutes": "9" * 30, "pay": "nan",
+        "fee": "-1", "seconds": "", "return_url": "javascript:alert(1)", "currency": "x" * 11,
+    }.items():  # fmt: skip
+        reply = owner.form("/owner/recruiting", values | {field: bad})
+        assert reply.status_code == 400, field
+        assert f'id="{field}-problem"' in reply.text
+    assert owner.form("/owner/recruiting", values).status_code == 303
+    page = owner.get("/owner/recruiting").text
+    assert "PROLIFIC_PID={{%PROLIFIC_PID%}}" in page
+    assert "Total GBP" in page
+    assert "0 of 3 places taken" in page

@@ -62,8 +62,9 @@ def library() -> Any:
         ) from error
     _check_structs(found, path)
     pool, model, lines, matrix = POINTER(ThreadPool), POINTER(Model), POINTER(Lines), POINTER(Matrix)
-    found.tutelage_step_workspace.argtypes = [model, lines, c_int64]
-    found.tutelage_step.argtypes = [pool, model, lines, POINTER(ActivationBlocks), *[c_void_p] * 4]
+    batches: list[Any] = [POINTER(model), POINTER(lines), c_int64]
+    found.tutelage_step_workspace.argtypes = [*batches, c_int64]
+    found.tutelage_step.argtypes = [pool, *batches, POINTER(ActivationBlocks), *[c_void_p] * 4]
     found.tutelage_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 3]
     found.tutelage_pack.argtypes = [pool, c_void_p, c_int64, c_int64, c_void_p, c_int64]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]

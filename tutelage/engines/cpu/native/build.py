@@ -1,8 +1,10 @@
-"""Compiles the sources beside this file into a shared library for this processor, once.
+"""Finds or makes the shared library of the sources beside this file for this processor.
 
-The library is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under a name that is a hash of all that it depends
-on: the sources, the compiler, its flags and the processor. So no library in that folder is ever out of date, and
-several machines may share the folder.
+Wheels bring libraries that `hatch_build.py` compiled for a few kinds of processors (TARGETS), in `prebuilt`. The
+first that this processor can run is used if it was made of these very sources. Where there is none, the sources are
+compiled, once, for exactly this processor. That library is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under
+a name that is a hash of all that it depends on: the sources, the compiler, its flags and the processor. So no library
+in that folder is ever out of date, and several machines may share the folder.
 """
 
 import hashlib
@@ -11,8 +13,10 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from tutelage.errors import TutelageError
 
@@ -27,19 +31,86 @@ FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi
 INSTEAD = "Install g++ or clang++ (CXX names another), or use --engine plain."
 
 
+class Target(NamedTuple):
+    """A kind of processor that wheels bring a library for: its name, the flag of the compiler, and the instruction sets
+    that a processor must have, by their names in /proc/cpuinfo."""
+
+    name: str
+    flag: str
+    needs: frozenset[str] = frozenset()
+
+
+_V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+TARGETS = {
+    ("linux", "x86_64"): (
+        Target("x86-64-v4", "-march=x86-64-v4", frozenset(_V4.split())),
+        Target("x86-64-v3", "-march=x86-64-v3", frozenset(_V3.split())),
+    ),
+    ("linux", "aarch64"): (Target("armv8-a", "-march=armv8-a"),),
+    ("darwin", "arm64"): (Target("apple-m1", "-mcpu=apple-m1"),),
+}
+"""What wheels are built for, by system and machine; the fastest target comes first."""
+PREBUILT = Path(__file__).with_name("prebuilt")
+"""The folder of the libraries that came with the package; a checkout has none."""
+
+
 def built() -> Path:
-    """The path of the library for this processor, which is compiled unless it exists.
+    """The path of the library for this processor: one that came with the package, or else one that is compiled unless
+    it exists. CXX names a compiler to use in any case.
 
     Raises TutelageError where there is no compiler, where compiling fails, and where the folder cannot be written to.
     """
+    ready = None if os.environ.get("CXX") else _prebuilt()
+    if ready is not None:
+        return ready
     command = [*_compiler(), *FLAGS, _tuned()]
     name = hashlib.sha256("\0".join([*command, _version(command[0]), _processor()]).encode())
-    for path in (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp"))):
-        name.update(path.read_bytes())
+    name.update(_content())
     target = _folder() / f"kernels-{name.hexdigest()[:20]}.so"
     if not target.exists():
         _compile(command, target)
     return target
+
+
+def targets() -> tuple[Target, ...]:
+    """What a wheel built on this machine brings libraries for; none on a machine that no wheels are built on."""
+    return TARGETS.get((sys.platform, platform.machine()), ())
+
+
+def prebuilt_name(target: Target) -> str:
+    """The file name of the library of these sources for `target`."""
+    digest = hashlib.sha256("\0".join([*FLAGS, target.flag]).encode())
+    digest.update(_content())
+    return f"kernels-{target.name}-{digest.hexdigest()[:20]}.so"
+
+
+def prebuild(target: Target, folder: Path) -> Path:
+    """Compile the library for `target` into `folder`, for a wheel. Raises TutelageError as `built` does."""
+    path = folder / prebuilt_name(target)
+    _compile([*_compiler(), *FLAGS, target.flag], path)
+    return path
+
+
+def _prebuilt() -> Path | None:
+    """The first library of the package that was made of these sources and that this processor can run."""
+    if not PREBUILT.is_dir():
+        return None
+    has = _instruction_sets()
+    paths = (PREBUILT / prebuilt_name(target) for target in targets() if target.needs <= has)
+    return next((path for path in paths if path.exists()), None)
+
+
+def _instruction_sets() -> frozenset[str]:
+    """The instruction sets of the processor; empty where the system does not tell them."""
+    lines = (line for line in _processor().splitlines() if line.startswith("flags"))
+    return frozenset(next(lines, "").partition(":")[2].split())
+
+
+def _content() -> bytes:
+    """The text of all sources and headers."""
+    paths = (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp")))
+    return b"".join(path.read_bytes() for path in paths)
 
 
 def _compile(command: list[str], target: Path) -> None:

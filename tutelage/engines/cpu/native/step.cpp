@@ -6,25 +6,43 @@
 
 namespace {
 
+// Batches of lines that take the step together: one model, with keys and values of each batch. The lines of a batch
+// follow those of the batches before it.
+struct Batches {
+    const Model *const *models;
+    const Lines *const *lines;
+    long size;
+
+    long count() const {
+        long total = 0;
+        for (long b = 0; b < size; b++) total += lines[b]->count;
+        return total;
+    }
+};
+
 // The workspace of a step, in floats: a part that all threads use, and `each` floats per thread.
 struct Plan {
     long heads, attended, active, states, each;
 
-    Plan(const Model &model, const Lines &lines) {
-        const long padded = round_up(lines.count, LANES), mixed = model.heads * model.width;
-        heads = round_up(lines.count * (model.heads + 2 * model.keys) * model.width, LANES);
-        attended = round_up(lines.count * mixed, LANES);
+    explicit Plan(const Batches &batches) {
+        const Model &model = *batches.models[0];
+        const long count = batches.count(), padded = round_up(count, LANES), mixed = model.heads * model.width;
+        heads = round_up(count * (model.heads + 2 * model.keys) * model.width, LANES);
+        attended = round_up(count * mixed, LANES);
         active = padded * model.inner;
         states = padded * std::max<long>(model.hidden, mixed);
-        each = states + attention_workspace(model, lines);
+        long most = 0;
+        for (long b = 0; b < batches.size; b++) most = std::max(most, attention_workspace(model, *batches.lines[b]));
+        each = states + most;
     }
     long total(long threads) const { return heads + attended + active + threads * each; }
 };
 
-// One step on a model and its lines.
+// One step on a model and all lines. Activations are kept of a single batch only.
 struct Step {
     const Model &model;
-    const Lines &lines;
+    const Batches batches;
+    const long count;
     const Angles angles;
     const ActivationBlocks *activations;
     float *x;
@@ -32,19 +50,33 @@ struct Step {
 
     void layer(Worker &worker, long index, float *own, float *workspace) const {
         const Layer &layer = model.layers[index];
-        const long n = lines.count, row = (model.heads + 2 * model.keys) * model.width;
-        const Records records(model, activations, index, lines.written - 1);
+        const long n = count, row = (model.heads + 2 * model.keys) * model.width;
+        const Records records(model, activations, index, batches.lines[0]->written - 1);
         product(worker, n, {x, false, layer.norm, layer.epsilon}, layer.heads, own,
                 [&](long line, long column, long columns, Floats y) { put(heads + line * row + column, columns, y); });
-        rotate_and_store(worker, model, layer, lines, angles, heads, records);
-        attention(worker, model, layer, lines, records, heads, attended, workspace);
+        each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
+            const Angles own_angles{angles.cosine + first * model.width, angles.sine + first * model.width};
+            rotate_and_store(worker, model, own_layer, lines, own_angles, heads + first * row, records);
+        });
+        each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
+            float *into = attended + first * model.heads * model.width;
+            attention(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
+        });
         accumulate_product(worker, n, {attended, false, nullptr, 0}, layer.mixed, own, x, records.h);
         swiglu(worker, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, own, active, records);
         accumulate_product(worker, n, {active, true, nullptr, 0}, layer.down, own, x, records.y);
     }
 
+    // Calls work(layer with the keys and values of a batch, its lines, the number of lines before it).
+    template <class Work>
+    void each_batch(long index, const Work &work) const {
+        long first = 0;
+        for (long b = 0; b < batches.size; first += batches.lines[b++]->count)
+            work(batches.models[b]->layers[index], *batches.lines[b], first);
+    }
+
     void last_norm(Worker &worker) const {
-        worker.share(lines.count, worker.threads, [&](long first, long end) {
+        worker.share(count, worker.threads, [&](long first, long end) {
             for (long line = first; line < end; line++) {
                 float *state = x + line * model.hidden, r = root_mean_square(state, model.hidden, model.epsilon);
                 for (long i = 0; i < model.hidden; i++) state[i] *= r * model.norm[i];
@@ -53,27 +85,31 @@ struct Step {
     }
 };
 
-constexpr long PHASES = 6;  // of a layer
+constexpr long PHASES = 4, BATCH_PHASES = 2;  // of a layer: of all lines together, and of each batch
 
 }  // namespace
 
 extern "C" {
 
 // Floats of the workspace of a step.
-int64_t tutelage_step_workspace(const Model *model, const Lines *lines, int64_t threads) {
-    return Plan(*model, *lines).total(threads);
+int64_t tutelage_step_workspace(const Model *const *models, const Lines *const *lines, int64_t batches,
+                                int64_t threads) {
+    return Plan({models, lines, batches}).total(threads);
 }
 
 // x [n][d]: the embeddings of the tokens; the last hidden states are written over them. cosine, sine [n][w].
-// `activations` may be null. `workspace` has the size that tutelage_step_workspace returns.
-void tutelage_step(const ThreadPool *pool, const Model *model, const Lines *lines,
+// models[b] has the weights of models[0], and the keys and values of batch b. `activations`, of one batch, may be null.
+// `workspace` has the size that tutelage_step_workspace returns.
+void tutelage_step(const ThreadPool *pool, const Model *const *models, const Lines *const *lines, int64_t batches,
                    const ActivationBlocks *activations, float *x, const float *cosine, const float *sine,
                    float *workspace) {
-    const Plan plan(*model, *lines);
+    const Batches all{models, lines, batches};
+    const Model *model = models[0];
+    const Plan plan(all);
     float *heads = workspace, *attended = heads + plan.heads, *active = attended + plan.attended;
     float *workspaces = active + plan.active;
-    const Step step{*model, *lines, {cosine, sine}, activations, x, heads, attended, active};
-    run_phases(*pool, model->count * PHASES + 1, [&](Worker &worker) {
+    const Step step{*model, all, all.count(), {cosine, sine}, activations, x, heads, attended, active};
+    run_phases(*pool, model->count * (PHASES + batches * BATCH_PHASES) + 1, [&](Worker &worker) {
         float *own = workspaces + worker.index * plan.each;
         for (long index = 0; index < model->count; index++) step.layer(worker, index, own, own + plan.states);
         step.last_norm(worker);

@@ -1,6 +1,7 @@
 """The compiled decoding step: tokens and pointers for `step.cpp`, and hidden states or logits from it."""
 
-from ctypes import byref, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_int64, c_void_p, pointer
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from tutelage.engines.cpu.activation_cache import Recording
 from tutelage.engines.cpu.fused.step import FusedStep
 from tutelage.engines.cpu.native.bindings import LANES, is_available, library, thread_pool, warn_disabled
-from tutelage.engines.cpu.native.structs import ActivationBlocks, Lines, Matrix
+from tutelage.engines.cpu.native.structs import ActivationBlocks, Lines, Matrix, Model
 from tutelage.engines.cpu.native.weights import NativeWeights, can_be_laid_out
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.logprobs import Head
@@ -43,9 +44,13 @@ class NativeStep:
         cache: PromptCache,
         recording: Recording | None = None,
     ) -> None:
-        stack = trunk(model)
+        self.whole, stack = model, trunk(model)
         self.embed, self.angles, self.layers = stack.embed_tokens, stack.rotary_emb, list(stack.layers)
         self.weights, self.cache, self.recording = weights, cache, recording
+        # structs of its own: they point to the keys and values of this step's lines
+        self.structs = type(weights.layers).from_buffer_copy(weights.layers)
+        self.model = Model.from_buffer_copy(weights.model)
+        self.model.layers = self.structs
         self.lines, self.version = Lines(), -1
         self.held: tuple[Tensor, ...] = ()  # the tensors that the pointers of `lines` and `blocks` point to
         self.blocks: ActivationBlocks | None = None
@@ -53,31 +58,25 @@ class NativeStep:
 
     def __call__(self, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"]) -> Float[Tensor, "n d"]:
         """The last hidden states of one token of each line."""
-        x = self.embed(tokens).contiguous()
-        cos, sin = (angle.contiguous() for angle in self.angles(x, positions[:, None]))
-        if self.version != self.cache.version:
-            self._update_pointers()
-        self.lines.written = self.cache.written
-        functions, pool, model = library(), thread_pool(), byref(self.weights.model)
-        self._grow_workspace(functions.tutelage_step_workspace(model, byref(self.lines), pool.threads))
-        blocks = None if self.blocks is None else byref(self.blocks)
-        pointers = (tensor.data_ptr() for tensor in (x, cos, sin, self.workspace))
-        functions.tutelage_step(byref(pool), model, byref(self.lines), blocks, *pointers)
-        return x
+        return joint_states([self], tokens, positions)
 
-    def _grow_workspace(self, floats: int) -> None:
-        if self.workspace.numel() < floats:
-            self.workspace = torch.empty(floats)
+    @property
+    def is_verified(self) -> bool:
+        """Whether a trial has shown that the step computes what the layers compute."""
+        return _agrees.get(inner(self.whole), False)
 
-    def _update_pointers(self) -> None:
+    def update(self) -> None:
         """Point to the lines and to their keys and values, where they are now."""
+        self.lines.written = self.cache.written
+        if self.version == self.cache.version:
+            return
         cache, lines = self.cache, self.lines
         counts = (cache.place // cache.width).bincount(minlength=cache.prompts)
         first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         self.held = (first, cache.lengths.contiguous(), cache.place % cache.width)
         lines.first, lines.lengths, lines.slots = (each.data_ptr() for each in self.held)
         lines.count, lines.prompts, lines.longest = cache.count, cache.prompts, cache.longest
-        for module, layer in zip(self.layers, self.weights.layers, strict=True):
+        for module, layer in zip(self.layers, self.structs, strict=True):
             entry = cache.layers[module.self_attn]
             (prompt_keys, prompt_values), (keys, values) = entry.prompt, entry.answer
             layer.prompt_keys, layer.prompt_values = prompt_keys.data_ptr(), prompt_values.data_ptr()
@@ -90,7 +89,7 @@ class NativeStep:
         self.blocks = None if self.recording is None else self._activation_blocks(self.recording)
 
     def _activation_blocks(self, recording: Recording) -> ActivationBlocks | None:
-        """Where the activations of the lines are kept; None where the prompts were not recorded."""
+        """Addresses at which the activations of the rows are kept; None where the prompts were not recorded."""
         blocks, groups = recording.blocks(self.layers), recording.groups
         if blocks is None:
             return None
@@ -100,6 +99,30 @@ class NativeStep:
         return ActivationBlocks(
             (c_void_p * len(blocks))(*blocks), len(groups), places, *(x.data_ptr() for x in lines)
         )
+
+
+def joint_states(
+    steps: Sequence[NativeStep], tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"]
+) -> Float[Tensor, "n d"]:
+    """The last hidden states of one token of each line of several steps on the same weights, which are read once.
+
+    The lines of a step follow those of the steps before it. Activations are recorded of a single step only.
+    """
+    first, count = steps[0], len(steps)
+    x = first.embed(tokens).contiguous()
+    cos, sin = (angle.contiguous() for angle in first.angles(x, positions[:, None]))
+    for step in steps:
+        step.update()
+    functions, pool = library(), thread_pool()
+    models = (POINTER(Model) * count)(*(pointer(step.model) for step in steps))
+    lines = (POINTER(Lines) * count)(*(pointer(step.lines) for step in steps))
+    floats = functions.tutelage_step_workspace(models, lines, count, pool.threads)
+    if first.workspace.numel() < floats:
+        first.workspace = torch.empty(floats)
+    blocks = None if first.blocks is None or count > 1 else byref(first.blocks)
+    pointers = (tensor.data_ptr() for tensor in (x, cos, sin, first.workspace))
+    functions.tutelage_step(byref(pool), models, lines, count, blocks, *pointers)
+    return x
 
 
 @torch.no_grad()

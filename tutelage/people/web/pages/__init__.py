@@ -1,1 +1,1 @@
-"""What each address does: functions from a `Call` to a response."""
+"""The pages of each address: functions from a `Call` to a response."""

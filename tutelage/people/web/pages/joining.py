@@ -5,32 +5,41 @@ from starlette.responses import Response
 from tutelage.errors import TutelageError
 from tutelage.people import (
     Invite,
+    NameTaken,
     Rater,
     accept_invite,
     consent,
     end_session,
     get_rater,
     peek_invite,
+    personal_link,
     rater_of_session,
     release,
     start_session,
 )
-from tutelage.people.store.studies import study_of
+from tutelage.people.store.access import PERSONAL_DAYS
+from tutelage.people.store.consents import consent_of
+from tutelage.people.store.conversations import find_live_models
+from tutelage.people.store.studies import Study, study_of
+from tutelage.people.store.visits import end_visit, visit_of
+from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see
 
+LEFT = "on leaving"
+"""The note of the personal links that raters are shown when they leave."""
+
 
 def home(call: Call) -> Response:
-    """Where whoever comes belongs."""
+    """Redirect a visitor to the page for their role."""
     if call.rater is None:
         return call.page("home.html")
-    return see(_place_of(call.me))
+    return see(_place_of(call.me, call.here))
 
 
 def invitation(call: Call) -> Response:
-    """What the link of an invitation shows. Nothing is used up by looking: mail scanners follow links."""
-    invite = _invite(call)
-    return call.page("join.html", invite=invite, name="", problem=invite.problem, host=_host(call, invite))
+    """The page of an invitation's link. Nothing is used up by looking: mail scanners follow links."""
+    return _join_page(call, _invite(call))
 
 
 def join(call: Call) -> Response:
@@ -39,91 +48,137 @@ def join(call: Call) -> Response:
     name = call.text("name")
     try:
         rater, session = accept_invite(call.store, call.path["token"], name, session_days=SESSION_DAYS)
+    except NameTaken as error:
+        return _join_page(call, invite, name, taken=error.name)
     except TutelageError as error:
-        host = _host(call, invite)
-        refusal = call.page("join.html", invite=invite, name=name, problem=str(error), host=host)
-        refusal.status_code = 400
-        return refusal
-    return _signed_in(call, rater, session)
+        return _join_page(call, invite, name, problem=str(error))
+    return signed_in(call, rater, session)
+
+
+def _join_page(call: Call, invite: Invite, name: str = "", *, problem: str = "", taken: str = "") -> Response:
+    """The page of an invitation. Whoever is signed in to the same study may go on under the name that is known."""
+    host = study_of(call.store, invite.study_id)
+    known = call.rater is not None and call.rater.study_id == invite.study_id
+    page = call.page(
+        "join.html",
+        invite=invite,
+        name=name,
+        problem=problem or invite.problem,
+        taken=taken,
+        host=host,
+        known=call.rater if known else None,
+    )
+    if problem or taken:
+        page.status_code = 400
+    return page
 
 
 def way_back(call: Call) -> Response:
-    """What a personal link shows: it brings someone back who is known already."""
-    rater = _known(call)
-    return call.page("return.html", name=rater.name, host=study_of(call.store, rater.study_id))
+    """The page of a link that brings somebody back: a rater's personal link, which works again and again, or one that
+    works once."""
+    rater, link = _known(call)
+    host = study_of(call.store, rater.study_id)
+    return call.page("return.html", host=host, who=rater, lasting=link is not None)
 
 
 def come_back(call: Call) -> Response:
-    """Use the personal link, which opens nothing afterwards."""
-    rater = _known(call)
-    end_session(call.store, call.path["token"])
-    return _signed_in(call, rater, start_session(call.store, rater.id, days=SESSION_DAYS))
+    """Use the link. One that works once opens nothing afterwards."""
+    rater, link = _known(call)
+    token = call.path["token"]
+    if link is not None:
+        return signed_in(call, *accept_invite(call.store, token, rater.name, session_days=SESSION_DAYS))
+    end_session(call.store, token)
+    return signed_in(call, rater, start_session(call.store, rater.id, days=SESSION_DAYS))
 
 
 def leave(call: Call) -> Response:
-    """Give back what is on the screen, and end the session."""
+    """Give back what is on the screen, end the session, and show a rater the personal link that leads back. Who came
+    from a platform gives back the place too, or is shown the code where the visit is over."""
+    told = finish(call.store, call.me.id)
     release(call.store, call.me.id)
     end_session(call.store, call.session)
-    response = see("/")
+    if told is not None:
+        end_visit(call.store, call.me.id, "left")
+        over = told.visit.state in ("complete", "screened")
+        response = call.page("finish.html" if over else "gone.html", told=told, rater=None, csrf="")
+    elif call.me.role == "owner":
+        response = see("/")
+    else:
+        token = personal_link(call.store, call.me.id, note=LEFT, actor=call.me.name)
+        left = {"rater": None, "csrf": "", "name": call.me.name, "days": round(PERSONAL_DAYS)}
+        response = call.page("left.html", link=f"/return/{token}", **left)
     response.headers["set-cookie"] = cookie_header(call.site.cookie, "", secure=call.site.secure)
     return response
 
 
 def welcome(call: Call) -> Response:
-    """What the study is about, and what becomes of the answers."""
-    return call.page("welcome.html")
+    """The page that explains the study and the use of the answers."""
+    text = consent_of(call.store, call.here.id, call.here.consent).text
+    live = find_live_models(call.store, call.here.id) is not None
+    return call.page("welcome.html", visit=visit_of(call.store, call.me.id), text=text, live=live)
 
 
 def agree(call: Call) -> Response:
-    """Agree to take part."""
-    if call.me.consented is None:
+    """Agree to take part, under the text that was shown; if there is another one by now, that is shown first."""
+    if call.text("version", str(call.here.consent)) != str(call.here.consent):
+        return see("/welcome")
+    if must_agree(call.me, call.here):
         consent(call.store, call.me.id)
     return see("/rate")
 
 
-def must_agree(rater: Rater) -> bool:
-    """Whether someone has yet to agree before anything is asked."""
-    return rater.consented is None and rater.kind == "human" and rater.role == "rater"
+def must_agree(rater: Rater, study: Study) -> bool:
+    """Whether the rater has yet to consent, to the present text, before any question is shown."""
+    person = rater.kind == "human" and rater.role == "rater"
+    return person and (rater.consented is None or rater.agreed != study.consent)
 
 
-def _place_of(rater: Rater) -> str:
+def _place_of(rater: Rater, study: Study) -> str:
     if rater.role == "owner":
         return "/owner"
-    return "/welcome" if must_agree(rater) else "/rate"
+    return "/welcome" if must_agree(rater, study) else "/rate"
 
 
-def _signed_in(call: Call, rater: Rater, session: str) -> Response:
-    """Always with a new session: one that was there before the invitation is of no use to whoever planted it."""
+def signed_in(call: Call, rater: Rater, session: str, place: str = "") -> Response:
+    """The page of the rater's role, or `place`, always with a new session: one that was there before the invitation is
+    of no use to whoever planted it."""
     if call.session:
         end_session(call.store, call.session)
-    response = see(_place_of(get_rater(call.store, rater.id)))
+    now = get_rater(call.store, rater.id)
+    response = see(place or _place_of(now, study_of(call.store, now.study_id)))
     response.headers["set-cookie"] = cookie_header(call.site.cookie, session, secure=call.site.secure)
     return response
 
 
 def _invite(call: Call) -> Invite:
-    found = peek_invite(call.store, call.path["token"]) if _may_try(call) else None
-    if found is None:
-        call.site.attempts.failed(call.address)
-        raise Refusal(404, "This invitation does not exist; ask whoever sent it for a new one.")
+    found = peek_invite(call.store, call.path["token"])
+    if found is None or found.rater is not None:
+        raise no_such_link(call, "This invitation does not exist; ask whoever sent it for a new one.")
     return found
 
 
-def _known(call: Call) -> Rater:
-    found = rater_of_session(call.store, call.path["token"]) if _may_try(call) else None
-    if found is None:
-        call.site.attempts.failed(call.address)
-        raise Refusal(404, "This link was used already, or never existed; ask whoever sent it for a new one.")
-    return found
+def _known(call: Call) -> tuple[Rater, Invite | None]:
+    """Whom a link brings back, and the personal link that it is; None where it works only once."""
+    token = call.path["token"]
+    found = rater_of_session(call.store, token)
+    if found is not None:
+        return found, None
+    link = peek_invite(call.store, token)
+    if link is not None and link.rater is not None and not link.problem:
+        return get_rater(call.store, link.rater), link
+    sentence = "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
+    if link is None or link.rater is None:
+        raise no_such_link(call, sentence)
+    raise Refusal(404, sentence)
 
 
-def _may_try(call: Call) -> bool:
+def no_such_link(call: Call, sentence: str) -> Refusal:
+    """The refusal of a link that does not exist: with the sentence, or, where too many from this address did not, to
+    wait. A link that exists is not refused, however many did not: a whole class may share an address, and tokens of 128
+    bits and more are not guessed."""
     wait = call.site.attempts.wait(call.address)
-    if wait:
-        sentence = f"Too many links from your address did not exist; try again in {wait} seconds."
-        raise Refusal(429, sentence, retry_after=wait)
-    return True
-
-
-def _host(call: Call, invite: Invite) -> object:
-    return study_of(call.store, invite.study_id)
+    if not wait:
+        call.site.attempts.failed(call.address)
+        return Refusal(404, sentence)
+    told = f"Too many links from your address did not exist; try again in {wait} seconds."
+    return Refusal(429, told, retry_after=wait)

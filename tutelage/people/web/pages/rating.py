@@ -8,21 +8,26 @@ from dataclasses import fields
 
 from starlette.responses import JSONResponse, Response
 
+from tutelage.data.records import Messages
 from tutelage.people import (
     Answer,
     Assignment,
     feedback,
     get_rater,
-    next_assignment,
     recent_answers,
     release,
     renew,
     reserve_item,
     submit,
     why_nothing,
+    write_note,
 )
 from tutelage.people.answers import displayed
+from tutelage.people.conversing import Talk, next_step
+from tutelage.people.corrections import correction_from, correction_row, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
+from tutelage.people.store.conversations import find_live_models
+from tutelage.people.visiting import finish, progress
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import must_agree
@@ -50,33 +55,42 @@ LOOK_BACK = 20
 
 def screen(call: Call) -> Response:
     """The rater's page. Its script fetches the questions."""
-    if must_agree(call.me):
+    if must_agree(call.me, call.here):
         return see("/welcome")
     item = call.text("item")
     if item and call.me.role != "owner":
         raise Refusal(403, "Only an owner of the study chooses what to judge.")
     template = f"kinds/{call.here.kind.name}.html"
-    return call.page(template, flags=FLAGS, skip_reasons=SKIP_REASONS, item=item)
+    live = find_live_models(call.store, call.here.id) is not None and not item
+    return call.page(template, flags=FLAGS, skip_reasons=SKIP_REASONS, item=item, live=live)
 
 
 def following(call: Call) -> Response:
-    """The next question, reserved; or why there is none."""
-    _refuse_strangers(call)
+    """The next question, reserved; the state of a live conversation; or why there is nothing."""
+    refuse_strangers(call)
     item = values.text(call.data, "item", "")
     if item:
-        question: Assignment | None = reserve_item(call.store, call.me.id, item)
+        found: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
     else:
-        question = _next(call, values.integers(call.data, "besides"))
+        found = _next(call, values.integers(call.data, "besides"))
     return _json(
         call,
-        question=None if question is None else question_data(question),
-        why="" if question is not None else why_nothing(call.store, call.me.id),
+        question=question_data(found) if isinstance(found, Assignment) else None,
+        talk=talk_data(found) if isinstance(found, Talk) else None,
+        why="" if found is not None else why_nothing(call.store, call.me.id),
+        finish="" if found is not None or call.data.get("besides") else _finish(call),
     )
+
+
+def _finish(call: Call) -> str:
+    """The page that ends the visit of a rater from a platform, where it is over; else nothing."""
+    told = finish(call.store, call.me.id)
+    return "/finish" if told is not None and told.visit.state != "active" else ""
 
 
 def receive(call: Call) -> Response:
     """Store an answer, and reply with its receipt and, in training, with feedback."""
-    _refuse_strangers(call)
+    refuse_strangers(call)
     assignment = values.integer(call.data, "assignment")
     receipt = submit(call.store, assignment, answer_from(call.data, call.here.kind), rater_id=call.me.id)
     taught = feedback(call.store, assignment)
@@ -114,17 +128,40 @@ def recent(call: Call) -> Response:
     )
 
 
+def note(call: Call) -> Response:
+    """Keep a note of the rater for the owners."""
+    write_note(call.store, call.me.id, values.text(call.data, "text"))
+    return JSONResponse({"kept": True})
+
+
 def question_data(question: Assignment) -> dict[str, object]:
     """Everything about a question that a rater may know: not its item, nor models, nor a known answer."""
     return {
         "id": question.id,
         "training": question.training,
-        "messages": [
-            {"role": message.role, "html": render(message.content), "text": message.content}
-            for message in question.messages
-        ],
+        "messages": messages_data(question.messages),
         "responses": [{"html": render(text), "text": text} for text in question.texts],
     }
+
+
+def talk_data(talk: Talk) -> dict[str, object]:
+    """The state of a conversation, as the rater may know it."""
+    return {
+        "conversation": talk.conversation,
+        "turn": talk.turn,
+        "turns": talk.turns,
+        "messages": messages_data(talk.messages),
+        "openings": list(talk.openings),
+        "writing": talk.writing,
+    }
+
+
+def messages_data(messages: Messages) -> list[dict[str, str]]:
+    """A conversation, each message as it was written and as HTML."""
+    return [
+        {"role": message.role, "html": render(message.content), "text": message.content}
+        for message in messages
+    ]
 
 
 def answer_data(answer: Answer) -> dict[str, object]:
@@ -134,6 +171,8 @@ def answer_data(answer: Answer) -> dict[str, object]:
         "criteria": dict(answer.criteria),
         "flags": list(answer.flags),
         "reason": answer.reason,
+        "correction": correction_row(answer.correction),
+        "spans": span_rows(answer.spans),
     }
 
 
@@ -152,6 +191,8 @@ def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
         values.integer(data, "changes", 0),
         values.text(data, "client", "")[:100],
         values.text(data, "key"),
+        correction_from(data.get("correction")),
+        spans_from(data.get("spans", ())),
     )
 
 
@@ -172,25 +213,32 @@ def _flags(data: Mapping[str, object]) -> tuple[str, ...]:
     return flags
 
 
-def _next(call: Call, besides: tuple[int, ...]) -> Assignment | None:
+def _next(call: Call, besides: tuple[int, ...]) -> Assignment | Talk | None:
     """The next question as it is asked now: one that was reserved before the owner changed the question and has not
     been shown since is exchanged for a new one."""
-    question = next_assignment(call.store, call.me.id, besides=besides)
-    if question is not None and question.version != call.here.version and not besides:
-        release(call.store, call.me.id)
-        question = next_assignment(call.store, call.me.id)
-    return question
+    found = next_step(call.store, call.me.id, besides=besides)
+    if isinstance(found, Assignment) and found.version != call.here.version:
+        release(call.store, call.me.id, besides=besides)
+        found = next_step(call.store, call.me.id, besides=besides)
+    return found
 
 
-def _refuse_strangers(call: Call) -> None:
-    if must_agree(call.me):
+def refuse_strangers(call: Call) -> None:
+    """Refuse a rater who has not agreed to take part."""
+    if must_agree(call.me, call.here):
         raise Refusal(403, "Agree to take part first, on the page /welcome.")
 
 
 def _json(call: Call, **more: object) -> Response:
-    """What every answer to the screen carries: how far the rater is, and which version of the question is asked."""
+    """The JSON that every response to the screen carries: the rater's progress and the version of the question."""
     rater = get_rater(call.store, call.me.id)
-    progress = {"answered": rater.tallies.answered + rater.tallies.skipped, "quota": rater.quota}
+    visit = progress(call.store, rater)
+    answered, quota = visit or (rater.tallies.answered + rater.tallies.skipped, rater.quota)
     return JSONResponse(
-        {"progress": progress, "state": rater.state, "version": call.here.version, **more},
+        {
+            "progress": {"answered": answered, "quota": quota},
+            "state": rater.state,
+            "version": call.here.version,
+            **more,
+        },
     )

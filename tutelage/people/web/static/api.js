@@ -22,6 +22,42 @@ export const post = (path, data) =>
 
 export const get = (path) => call(path, { headers: { accept: "application/json" } });
 
+const SILENCE = 30_000; // the server gives a sign of life every ten seconds
+
+/** Read server-sent events until the stream ends, and call `heard` with the data of each. */
+export async function follow(path, heard) {
+  const stop = new AbortController();
+  let timer;
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => stop.abort(), SILENCE);
+  };
+  try {
+    wait();
+    const response = await fetch(path, { headers: { accept: "text/event-stream" }, signal: stop.signal });
+    if (!response.ok) throw refusal(response.status, await response.json());
+    let rest = "";
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      wait();
+      const events = (rest + part.value).split("\n\n");
+      rest = events.pop();
+      for (const event of events) {
+        if (event.startsWith("data: ")) heard(JSON.parse(event.slice("data: ".length)));
+      }
+    }
+  } catch (error) {
+    throw error instanceof Refused ? error : new Unreachable(error.message);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function refusal(status, body) {
+  const sentence = body?.error ?? `The server answered ${status}.`;
+  return status >= 500 || status === 429 ? new Unreachable(sentence) : new Refused(status, sentence);
+}
+
 async function call(path, options) {
   let response;
   let body;
@@ -32,7 +68,5 @@ async function call(path, options) {
     throw new Unreachable(error.message);
   }
   if (response.ok) return body;
-  const sentence = body?.error ?? `The server answered ${response.status}.`;
-  if (response.status >= 500 || response.status === 429) throw new Unreachable(sentence);
-  throw new Refused(response.status, sentence);
+  throw refusal(response.status, body);
 }

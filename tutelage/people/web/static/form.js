@@ -8,24 +8,44 @@ export class Form {
   /**
    * @param part what is peculiar to the kind of question (see `begin` in rate.js)
    * @param changed called after every change that the rater makes
+   *
+   * `add` takes what is on the page beside that, an addition:
+   *   show(question)        a new question is on the page
+   *   read(choice)          its parts of an answer with that choice
+   *   draft()               what a draft keeps beside that
+   *   fill(answer)          the inverse, of an answer or a draft; nothing where it has none
+   *   missing()             the sentence for what cannot be sent, if anything
+   *   settle(verdict)       shows what belongs to the present state
+   *   inside()              whether the focus is in it, for Escape to leave
    */
   constructor(element, part, changed) {
     this.element = element;
     this.part = part;
+    this.changed = changed;
+    this.additions = [];
     this.flags = element.querySelector("#flags");
     this.reasonPanel = element.querySelector("#reason-panel");
     this.reason = element.querySelector("#reason");
     this.skipPanel = element.querySelector("#skip-panel");
-    this.openers = new Map([
-      [this.flags, element.querySelector("#open-flags")],
-      [this.reasonPanel, element.querySelector("#open-reason")],
-    ]);
-    for (const [panel, opener] of this.openers) {
-      opener.addEventListener("click", () => this.toggle(panel));
-    }
+    this.openers = new Map();
+    this.addPanel(this.flags, element.querySelector("#open-flags"), () => this.enter(this.flags));
+    this.addPanel(this.reasonPanel, element.querySelector("#open-reason"), () => this.enter(this.reasonPanel));
     element.addEventListener("input", () => {
       this.settle();
       changed();
+    });
+  }
+
+  add(addition) {
+    this.additions.push(addition);
+  }
+
+  /** A panel that its button opens, and then `enter` moves the focus into it. */
+  addPanel(panel, opener, enter) {
+    this.openers.set(panel, opener);
+    opener.addEventListener("click", () => {
+      this.show(panel, panel.hidden);
+      if (!panel.hidden) enter();
     });
   }
 
@@ -44,7 +64,13 @@ export class Form {
       ...this.part.read(this, choice),
       flags: checked(this.element, "flag"),
       reason: [...why, this.reason.value.trim()].filter(Boolean).join(SEPARATOR),
+      ...Object.assign({}, ...this.additions.map((each) => each.read(choice))),
     };
+  }
+
+  /** The answer with all that must survive a reload, though it would not be sent. */
+  draft() {
+    return { ...this.read(), ...Object.assign({}, ...this.additions.map((each) => each.draft())) };
   }
 
   /** What is still missing, as a sentence; nothing if the answer can be sent. */
@@ -54,7 +80,7 @@ export class Form {
     if (answer.choice === "skip" && !answer.reason && !answer.flags.length) {
       return "Say why it cannot be judged: choose a reason above, or write one.";
     }
-    return "";
+    return this.additions.map((each) => each.missing()).find(Boolean) ?? "";
   }
 
   fill(answer) {
@@ -65,6 +91,7 @@ export class Form {
     this.fillReason(answer);
     this.show(this.flags, Boolean(answer.flags?.length));
     this.show(this.reasonPanel, Boolean(this.reason.value));
+    for (const each of this.additions) each.fill(answer);
     this.settle();
   }
 
@@ -89,6 +116,7 @@ export class Form {
   settle() {
     this.element.querySelector("#said").textContent = this.part.settle(this) ?? "";
     this.skipPanel.hidden = !this.verdict().startsWith("skip");
+    for (const each of this.additions) each.settle(this.verdict());
     this.element.querySelector("#hint").hidden = true;
   }
 
@@ -116,11 +144,6 @@ export class Form {
     if (!input) return;
     input.click();
     onward(open);
-  }
-
-  toggle(panel) {
-    this.show(panel, panel.hidden);
-    if (!panel.hidden) this.enter(panel);
   }
 
   show(panel, visible) {

@@ -1,37 +1,43 @@
-// The owner's pages: figures that keep themselves up to date, and links that can be copied.
+// The owner's pages: figures that keep themselves up to date, and boxes that are ticked together.
+
+import "./links.js";
 
 const EVERY = 5_000;
 
-for (const input of document.querySelectorAll("[data-absolute]")) {
-  input.value = new URL(input.value, location.origin).href;
+/** Enable the buttons that need this script; pages are sent with them disabled. */
+function enable(part) {
+  for (const button of part.querySelectorAll("[data-tick-all]")) button.disabled = false;
 }
 
-for (const button of document.querySelectorAll("[data-copy]")) {
-  button.addEventListener("click", async () => {
-    const field = document.getElementById(button.dataset.copy);
-    field.select();
-    try {
-      await navigator.clipboard.writeText(field.value);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = "Press Ctrl C";
-    }
-  });
+document.addEventListener("click", (event) => {
+  const name = event.target.closest("[data-tick-all]")?.dataset.tickAll;
+  if (!name) return;
+  const boxes = [...document.querySelectorAll(`input[type=checkbox][name="${name}"]`)];
+  const all = boxes.every((box) => box.checked);
+  for (const box of boxes) box.checked = !all;
+});
+
+/** Whether somebody is using this part of the page: the focus is in it, or a box is ticked. */
+function inUse(part) {
+  return part.contains(document.activeElement) || part.querySelector("input[type=checkbox]:checked") !== null;
 }
 
 /** Fetch the page again and exchange its live part, unless somebody is using it. */
 async function refresh() {
   const old = document.querySelector("[data-live]");
-  if (!old || document.visibilityState !== "visible" || old.contains(document.activeElement)) return;
+  if (document.visibilityState !== "visible" || inUse(old)) return;
   try {
     const response = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const fresh = page.querySelector("[data-live]");
-    if (fresh && fresh.innerHTML !== old.innerHTML) old.replaceWith(fresh);
+    if (!fresh || inUse(old)) return; // the use may have begun since the request
+    enable(fresh);
+    if (fresh.innerHTML !== old.innerHTML) old.replaceWith(fresh);
   } catch {
     // the next time will do
   }
 }
 
+enable(document);
 if (document.querySelector("[data-live]")) setInterval(refresh, EVERY);

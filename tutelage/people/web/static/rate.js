@@ -2,10 +2,13 @@
 
 import { get, post, Refused } from "./api.js";
 import { Clock, here } from "./clock.js";
+import { Corrections } from "./corrections.js";
 import { Form } from "./form.js";
 import { listen, onward } from "./keys.js";
+import { Talk } from "./live.js";
 import { Outbox } from "./outbox.js";
 import { mark, showQuestion, toggleRaw } from "./show.js";
+import { Spans } from "./spans.js";
 import { drop, durable, keys, put, take } from "./storage.js";
 
 const find = (selector) => document.querySelector(selector);
@@ -14,15 +17,23 @@ const { rater, item } = screen.dataset;
 const pageVersion = Number(screen.dataset.version);
 const BLOCK = 25;
 const RENEW_EVERY = 240_000;
+const AHEAD = 3; // questions that lie ready, for trains and slow networks
+const FRESH = 600_000; // a reservation that was not renewed for longer may have gone to somebody else
+const FETCH_AGAIN = 5_000;
 const DRAFT_DAYS = 7;
 
 const clock = new Clock();
 let form = null; // made by `begin`
+let corrections = null; // where the study asks for them
+let spans = null;
 const outbox = new Outbox(rater, tellSaved);
+const talk = find("#talk") && new Talk(rater, { next, key: newKey, fail: pauseForError });
 
 let current = null; // the question on the screen
 let aside = null; // the question that waits while an earlier answer is changed
-let ahead = null; // a promise of the question after this one
+let ahead = []; // {question, at}: what comes next, reserved or renewed at that time
+let fetching = null; // a promise of one more of them
+let retry = 0; // the timer of the next try
 let history = []; // {question, answer}, oldest first
 let place = 0; // where in the history we are while changing
 let changes = 0;
@@ -35,10 +46,13 @@ let proceed = () => {}; // what the button of the present pause does
 // ---- what comes next
 
 async function fetchNext() {
-  const held = [...outbox.assignments(), ...[current, aside].filter(Boolean).map((question) => question.id)];
+  const unsent = outbox.assignments();
+  const here = [current, aside, ...ahead.map((each) => each.question)];
+  const held = [...unsent, ...here.filter(Boolean).map((question) => question.id)];
   const reply = await post("/rate/next", item ? { item } : { besides: held });
   learn(reply);
-  return reply;
+  const again = held.includes(reply.question?.id); // its reservation ran out here, and was made anew
+  return { ...reply, question: again ? null : reply.question, unsent: unsent.length };
 }
 
 function learn(reply) {
@@ -48,22 +62,51 @@ function learn(reply) {
   tellProgress();
 }
 
-/** Ask for the question after this one while this one is being read. In training it depends on the answer. */
+/** Ask for the questions after this one while this one is being read. In training, and where the rater talks to models,
+ * they depend on the answer. */
 function prefetch() {
-  ahead = current.training || item ? null : fetchNext().catch(() => null);
+  if (!current || current.training || item || talk || fetching || ahead.length >= AHEAD) return;
+  fetching = fetchNext().then(
+    ({ question }) => {
+      fetching = null;
+      if (!question) return;
+      ahead.push({ question, at: Date.now() });
+      prefetch();
+    },
+    () => {
+      fetching = null;
+      clearTimeout(retry);
+      retry = setTimeout(prefetch, FETCH_AGAIN);
+    },
+  );
 }
 
-async function next() {
+/** The next question: one that lies ready, unless it may have gone to somebody else and the server can be asked. */
+async function following() {
+  const old = ahead.length > 0 && Date.now() - ahead[0].at > FRESH;
+  if (!ahead.length || old) await fetching;
+  const ready = ahead.shift();
+  if (!ready) return fetchNext();
+  if (!old) return ready;
+  const others = ahead;
+  ahead = [];
+  try {
+    return await fetchNext();
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    ahead = others;
+    return ready;
+  }
+}
+
+async function next(how = {}) {
   hidePause();
-  const waiting = ahead;
-  ahead = null;
   current = null;
   if (stale) return location.reload();
   const timer = setTimeout(() => screen.setAttribute("aria-busy", "true"), 150);
   let reply = null;
   try {
-    reply = (await waiting) ?? (await fetchNext());
-    if (!reply.question && waiting) reply = await fetchNext();
+    reply = await following();
   } catch (error) {
     return pauseForError(error);
   } finally {
@@ -71,17 +114,26 @@ async function next() {
     screen.removeAttribute("aria-busy");
   }
   if (stale) return location.reload();
+  if (reply.talk) return converse(reply.talk);
+  if (!reply.question && reply.unsent) return pauseForAnswers();
   if (!reply.question) return pauseAtEnd(reply);
-  show(reply.question);
+  show(reply.question, null, how);
   prefetch();
+}
+
+function renewed() {
+  for (const each of ahead) each.at = Date.now();
 }
 
 // ---- what is shown
 
-function show(question, answer = null) {
+/** Show a question; `stay` where the same texts stood there already. */
+function show(question, answer = null, { stay = false } = {}) {
+  talk?.close();
   current = question;
   const draft = take(draftKey(question));
   showQuestion(question, form.part.card);
+  for (const each of form.additions) each.show(question);
   find("#lesson").hidden = true;
   find("#question").classList.remove("taught");
   find("#editing").hidden = answer === null;
@@ -93,11 +145,17 @@ function show(question, answer = null) {
   clock.start(draft ?? {});
   screen.dataset.question = question.id;
   find("#undo").disabled = !history.length || (aside !== null && place === 0);
-  scrollTo(0, 0);
+  if (!stay) scrollTo(0, 0);
   find("#ask").focus({ preventScroll: true });
 }
 
+function converse(state) {
+  delete screen.dataset.question;
+  talk.open(state);
+}
+
 function pause(title, text, button, action, more = false) {
+  talk?.close();
   find("#question").hidden = true;
   find("#pause").hidden = false;
   find("#pause-title").textContent = title;
@@ -115,8 +173,20 @@ function hidePause() {
 }
 
 function pauseAtEnd(reply) {
+  if (reply.finish) return location.assign(reply.finish);
   const title = reply.state === "paused" ? "Stopped for now" : "That is all for now";
   pause(title, reply.why, "Look again", next, true);
+}
+
+/** The server cannot say whether everything is answered before it has every answer. */
+function pauseForAnswers() {
+  pause("Your last answers are being sent", "This takes a moment.", "Look again", next, true);
+  const timer = setInterval(() => {
+    const waits = proceed === next && !find("#pause").hidden && !current;
+    if (waits && outbox.assignments().length) return;
+    clearInterval(timer);
+    if (waits) next();
+  }, 200);
 }
 
 function pauseForError(error) {
@@ -154,7 +224,9 @@ function finishTraining(state) {
 // ---- what is sent
 
 async function submit() {
+  if (talk?.state) return talk.enter();
   if (!find("#pause").hidden || !find("#lesson").hidden) return proceed();
+  if (spans?.active) return spans.stop();
   const missing = form.missing();
   if (missing || !current) {
     find("#hint").textContent = missing;
@@ -163,17 +235,20 @@ async function submit() {
   }
   const question = current;
   const answer = form.read();
+  const kept = form.draft();
   const { active, wall } = clock.read();
   const sent = { ...answer, assignment: question.id, key: newKey(), active_ms: active, wall_ms: wall, changes };
   const receipt = outbox.add({ ...sent, client: "browser 1" });
+  receipt.then((reply) => reply.refused || learn(reply));
   drop(draftKey(question));
-  if (aside) return keepChange(question, answer);
+  if (talk) await settled(receipt);
+  if (aside) return keepChange(question, kept);
   answered += 1;
   sinceBreak += 1;
   tellProgress();
   if (item) return afterAdjudication(receipt);
   if (question.training) return afterTraining(receipt, answer);
-  history.push({ question, answer });
+  history.push({ question, answer: kept });
   if (sinceBreak >= BLOCK) {
     sinceBreak = 0;
     current = null;
@@ -182,12 +257,19 @@ async function submit() {
   await next();
 }
 
+/** Where the rater talks to models, what comes next depends on the answer. */
+async function settled(receipt) {
+  current = null;
+  find("#submit").disabled = true;
+  await receipt;
+  find("#submit").disabled = false;
+}
+
 async function afterTraining(receipt, answer) {
   find("#submit").disabled = true;
   const reply = await receipt;
   find("#submit").disabled = false;
   if (reply.refused) return next();
-  learn(reply);
   if (reply.feedback) teach(reply, answer);
   else next();
 }
@@ -200,7 +282,7 @@ async function afterAdjudication(receipt) {
 // ---- changing an earlier answer
 
 async function undo() {
-  if (item || !find("#lesson").hidden) return;
+  if (item || !find("#lesson").hidden || (talk?.state && talk.state !== "message")) return;
   if (current && aside) drop(draftKey(current));
   else if (current) saveDraft();
   if (aside === null) {
@@ -227,8 +309,10 @@ function back() {
 }
 
 function cancel() {
+  if (talk?.state) return talk.escape();
+  if (spans?.active) return spans.stop();
   const inside = document.activeElement.closest("[data-row], #flags, #reason-panel, #skip-panel");
-  if (inside) return find("#ask").focus({ preventScroll: true });
+  if (inside || form.additions.some((each) => each.inside())) return find("#ask").focus({ preventScroll: true });
   if (aside) {
     drop(draftKey(current));
     back();
@@ -244,7 +328,7 @@ function draftKey(question) {
 function saveDraft() {
   if (!current) return;
   const { active, wall } = clock.read();
-  put(draftKey(current), { answer: form.read(), changes, active, wall, at: Date.now() });
+  put(draftKey(current), { answer: form.draft(), changes, active, wall, at: Date.now() });
 }
 
 function dropOldDrafts() {
@@ -288,6 +372,13 @@ function newKey() {
 
 const choose = (key) => find(`#choices [data-key="${key}"]`)?.click();
 
+function writeBetter() {
+  spans?.leave();
+  if (corrections.training) return;
+  form.show(corrections.panel, true);
+  corrections.enter();
+}
+
 function openDialog(name) {
   find(name).showModal();
 }
@@ -306,6 +397,7 @@ const keysOf = (part) =>
  *   card(article, letter, place, places)  puts inputs into the card of a response (optional)
  *   read(form, choice)    the parts of the answer beside choice and strength
  *   fill(form, answer)    the inverse of `read`
+ *   better(form)          the place of the better response, where the verdict says one (optional)
  *   settle(form)          shows what belongs to the present state; may return it in words
  *   digit(form, key)      a digit that no group in focus has taken
  *   keys                  letters and what they do, given the form (optional)
@@ -315,6 +407,8 @@ export async function begin(part) {
     changes += 1;
     saveDraft();
   });
+  if (find("#correction-panel")) form.add((corrections = new Corrections(form)));
+  if (find("#palette")) form.add((spans = new Spans(form)));
   wire(part);
   dropOldDrafts();
   outbox.flush();
@@ -342,11 +436,13 @@ function wire(part) {
       }),
       f: asked(() => form.enter(form.flags)),
       n: asked(() => form.enter(form.reasonPanel)),
-      m: asked(() => toggleRaw()),
+      m: asked(() => spans?.active || toggleRaw()),
       u: undo,
+      ...(corrections ? { w: asked(() => writeBetter()) } : {}),
+      ...(spans ? { e: asked(() => spans.toggle()) } : {}),
       ...keysOf(part),
     },
-    asked((key) => part.digit(form, key)),
+    (key) => (talk?.state ? talk.digit(key) : asked(() => spans?.digit(key) || part.digit(form, key))()),
   );
 
   find("#answer").addEventListener("submit", (event) => {
@@ -359,11 +455,12 @@ function wire(part) {
   find("#lesson-go").addEventListener("click", () => proceed());
   find("#open-keys").addEventListener("click", () => openDialog("#keys"));
   find("#open-guidelines").addEventListener("click", () => openDialog("#guidelines"));
+  addEventListener("online", prefetch);
   addEventListener("pagehide", saveDraft);
   addEventListener("beforeunload", (event) => {
     if (outbox.atRisk()) event.preventDefault();
   });
   setInterval(() => {
-    if (current && here()) post("/rate/renew", {}).catch(() => {});
+    if (current && here()) post("/rate/renew", {}).then(renewed, () => {});
   }, RENEW_EVERY);
 }

@@ -12,11 +12,7 @@ let shown = null;
 export function showQuestion(question, card) {
   shown = question;
   raw = false;
-  const earlier = question.messages.slice(0, -1);
-  const last = question.messages.at(-1);
-  const prompt = document.querySelector("#prompt");
-  prompt.replaceChildren(...(earlier.length ? [fold(earlier)] : []), turn(last, earlier.length > 0));
-  prompt.tabIndex = prompt.scrollHeight > prompt.clientHeight ? 0 : -1;
+  showPrompt(question.messages);
   document.querySelector("#responses").replaceChildren(
     ...question.responses.map((response, place) => {
       const letter = "ABCDEF"[place];
@@ -27,12 +23,37 @@ export function showQuestion(question, card) {
   );
 }
 
+/** Put a conversation on the page, and empty cards for the answers that come; returns where their texts go. */
+export function showComing(messages, places) {
+  shown = null;
+  raw = false;
+  showPrompt(messages);
+  const cards = [..."ABCDEF".slice(0, places)].map((letter) => emptyCard(letter));
+  document.querySelector("#responses").replaceChildren(...cards);
+  return cards.map((card) => card.querySelector(".text"));
+}
+
+/** A conversation, every message with who wrote it. */
+export const turns = (messages) => messages.map((message) => turn(message, true));
+
+function showPrompt(messages) {
+  const earlier = messages.slice(0, -1);
+  const last = messages.at(-1);
+  const prompt = document.querySelector("#prompt");
+  prompt.replaceChildren(...(earlier.length ? [fold(earlier)] : []), turn(last, earlier.length > 0));
+  prompt.tabIndex = prompt.scrollHeight > prompt.clientHeight ? 0 : -1;
+}
+
 /** Show the texts as they were written, or formatted again. */
 export function toggleRaw() {
   raw = !raw;
+  redraw();
+}
+
+/** Fill in the texts again, whatever has taken their place. */
+export function redraw() {
   const texts = [...shown.messages, ...shown.responses];
   document.querySelectorAll("#prompt .text, #responses .text").forEach((element, index) => fill(element, texts[index]));
-  return raw;
 }
 
 /** Say beside the letter of a side (left, right; of any other there is none) what it was. */
@@ -76,15 +97,20 @@ function fold(messages) {
 }
 
 function responseCard(response, letter) {
+  const article = emptyCard(letter);
+  const text = article.querySelector(".text");
+  fill(text, response);
+  if (!response.text.trim()) text.append(make("p", "not-shown", "(an empty response)"));
+  return article;
+}
+
+function emptyCard(letter) {
   const article = document.querySelector("#response-template").content.firstElementChild.cloneNode(true);
   const title = article.querySelector("h2");
   title.id = `response-${letter}`;
   title.append(make("span", "visually-hidden", "Response "), make("b", "", letter));
   article.setAttribute("aria-labelledby", title.id);
-  const text = article.querySelector(".text");
-  text.dir = "auto";
-  fill(text, response);
-  if (!response.text.trim()) text.append(make("p", "not-shown", "(an empty response)"));
+  article.querySelector(".text").dir = "auto";
   return article;
 }
 

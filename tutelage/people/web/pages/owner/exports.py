@@ -131,6 +131,7 @@ def _preview(call: Call, selection: Selection) -> Mapping[str, object]:
         "fates": {name: count for name, count in fates.items() if count},
         "rows": rows,
         "counts": manifest["rows"],
+        "corrections": manifest["corrections"],
         "notes": manifest["notes"],
         "selection": asdict(selection),
     }

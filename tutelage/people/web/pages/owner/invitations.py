@@ -1,49 +1,95 @@
-"""Letting people in: links that can be used a number of times, and taken back."""
+"""Letting people in: links that can be used a number of times, personal links by a list of names, and taking them
+back."""
+
+import csv
+import io
+from collections.abc import Mapping
 
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import create_invite, list_invites, revoke_invite
+from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
+from tutelage.people.export import safe_cell
 from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import FieldError, given_again, whole_number
 
 MOST_USES = 1_000
 MOST_DAYS = 365
+MOST_NAMES = 1_000
 
 
 def table(call: Call) -> Response:
-    """The invitations, and the form for a new one."""
-    return _page(call, "")
+    """The invitations, and the forms for new ones."""
+    return _page(call)
 
 
 def create(call: Call) -> Response:
     """A new invitation. Its link is shown this once: only its hash is kept."""
-    uses, days = call.text("uses", "1"), call.text("days", "14")
-    if not uses.isdecimal() or not 1 <= int(uses) <= MOST_USES:
-        raise TutelageError(f"The link is for '{uses}' people; give a number from 1 to {MOST_USES}.")
-    if not days.isdecimal() or not 1 <= int(days) <= MOST_DAYS:
-        raise TutelageError(f"The link is good for '{days}' days; give a number from 1 to {MOST_DAYS}.")
+    try:
+        uses = whole_number(call, "uses", "The number of people", 1, MOST_USES)
+        days = whole_number(call, "days", "The number of days", 1, MOST_DAYS)
+    except FieldError as error:
+        return _page(call, problems={error.field: str(error)})
     role = "owner" if call.text("role") == "owner" else "rater"
     token = create_invite(
         call.store,
         call.here.id,
         role=role,  # type: ignore[arg-type]  # one of the two
-        max_uses=int(uses),
-        days=int(days),
+        max_uses=uses,
+        days=days,
         note=call.text("note")[:200],
         actor=call.me.name,
     )
     return _page(call, f"/join/{token}")
 
 
+def by_name(call: Call) -> Response:
+    """A personal link for each name of a list, as a table to mail from: raters who are known come back by it, the
+    others are made."""
+    names = [line.strip() for line in call.text("names").splitlines() if line.strip()]
+    try:
+        days = whole_number(call, "name_days", "The number of days", 1, MOST_DAYS)
+        if not 1 <= len(names) <= MOST_NAMES:
+            raise FieldError(
+                "names", f"Write 1 to {MOST_NAMES:,} names, one a line; these are {len(names):,}."
+            )
+        links = personal_links(
+            call.store, call.here.id, names, days=days, note="from a list of names", actor=call.me.name
+        )
+    except FieldError as error:
+        return _page(call, problems={error.field: str(error)})
+    except TutelageError as error:
+        return _page(call, problems={"names": str(error)})
+    rows = [(safe_cell(name), f"{call.origin}/return/{token}") for name, token in links]
+    headers = {"content-disposition": 'attachment; filename="links.csv"'}
+    return Response(_as_csv([("name", "link"), *rows]), media_type="text/csv; charset=utf-8", headers=headers)
+
+
 def withdraw(call: Call) -> Response:
-    """Make an invitation useless."""
-    number = call.text("invite")
-    if not any(str(invite.id) == number for invite in list_invites(call.store, call.here.id)):
+    """Make an invitation or a personal link useless."""
+    number, rater = call.text("invite"), call.text("rater")
+    owner = int(rater) if rater.isascii() and rater.isdecimal() and len(rater) < 16 else None
+    if not any(str(invite.id) == number for invite in list_invites(call.store, call.here.id, rater=owner)):
         raise Refusal(404, "There is no such invitation in this study.")
     revoke_invite(call.store, int(number), actor=call.me.name)
-    return see("/owner/invitations")
+    return see("/owner/invitations" if owner is None else f"/owner/raters/{owner}")
 
 
-def _page(call: Call, link: str) -> Response:
-    invites = list_invites(call.store, call.here.id)
-    return call.page("owner/invitations.html", invites=invites, link=link, place="invitations")
+def _as_csv(rows: list[tuple[str, str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _page(call: Call, link: str = "", *, problems: Mapping[str, str] | None = None) -> Response:
+    page = call.page(
+        "owner/invitations.html",
+        invites=list_invites(call.store, call.here.id),
+        link=link,
+        asked=given_again(call, problems or {}),
+        problems=problems or {},
+        place="invitations",
+    )
+    if problems:
+        page.status_code = 400
+    return page

@@ -1,73 +1,190 @@
-"""The items: where raters disagree, and every vote as it was displayed."""
+"""The items: found by what is asked of them, with every vote as it was displayed, and what may be done about them."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from starlette.responses import Response
 
+from tutelage.errors import TutelageError
 from tutelage.figures import Svg, parts_strip
-from tutelage.people import Question, list_questions, list_votes
+from tutelage.people import (
+    Question,
+    exclude_all,
+    include_all,
+    list_notices,
+    list_questions,
+    list_raters,
+    list_votes,
+    set_overlap,
+)
 from tutelage.people.answers import LETTERS
-from tutelage.people.store.ballots import item_keys
-from tutelage.people.web.call import Call, Refusal
+from tutelage.people.store.browsing import STATES, Found, ItemFilter, find_items, find_keys
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import FieldError, reason_of, whole_number
+from tutelage.people.web.marks import corrected_pieces, marked_responses
+from tutelage.people.web.pages.rating import FLAGS
+from tutelage.people.web.paging import page_number, page_of, with_query
 
 PAGE = 25
-ORDERS = {"disagreement": "Most disagreement", "doubt": "Least sure labels", "added": "As they were added"}
+MOST_AT_ONCE = 5_000
+ORDERS = {
+    "disagreement": "most disagreement first",
+    "doubt": "least sure labels first",
+    "added": "as they were added",
+    "newest": "last answered first",
+    "answered": "most answers first",
+    "skipped": "most skipped first",
+}
 """There is no first one where the votes of an item have no two sides to count."""
+POOLS = {"production": "ordinary", "gold": "known answer", "training": "practice"}
+NAMES = ("text", "rater", "flag", "skipped", "corrected", "model", "pool", "round", "state", "by")
+"""The fields of the form, all of which stand in the address."""
+
+
+@dataclass(frozen=True)
+class ItemQuery:
+    """A query of items: the fields of the form as they are, and the same as a filter and an order."""
+
+    fields: Mapping[str, str]
+    filter: ItemFilter
+    order: str
+    orders: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        """The page of items that asks for the same."""
+        return with_query("/owner/items", self.fields)
 
 
 def table(call: Call) -> Response:
-    """A page of items in one of three orders."""
-    orders = {
-        key: said for key, said in ORDERS.items() if call.here.kind.traits.sides or key != "disagreement"
-    }
-    order = call.text("by") if call.text("by") in orders else next(iter(orders))
-    page = call.text("page", "1")
-    number = min(int(page), 100_000) if page.isdecimal() and len(page) < 9 and int(page) > 0 else 1
-    questions = _questions(call, order, (number - 1) * PAGE)
-    return call.page(
+    """A page of the items that the form asks for, in its order."""
+    return _table(call)
+
+
+def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
+    asked = _asked(call)
+    number = page_number(call)
+    found = _find(call, asked, (number - 1) * PAGE)
+    page = page_of(number, PAGE, found.total, asked.address)
+    if page.number != number:
+        found = _find(call, asked, (page.number - 1) * PAGE)
+    kept = call.site.keeper.whole(call.here)
+    rounds = kept.value.survey.rounds if kept.value is not None else ()
+    answer = call.page(
         "owner/items.html",
-        questions=questions[:PAGE],
-        more=len(questions) > PAGE,
-        number=number,
-        order=order,
-        orders=orders,
+        found=found,
+        page=page,
+        asked=asked,
+        flags=FLAGS,
+        pools=POOLS,
+        states=STATES,
+        rounds=[each.number for each in rounds],
+        models=sorted({name for each in rounds for name in each.samplers}),
+        raters=[rater for rater in list_raters(call.store, call.here.id) if rater.asked],
         bar=counts_bar,
         address=item_address,
+        problems=problems or {},
         place="items",
+    )
+    if problems:
+        answer.status_code = 400
+    return answer
+
+
+def _find(call: Call, asked: ItemQuery, offset: int) -> Found:
+    among: Sequence[int] | None = None
+    if asked.order == "doubt":
+        kept = call.site.keeper.whole(call.here)
+        among = kept.value.statistics.doubtful if kept.value is not None else ()
+    return find_items(
+        call.store, call.here.id, asked.filter, order=asked.order, among=among, limit=PAGE, offset=offset
     )
 
 
-def _questions(call: Call, order: str, offset: int) -> tuple[Question, ...]:
-    study = call.here.id
-    if order == "doubt":
-        kept = call.site.keeper.whole(call.here)
-        ids = kept.value.figures.doubtful[offset : offset + PAGE + 1] if kept.value is not None else ()
-        keys = item_keys(call.store, study, ids)
-        found = {
-            question.key: question
-            for question in list_questions(call.store, study, keys=tuple(keys.values()))
-        }
-        return tuple(found[keys[number]] for number in ids if keys.get(number) in found)
-    disagreed = order == "disagreement"
-    return list_questions(call.store, study, disagreed=disagreed, limit=PAGE + 1, offset=offset)
+def _asked(call: Call) -> ItemQuery:
+    sides = call.here.kind.traits.sides
+    orders = {key: said for key, said in ORDERS.items() if sides or key != "disagreement"}
+    fields = {name: call.text(name)[:200] for name in NAMES}
+    wanted = ItemFilter(
+        text=fields["text"],
+        rater=_number(fields["rater"]),
+        flag=fields["flag"] if fields["flag"] in FLAGS else "any" if fields["flag"] else "",
+        skipped=fields["skipped"] == "yes",
+        corrected=fields["corrected"] == "yes",
+        model=fields["model"] or None,
+        pool=fields["pool"] if fields["pool"] in POOLS else "",
+        round=_number(fields["round"]),
+        state=fields["state"] if fields["state"] in STATES else "",
+    )
+    order = fields["by"] if fields["by"] in orders else next(iter(orders))
+    return ItemQuery(fields, wanted, order, orders)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+def change(call: Call) -> Response:
+    """Do something about the items that are ticked, or about all that the form asks for."""
+    asked = _asked(call)
+    keys = call.fields.get("item", ())
+    if call.text("all"):
+        keys = find_keys(call.store, call.here.id, asked.filter)
+    try:
+        if not 1 <= len(keys) <= MOST_AT_ONCE:
+            raise FieldError("items", f"Tick 1 to {MOST_AT_ONCE:,} items; these are {len(keys):,}.")
+        _act(call, tuple(dict.fromkeys(keys)))
+    except FieldError as error:
+        return _table(call, {error.field: str(error)})
+    except TutelageError as error:
+        return _table(call, {"items": str(error)})
+    return see(asked.address)
+
+
+def _act(call: Call, keys: Sequence[str]) -> None:
+    store, study, actor = call.store, call.here.id, call.me.name
+    match call.text("action"):
+        case "exclude":
+            exclude_all(store, study, "item", keys, reason_of(call), actor=actor)
+        case "include":
+            include_all(store, study, "item", keys, actor=actor)
+        case "overlap":
+            overlap = whole_number(call, "overlap", "The number of raters", 1, 100)
+            set_overlap(store, study, overlap, keys, actor=actor)
+        case _:
+            raise FieldError("action", "Choose what to do with these items.")
 
 
 def detail(call: Call) -> Response:
     """One item with everything that was said about it."""
-    key = call.path["key"]
+    return item_page(call, call.path["key"])
+
+
+def item_page(call: Call, key: str, problems: Mapping[str, str] | None = None) -> Response:
+    """The page of an item; `problems` says what was wrong with a form on it, by field."""
     found = list_questions(call.store, call.here.id, keys=(key,))
     if not found:
         raise Refusal(404, f"There is no item '{key[:100]}' in this study.")
+    numbers = {rater.name: rater.id for rater in list_raters(call.store, call.here.id)}
     votes = list_votes(call.store, call.here.id, item=key, every_revision=True)
-    return call.page(
+    page = call.page(
         "owner/item.html",
         question=found[0],
         letters=LETTERS.upper(),
         votes=votes,
+        marks=marked_responses(found[0], votes),
+        changed=corrected_pieces,
+        notices=list_notices(call.store, call.here.id, item=key),
+        numbers=numbers,
         bar=counts_bar,
         address=item_address,
+        problems=problems or {},
         place="items",
     )
+    if problems:
+        page.status_code = 400
+    return page
 
 
 def item_address(key: str) -> str:

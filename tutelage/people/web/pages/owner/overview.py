@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from tutelage.figures import column_strip
-from tutelage.people import Rater, list_events, list_questions, list_raters
+from tutelage.people import Rater, list_events, list_raters
+from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import agreement_scale, share_interval
-from tutelage.people.web.figures.computing import Figures
+from tutelage.people.web.pages.owner.inbox import KINDS
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
+from tutelage.people.web.statistics.computing import Statistics
 from tutelage.stats.intervals import Interval, wilson
 
 DAY_MS = 86_400_000
@@ -35,46 +37,49 @@ def overview(call: Call) -> Response:
     raters = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater"]
     values: dict[str, object] = {"kept": kept, "raters": raters, "place": "overview"}
     if kept.value is not None:
-        survey, figures = kept.value.survey, kept.value.figures
-        agreement = Interval(figures.agreement.value, figures.agreement.low, figures.agreement.high)
+        survey, statistics = kept.value.survey, kept.value.statistics
+        agreement = Interval(statistics.agreement.value, statistics.agreement.low, statistics.agreement.high)
         values |= {
             "counts": survey.counts,
-            "figures": figures,
+            "statistics": statistics,
             "agreements": kept.value.agreements,
             "rounds": survey.rounds,
-            "finish": projected_finish(survey.counts, figures.per_day, call.store.now()),
+            "finish": projected_finish(survey.counts, statistics.per_day, call.store.now()),
             "active": sum(
                 rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters
             ),
             "scales": [agreement_scale(agreement, narrow=narrow) for narrow in (False, True)],
-            "days": column_strip(figures.by_day, "Answers a day over the last two weeks"),
-            "shares": shares(raters, figures, survey.counts),
+            "days": column_strip(statistics.by_day, "Answers a day over the last two weeks"),
+            "shares": shares(raters, statistics, survey.counts),
             "share_interval": share_interval,
-            "disagreed": list_questions(call.store, call.here.id, disagreed=True, limit=FEW),
+            "disagreed": find_items(
+                call.store, call.here.id, ItemFilter(state="disagreed"), order="disagreement", limit=FEW
+            ).questions,
             "bar": counts_bar,
             "address": item_address,
+            "notice_kinds": KINDS,
             "remarkable": [
-                rater for rater in raters if figures_of(figures, rater) and rater.excluded is None
+                rater for rater in raters if flags_of(statistics, rater) and rater.excluded is None
             ],
         }
     return call.page("owner/overview.html", **values)
 
 
-def figures_of(figures: Figures, rater: Rater) -> tuple[str, ...]:
-    """What stands out about a rater; nothing about one who came after the figures were made."""
-    found = figures.raters.get(rater.id)
+def flags_of(statistics: Statistics, rater: Rater) -> tuple[str, ...]:
+    """The flags of a rater; none for one who joined after the statistics were computed."""
+    found = statistics.raters.get(rater.id)
     return found.flags if found is not None else ()
 
 
 def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
-    """When the study would be complete (milliseconds) at the pace of the last day; None without a pace."""
+    """The time (milliseconds) at which the study would be complete at the pace of the last day; None without a pace."""
     missing = counts.wanted - counts.answered
     if missing <= 0 or per_day <= 0:
         return None
     return round(now + missing / per_day * DAY_MS)
 
 
-def shares(raters: list[Rater], figures: Figures, counts: Counts) -> list[Share]:
+def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[Share]:
     """The panel on bias."""
 
     def total(name: str) -> int:
@@ -82,11 +87,11 @@ def shares(raters: list[Rater], figures: Figures, counts: Counts) -> list[Share]
 
     longer, shorter = total("longer_chosen"), total("shorter_chosen")
     return [
-        Share("Left side chosen", figures.left, 0.5, "sides are drawn at random: one half is fair"),
+        Share("Left side chosen", statistics.left, 0.5, "sides are drawn at random: one half is fair"),
         Share(
             "Longer response chosen", wilson(longer, longer + shorter), 0.5, "people in general: about 64 %"
         ),
-        Share("About equal", figures.ties, None, "of all answers, both bad included"),
+        Share("About equal", statistics.ties, None, "of all answers, both bad included"),
         Share("Both bad", wilson(counts.both_bad, counts.answered), None, "of all answers"),
         Share(
             "Same answer when asked again",

@@ -1,122 +1,161 @@
-"""The raters, one by one: how reliable they are and on what evidence, and what may be done about it."""
+"""The raters: found by name and by what stands out, and what may be done about many at once."""
+
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
-from tutelage.people import Rater, change_rater, exclude, include, list_raters, start_session
-from tutelage.people.store.exclusions import Scope
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people import (
+    Rater,
+    change_rater,
+    exclude_all,
+    include_all,
+    list_raters,
+)
+from tutelage.people.texts import folded
+from tutelage.people.web.call import Call, see
 from tutelage.people.web.drawings import share_interval
-from tutelage.people.web.figures.previews import preview
+from tutelage.people.web.forms import FieldError, reason_of
+from tutelage.people.web.pages.owner.rater import STANDINGS, quota_of
+from tutelage.people.web.paging import page_number, page_of, with_query
+from tutelage.people.web.statistics.raters import RaterStatistics
 from tutelage.stats.intervals import Interval
 
-FEW_ENOUGH = 20_000
-"""Votes of the study up to which a preview is made without being asked for: it takes two fits of all of them."""
-RETURN_DAYS = 7
-STANDINGS = {"flagged": "fails the test", "cleared": "passes the test", "learning": "too few to tell"}
-"""What the test on known answers says so far."""
-SCOPES: tuple[Scope, ...] = ("rater", "item", "judgement")
+PAGE = 50
+SHOWN = {
+    "": "everybody",
+    "flagged": "stands out",
+    "active": "is asked",
+    "paused": "paused",
+    "training": "practises",
+    "excluded": "excluded",
+    "human": "people",
+    "llm": "model judges",
+    "simulated": "simulated raters",
+}
+ORDERS = {
+    "": "what stands out first",
+    "answers": "most answers first",
+    "reliability": "least reliable first",
+    "seen": "last here first",
+    "time": "quickest first",
+    "name": "by name",
+}
 
 
 def table(call: Call) -> Response:
-    """All of them, those to look at first."""
+    """A page of the raters that the form asks for, in its order."""
+    return _table(call)
+
+
+def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
     kept = call.site.keeper.whole(call.here)
-    figures = {} if kept.value is None else kept.value.figures.raters
-    raters = [
-        rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater" or rater.asked
-    ]
-    raters.sort(key=lambda r: (not (r.id in figures and figures[r.id].flags), -r.tallies.answered, r.name))
-    return call.page(
+    statistics = {} if kept.value is None else kept.value.statistics.raters
+    asked = {name: call.text(name)[:100] for name in ("text", "shown", "by")}
+    every = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater" or rater.asked]
+    found = _ordered(_chosen(every, asked, statistics), asked["by"], statistics)
+    page = page_of(page_number(call), PAGE, len(found), with_query("/owner/raters", asked))
+    answer = call.page(
         "owner/raters.html",
-        raters=raters,
-        figures=figures,
+        every=len(every),
+        raters=found[page.first - 1 :][:PAGE],
+        page=page,
+        asked=asked,
+        shown=SHOWN,
+        orders=ORDERS,
+        statistics=statistics,
         standings=STANDINGS,
         kept=kept,
         share_interval=share_interval,
         Interval=Interval,
+        problems=problems or {},
         place="raters",
     )
+    if problems:
+        answer.status_code = 400
+    return answer
 
 
-def detail(call: Call) -> Response:
-    """One of them."""
-    return _detail(call, _rater(call))
+def _chosen(
+    raters: Sequence[Rater], asked: Mapping[str, str], statistics: Mapping[int, RaterStatistics]
+) -> list[Rater]:
+    """The raters that the form asks for."""
+    text, shown = folded(asked["text"]), asked["shown"]
+    fits: Mapping[str, Callable[[Rater], bool]] = {
+        "flagged": lambda rater: _stands_out(rater, statistics),
+        "excluded": lambda rater: rater.excluded is not None,
+        **{state: _is_in(state) for state in ("active", "paused", "training")},
+        **{kind: _is_of(kind) for kind in ("human", "llm", "simulated")},
+    }
+    fit = fits.get(shown, lambda rater: True)
+    return [rater for rater in raters if text in folded(rater.name) and fit(rater)]
 
 
-def _detail(call: Call, rater: Rater, **more: object) -> Response:
-    kept = call.site.keeper.whole(call.here)
-    found = kept.value.figures.raters.get(rater.id) if kept.value is not None else None
-    votes = sum(
-        each.tallies.answered + each.tallies.skipped for each in list_raters(call.store, call.here.id)
-    )
-    wanted = "preview" in call.query or votes < FEW_ENOUGH
-    return call.page(
-        "owner/rater.html",
-        who=rater,
-        found=found,
-        standings=STANDINGS,
-        kept=kept,
-        preview=_preview(call, rater) if wanted and rater.kind != "llm" else None,
-        share_interval=share_interval,
-        Interval=Interval,
-        place="raters",
-        **({"link": ""} | more),
-    )
+def _is_in(state: str) -> Callable[[Rater], bool]:
+    return lambda rater: rater.state == state and rater.excluded is None
 
 
-def change(call: Call) -> Response:
-    """Pause a rater or let one go on, and limit what is asked of one."""
-    rater = _rater(call)
-    quota = call.text("quota")
-    if quota and not quota.isdecimal():
-        raise TutelageError(
-            f"The greatest number of answers is '{quota}'; give a whole number, or nothing for no limit."
-        )
-    state = "paused" if call.text("state") == "paused" else "active"
-    change_rater(
-        call.store,
-        rater.id,
-        state=state,  # type: ignore[arg-type]  # one of the two
-        quota=int(quota) if quota else None,
-        why=call.text("why"),
-        actor=call.me.name,
-    )
-    return see(f"/owner/raters/{rater.id}")
+def _is_of(kind: str) -> Callable[[Rater], bool]:
+    return lambda rater: rater.kind == kind
 
 
-def bring_back(call: Call) -> Response:
-    """A link that signs the rater in again, on another machine or after the session is over. It is shown once."""
-    rater = _rater(call)
-    if rater.role == "owner":
-        raise TutelageError(
-            "A link for an owner is made on the command line: tutelage collect invite STUDY --rater NAME."
-        )
-    return _detail(call, rater, link=f"/return/{start_session(call.store, rater.id, days=RETURN_DAYS)}")
+def _stands_out(rater: Rater, statistics: Mapping[int, RaterStatistics]) -> bool:
+    return rater.id in statistics and bool(statistics[rater.id].flags)
 
 
-def leave_out(call: Call) -> Response:
-    """Exclude a rater, an item or a judgement, or take it back: a reason on top of what was said, never a deletion."""
-    scope, name = call.text("scope"), call.text("name")
-    if scope not in SCOPES:
-        raise TutelageError(f"'{scope}' cannot be excluded; a rater, an item or a judgement can.")
-    known: Scope = scope
-    if call.text("back"):
-        include(call.store, call.here.id, known, name, actor=call.me.name)
-    else:
-        exclude(call.store, call.here.id, known, name, call.text("reason"), actor=call.me.name)
-    page = call.text("page")
-    local = page.startswith("/owner/") and "\\" not in page
-    return see(page if local else "/owner")
+def _ordered(raters: list[Rater], by: str, statistics: Mapping[int, RaterStatistics]) -> list[Rater]:
+    def reliability(rater: Rater) -> float:
+        found = statistics[rater.id].reliability if rater.id in statistics else None
+        return 2.0 if found is None else found
+
+    def time(rater: Rater) -> float:
+        found = statistics[rater.id].median_ms if rater.id in statistics else None
+        return float("inf") if found is None else found
+
+    keys: Mapping[str, Callable[[Rater], float | str]] = {
+        "": lambda rater: not _stands_out(rater, statistics),
+        "answers": lambda rater: 0,
+        "reliability": reliability,
+        "seen": lambda rater: -(rater.seen or 0),
+        "time": time,
+        "name": lambda rater: folded(rater.name),
+    }
+    key = keys.get(by, keys[""])
+    return sorted(raters, key=lambda rater: (key(rater), -rater.tallies.answered, rater.name))
 
 
-def _rater(call: Call) -> Rater:
-    number = call.path["number"]
-    for rater in list_raters(call.store, call.here.id):
-        if str(rater.id) == number:
-            return rater
-    raise Refusal(404, "There is no such rater in this study.")
+def change_many(call: Call) -> Response:
+    """Do something about the raters that are ticked."""
+    numbers = set(call.fields.get("rater", ()))
+    chosen = [rater for rater in list_raters(call.store, call.here.id) if str(rater.id) in numbers]
+    try:
+        if not chosen:
+            raise FieldError("raters", "Tick the raters first.")
+        _act(call, chosen)
+    except FieldError as error:
+        return _table(call, {error.field: str(error)})
+    return see(with_query("/owner/raters", {name: call.text(name) for name in ("text", "shown", "by")}))
 
 
-def _preview(call: Call, rater: Rater) -> object:
-    llm = frozenset(each.id for each in list_raters(call.store, call.here.id) if each.kind == "llm")
-    return preview(call.site.keeper.ballots(call.here), rater.id, llm)
+def _act(call: Call, raters: Sequence[Rater]) -> None:
+    names = [rater.name for rater in raters]
+    match call.text("action"):
+        case "exclude":
+            exclude_all(call.store, call.here.id, "rater", names, reason_of(call), actor=call.me.name)
+        case "include":
+            include_all(call.store, call.here.id, "rater", names, actor=call.me.name)
+        case "pause" | "active" as wanted:
+            why = reason_of(call) if wanted == "pause" else call.text("reason")
+            for rater in raters:
+                change_rater(
+                    call.store, rater.id, state="paused" if wanted == "pause" else "active", quota=rater.quota,
+                    why=why, actor=call.me.name,
+                )  # fmt: skip
+        case "quota":
+            quota = quota_of(call)
+            for rater in raters:
+                change_rater(
+                    call.store, rater.id, state=rater.state, quota=quota, why=call.text("reason"),
+                    actor=call.me.name,
+                )  # fmt: skip
+        case _:
+            raise FieldError("action", "Choose what to do with these raters.")

@@ -1,75 +1,121 @@
-"""What is asked, and how the work is shared out. What raters see is versioned; the rest may change at any time."""
+"""The settings page: the question and the distribution of work. What raters see is versioned; the rest may change."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite
-from typing import TypeVar
 
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Presentation, list_events, present, replan, set_state
+from tutelage.people import Plan, Presentation, list_events, present, replan, set_state
+from tutelage.people.corrections import check_categories
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.exports import list_versions
 from tutelage.people.web.call import Call, see
+from tutelage.people.web.forms import FieldError, given_again, lines_of, share, whole_number
 
-N = TypeVar("N", int, float)
+POLICIES = {
+    "finish_first": "finish started items first",
+    "priority": "by priority, 30 % at random",
+    "random": "at random",
+}
+MOST_KNOWN = 0.5
+"""The greatest share of questions that know their answer or come again."""
+LONGEST_LEASE = 86_400
 
 
 def form(call: Call) -> Response:
     """The settings as they are."""
+    return _form(call)
+
+
+def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
     told = {
         event.detail.get("version"): event
         for event in list_events(call.store, call.here.id, action="study_version")
     }
     versions = list(enumerate(list_versions(call.store, call.here.id), 1))[::-1]
-    return call.page("owner/settings.html", versions=versions, told=told, place="settings")
+    page = call.page(
+        "owner/settings.html",
+        versions=versions,
+        told=told,
+        policies=POLICIES,
+        live=find_live_models(call.store, call.here.id),
+        given=given_again(call, problems or {}),
+        problems=problems or {},
+        place="settings",
+    )
+    if problems:
+        page.status_code = 400
+    return page
 
 
 def ask(call: Call) -> Response:
     """Change what raters see: a new version."""
-    scale = call.text("scale")
-    if not scale.isdecimal() or int(scale) not in call.here.kind.traits.scales:
-        known = ", ".join(map(str, sorted(call.here.kind.traits.scales)))
-        raise TutelageError(f"The scale is '{scale[:50]}'; choose one of {known}.")
-    criteria = tuple(
-        dict.fromkeys(line.strip() for line in call.text("criteria").splitlines() if line.strip())
-    )
-    guidelines = call.text("guidelines").replace("\r\n", "\n")
-    if not call.text("question"):
-        raise TutelageError("The question is empty; raters need to be asked something.")
-    present(
-        call.store,
-        call.here.id,
-        Presentation(call.text("question"), int(scale), criteria, guidelines),
-        actor=call.me.name,
-    )
+    try:
+        shown = _presentation(call)
+    except FieldError as error:
+        return _form(call, {error.field: str(error)})
+    present(call.store, call.here.id, shown, actor=call.me.name)
     return see("/owner/settings")
+
+
+def _presentation(call: Call) -> Presentation:
+    scale, scales = call.text("scale"), call.here.kind.traits.scales
+    if scale not in map(str, scales):
+        raise FieldError("scale", "Choose one of the scales.")
+    criteria = lines_of(call, "criteria")
+    if not call.text("question"):
+        raise FieldError("question", "Raters need to be asked something: write the question.")
+    guidelines = call.text("guidelines").replace("\r\n", "\n")
+    return Presentation(
+        call.text("question"),
+        int(scale),
+        criteria,
+        guidelines,
+        call.text("corrections") == "yes",
+        _categories(call),
+    )
+
+
+def _categories(call: Call) -> tuple[str, ...]:
+    spans = lines_of(call, "spans")
+    try:
+        check_categories(spans)
+    except TutelageError as error:
+        raise FieldError("spans", str(error)) from error
+    return spans
 
 
 def plan(call: Call) -> Response:
     """Change how the work is shared out, from now on."""
-    changed = replace(
-        call.here.plan,
-        overlap=_number(call, "overlap", int),
-        policy=call.text("policy"),  # type: ignore[arg-type]  # the plan looks at it
-        gold_rate=_number(call, "gold_rate", float),
-        repeat_rate=_number(call, "repeat_rate", float),
-        training_pass=_number(call, "training_pass", float),
-        lease_seconds=_number(call, "lease_seconds", int),
-    )
+    try:
+        changed = _plan(call)
+    except FieldError as error:
+        return _form(call, {error.field: str(error)})
     replan(call.store, call.here.id, changed, actor=call.me.name)
     return see("/owner/settings")
 
 
-def _number(call: Call, name: str, kind: Callable[[str], N]) -> N:
-    given = call.text(name)
-    try:
-        value = kind(given)
-    except ValueError:
-        value = None
-    if value is None or not isfinite(value):
-        raise TutelageError(f"The {name.replace('_', ' ')} is '{given[:50]}'; give a number.")
-    return value
+def _plan(call: Call) -> Plan:
+    gold = share(call, "gold_rate", "The share of known answers", MOST_KNOWN)
+    repeats = share(call, "repeat_rate", "The share asked again", MOST_KNOWN)
+    if gold + repeats > MOST_KNOWN:
+        raise FieldError(
+            "gold_rate",
+            f"Known answers ({gold:.0%}) and questions asked again ({repeats:.0%}) take more than half of all "
+            "questions together.",
+        )
+    if call.text("policy") not in POLICIES:
+        raise FieldError("policy", "Choose which item is asked next.")
+    return replace(
+        call.here.plan,
+        overlap=whole_number(call, "overlap", "The number of raters", 1, 100),
+        policy=call.text("policy"),  # type: ignore[arg-type]  # one of POLICIES
+        gold_rate=gold,
+        repeat_rate=repeats,
+        training_pass=share(call, "training_pass", "The share of practice", 1.0),
+        lease_seconds=whole_number(call, "lease_seconds", "The time", 1, LONGEST_LEASE),
+    )
 
 
 def state(call: Call) -> Response:

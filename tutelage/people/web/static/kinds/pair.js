@@ -20,6 +20,8 @@ begin({
     for (const row of rows(form)) form.choose(row, answer.criteria?.[row.dataset.criterion]);
   },
 
+  better: (form) => ({ left: "0", right: "1" })[form.verdict().split("-")[0]],
+
   /** The card of the better response stands out. */
   settle(form) {
     const verdict = form.verdict();

@@ -28,6 +28,11 @@ begin({
     rows(form).forEach((row, place) => form.choose(row, answer.ranking?.[place]));
   },
 
+  better(form) {
+    const ranks = form.numbers(rows(form));
+    return ranks.filter((rank) => rank === 1).length === 1 ? String(ranks.indexOf(1)) : "";
+  },
+
   settle(form) {
     const ranks = form.numbers(rows(form));
     form.completed("#ranked", ranks.length > 0 && ranks.every(Boolean));

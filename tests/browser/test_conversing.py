@@ -1,0 +1,207 @@
+"""A live conversation in a browser: by keyboard alone, on the smallest screen, with models that are slow, hostile or
+gone."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from playwright.sync_api import Page, expect
+from scripted_chat import Scripted, Step, saying
+
+from tutelage.data.records import Messages
+from tutelage.data.transport import Unanswered
+from tutelage.people import Study, list_questions, list_votes
+from tutelage.people.store.conversations import LiveModels, set_live_models
+from tutelage.people.web import streams
+
+from .sites import Site, press, saved, shown
+from .test_accessibility import faults
+
+Visit = Callable[..., Page]
+OPENINGS = ("Why is the sky blue?", "How do planes fly?", "What is a whale, and is it a fish?")
+HOSTILE = (
+    "<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "</div></main><h1 id=screen>taken over</h1>",
+    "[click](javascript:alert(3))", '<a href="javascript:alert(4)" onclick=alert(5)>x</a>',
+    "![i](https://evil.test/pixel.png)", "<style>body{display:none}</style>", "&lt;b&gt; ]]> --> `<b>` \u2028 \u202e",
+)  # fmt: skip
+
+
+def talking(site: Site, models: Scripted, **more: object) -> Study:
+    """A study in which raters talk to these two models."""
+    study = site.study(pairs=0)
+    site.models = models
+    live = LiveModels("SECRET-ONE", "SECRET-TWO", openings=OPENINGS, **more)  # type: ignore[arg-type]
+    set_live_models(site.store, study.id, live)
+    return study
+
+
+def models(one: object, two: object) -> Scripted:
+    return Scripted.of(**{"SECRET-ONE": one, "SECRET-TWO": two})  # type: ignore[arg-type]
+
+
+def asked(page: Page) -> None:
+    """Wait until it is the rater's turn to write."""
+    expect(page.locator("#talk")).to_be_visible()
+    expect(page.locator("#message")).to_be_focused()
+
+
+def open_talk(page: Page, site: Site, study: Study) -> None:
+    site.sign_in(page, study)
+    page.goto(f"{site.url}/rate")
+    asked(page)
+
+
+def test_a_whole_conversation_by_keyboard_on_the_smallest_screen_in_the_dark(
+    site: Site, visit: Visit
+) -> None:
+    def rich(word: str) -> Callable[[Messages], list[Step]]:
+        return lambda messages: [
+            f"# {word}\n\n",
+            0.02,
+            "Some *text* and `code`. ",
+            0.02,
+            f"Said: {messages[-1].content}",
+        ]
+
+    study = talking(site, models(rich("Alpha"), rich("Beta")), turns=2)
+    page = visit(width=360, height=740, dark=True)
+    open_talk(page, site, study)
+    assert faults(page) == []
+    press(page, "Escape 2")  # a suggestion, changed before it is sent
+    expect(page.locator("#message")).to_be_focused()
+    opening = page.input_value("#message")
+    assert opening in OPENINGS
+    page.keyboard.type(" Really?")
+    press(page, "Enter")
+    first = shown(page)
+    assert [text.split("\n")[0] for text in sorted(first.texts)] == ["Alpha", "Beta"]
+    assert page.locator("#responses em").all_inner_texts() == ["text", "text"]
+    expect(page.locator("#prompt")).to_contain_text(f"{opening} Really?")
+    assert faults(page) == []
+    press(page, "7 Enter")
+    asked(page)
+    expect(page.locator("#talk-step")).to_have_text("Turn 2 of 2")
+    assert page.locator("#talk-messages .turn").count() == 2
+    assert (
+        page.locator("#talk-messages").inner_text().count(first.texts[1].split("\n")[0]) == 1
+    )  # the better one
+    assert faults(page) == []
+    page.keyboard.type("And then?")
+    page.reload()  # a message that was not sent survives
+    asked(page)
+    assert page.input_value("#message") == "And then?"
+    press(page, "Enter")
+    second = shown(page, first.question)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    press(page, "1 Enter")
+    asked(page)
+    expect(page.locator("#talk-title")).to_have_text("Begin a conversation")
+    saved(page)
+    questions = list_questions(site.store, study.id)
+    assert [len(question.messages) for question in questions] == [1, 3]
+    assert questions[1].messages[1].content.startswith(f"# {first.texts[1].split()[0]}")
+    votes = list_votes(site.store, study.id)
+    assert [vote.displayed["choice"] for vote in votes] == ["right", "left"]
+    assert second.texts != first.texts
+
+
+def test_hostile_text_in_pieces_does_nothing(site: Site, visit: Visit) -> None:
+    """Some tags come whole and some in two, and the page is looked at while they stand there as they came."""
+    halves = [half for part in HOSTILE for half in (part[: len(part) // 2], part[len(part) // 2 :])]
+    said = "".join(HOSTILE)
+
+    def pausing(pieces: Sequence[str]) -> Callable[[Messages], list[Step]]:
+        return lambda messages: [step for piece in pieces for step in (piece, 0.01)] + [0.7]
+
+    study = talking(site, models(pausing(halves), pausing(HOSTILE)))
+    page = visit()
+    asked_for: list[str] = []
+    page.on("dialog", lambda dialog: asked_for.append(dialog.message))
+    page.on("request", lambda request: asked_for.append(request.url) if site.url not in request.url else None)
+    open_talk(page, site, study)
+    page.keyboard.type(HOSTILE[0])
+    press(page, "Enter")
+    for card in (page.locator("#responses .text").first, page.locator("#responses .text").last):
+        expect(card).to_have_text(said, use_inner_text=False)
+        assert card.evaluate("(e) => [...e.childNodes].every((node) => node.nodeType === Node.TEXT_NODE)")
+        assert card.text_content() == said
+    assert page.locator("#responses .text.writing").count() == 2  # not complete yet
+    shown(page)
+    places = page.locator("#responses, #prompt")
+    dangerous = "script, img, iframe, style, object, a[href^=javascript], [onerror], [onclick], h1"
+    assert places.locator(dangerous).count() == 0
+    assert page.locator("#screen").count() == 1
+    expect(places.first).to_contain_text("<img src=x onerror=alert(1)>")
+    assert asked_for == []
+
+
+def test_a_model_that_is_gone_is_told_and_tried_again(
+    site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "WAIT", 0.0)
+    gone = [Unanswered("The model SECRET-ONE is gone")]
+    study = talking(site, models(lambda messages: gone or ["I am back"], saying("I was here")))
+    page = visit(width=360)
+    open_talk(page, site, study)
+    page.keyboard.type("Hello")
+    press(page, "Enter")
+    expect(page.locator("#writing-said")).to_have_text(streams.SILENT)
+    expect(page.locator("#again")).to_be_focused()
+    assert faults(page) == []
+    press(page, "1 6 x Enter")  # nothing to judge yet; Enter tries again
+    expect(page.locator("#again")).to_be_focused()
+    page.reload()
+    expect(page.locator("#again")).to_be_focused()
+    gone.clear()
+    press(page, "Enter")
+    assert sorted(shown(page).texts) == ["I am back", "I was here"]
+    press(page, "x Enter")
+    asked(page)
+    page.locator("#talk .end-talk").click()
+    expect(page.locator("#talk-title")).to_have_text("Begin a conversation")
+    assert [vote.verdict for vote in list_votes(site.store, study.id)] == ["both_bad"]
+
+
+def test_a_conversation_that_is_ended_while_it_is_written_comes_back_no_more(
+    site: Site, visit: Visit
+) -> None:
+    study = talking(site, models(saying("Slow ", 1.0, "indeed"), saying("Quick")))
+    page = visit()
+    open_talk(page, site, study)
+    page.keyboard.type("Hello")
+    press(page, "Enter")
+    expect(page.locator("#writing-said")).to_contain_text("is complete")
+    page.locator("#writing .end-talk").click()
+    asked(page)
+    page.keyboard.type("Something else")
+    page.wait_for_timeout(1_300)
+    expect(page.locator("#message")).to_be_focused()
+    assert page.input_value("#message") == "Something else"
+    assert list_questions(site.store, study.id) == ()
+
+
+def test_an_earlier_answer_can_be_changed_and_a_lost_network_loses_nothing(site: Site, visit: Visit) -> None:
+    study = talking(site, models(saying("Alpha"), saying("Beta")))
+    page = visit()
+    open_talk(page, site, study)
+    assert faults(page) == []
+    page.keyboard.type("Hello")
+    press(page, "Enter")
+    first = shown(page)
+    press(page, "1 Enter")
+    asked(page)
+    assert faults(page) == []
+    expect(page.locator("#talk-messages")).to_contain_text(first.texts[0])
+    press(page, "Escape u")
+    shown(page)
+    press(page, "7 Enter")
+    asked(page)
+    expect(page.locator("#talk-messages")).to_contain_text(first.texts[1])
+    page.context.set_offline(True)
+    page.keyboard.type("And?")
+    press(page, "Enter")
+    expect(page.locator("#message-hint")).to_contain_text("sent again by itself")
+    page.context.set_offline(False)
+    shown(page, first.question)
+    saved(page)
+    messages = list_questions(site.store, study.id)[1].messages
+    assert [message.content for message in messages] == ["Hello", first.texts[1], "And?"]

@@ -1,0 +1,95 @@
+"""Somebody from a platform in a real browser: from its link to the code by keyboard, on the smallest screen."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store.recruitments import entry_of, recruit
+from tutelage.people.store.visits import list_visits
+
+from .sites import Site, press, shown
+from .test_accessibility import faults
+
+Visit = Callable[..., Page]
+
+
+def link(site: Site, study: int, name: str = "W1") -> str:
+    path = entry_of(site.store, study).partition("?")[0]
+    return f"{site.url}{path}?workerId={name}&hitId=h&assignmentId=a-{name}"
+
+
+def is_narrow(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_from_the_link_to_the_code_by_keyboard(site: Site, visit: Visit, dark: bool) -> None:
+    study = site.study(pairs=6)
+    recruit(site.store, study.id, Recruitment("mturk", answers=2))
+    page = visit(width=360, dark=dark)
+    page.goto(link(site, study.id))
+    assert faults(page) == []
+    assert is_narrow(page)
+    expect(page.locator("form button")).to_be_focused()
+    press(page, "Enter")
+    page.wait_for_url("**/welcome")
+    assert faults(page) == []
+    press(page, "Tab Enter")
+    first = shown(page)
+    expect(page.locator("#progress-text")).to_have_text("0 of 2")
+    press(page, "1 Enter")
+    shown(page, first.question)
+    press(page, "2 Enter")
+    page.wait_for_url("**/finish")
+    assert faults(page) == []
+    assert is_narrow(page)
+    assert len(page.input_value("#code")) == 10
+    assert [each.state for each in list_visits(site.store, study.id)] == ["complete"]
+
+
+def test_answers_that_are_still_on_their_way_reach_the_code(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=6)
+    recruit(site.store, study.id, Recruitment("mturk", answers=1))
+    page = visit()
+    page.goto(link(site, study.id))
+    page.click("text=Start")
+    page.wait_for_url("**/welcome")
+    page.click("text=agree")
+    shown(page)
+    page.route("**/rate/answers", lambda route: route.abort())
+    press(page, "1 Enter")
+    expect(page.locator("#pause-title")).to_have_text("Your last answers are being sent")
+    page.unroute("**/rate/answers")
+    page.wait_for_url("**/finish")
+    assert page.input_value("#code")
+
+
+def test_an_owner_sets_it_up_and_leaving_returns_the_place(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=6)
+    page = visit(width=360)
+    site.sign_in(page, study, "boss", role="owner")
+    page.goto(f"{site.url}/owner/recruiting")
+    page.select_option("#platform", "mturk")
+    page.fill("#places", "1")
+    page.fill("#pay", "12")
+    page.fill("#fee", "20%")
+    page.press("#fee", "Enter")
+    expect(page.locator("#cost")).to_contain_text("Total")
+    assert faults(page) == []
+    assert is_narrow(page)
+    guest = visit()
+    guest.goto(link(site, study.id))
+    guest.click("text=Start")
+    guest.wait_for_url("**/welcome")
+    other = visit()
+    other.goto(link(site, study.id, "W2"))
+    other.click("text=Start")
+    expect(other.locator(".lead")).to_contain_text("taken")
+    guest.click("text=rather not")
+    expect(guest.locator("h1")).to_have_text("Goodbye")
+    assert faults(guest) == []
+    other.goto(link(site, study.id, "W2"))
+    other.click("text=Start")
+    other.wait_for_url("**/welcome")

@@ -1,0 +1,109 @@
+"""Folders behind a `tutelage serve` of their own, which a small script stands in for."""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scripted_chat import finished
+from served import Served, serving
+
+from tutelage.commands.collecting import models
+from tutelage.commands.collecting.models import ServedFolder, ServedModels
+from tutelage.data.records import user
+from tutelage.data.transport import Unanswered
+from tutelage.errors import TutelageError
+
+CHUNK = {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
+PROGRAM = """#!{python} -ES
+import json, os, sys, time
+with open({log!r}, "a") as log:
+    log.write(json.dumps([sys.argv[1:], os.environ["TUTELAGE_SERVE_KEY"], os.getpid()]) + "\\n")
+if "broken" in sys.argv[5]:
+    sys.exit(2)
+print("model\\n  address  {url}\\nctrl-C stops the server.", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving(lambda body, number: f"data: {json.dumps(CHUNK)}\n\n") as found:
+        yield found
+
+
+@pytest.fixture
+def started(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Started":
+    program, log = tmp_path / "python", tmp_path / "started.jsonl"
+    program.write_text(PROGRAM.format(python=sys.executable, log=str(log), url=served.url))
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setattr(models, "sys", SimpleNamespace(executable=str(program)))
+    return Started(log)
+
+
+class Started:
+    """The processes that were started: their arguments, keys and numbers."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def __call__(self) -> list[Any]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+
+def reply(name: str, found: ServedModels) -> str:
+    async def scene() -> str:
+        return "".join([piece.text async for piece in found(name).pieces(user("Hi"))])
+
+    return finished(scene())
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_folder_is_served_by_one_process_with_a_key_of_its_own(served: Served, started: Started) -> None:
+    with closing(ServedModels("plain")) as found:
+        found.prepare(("runs/a", "runs/a", served.url))
+        assert [reply(name, found) for name in ("runs/a", "runs/a")] == ["Hello", "Hello"]
+        ((arguments, key, process),) = started()
+        assert arguments == [
+            "-m", "tutelage", "serve", "--model", "runs/a", "--model.engine", "plain", "--name", "model", "--port", "0",
+        ]  # fmt: skip
+        assert served.keys == [f"Bearer {key}"] * 2
+        assert alive(process)
+    assert not alive(process)
+
+
+def test_a_process_that_ended_is_started_again_with_the_next_request(
+    served: Served, started: Started
+) -> None:
+    with closing(ServedModels()) as found:
+        assert reply("runs/a", found) == "Hello"
+        model = found("runs/a")
+        assert isinstance(model, ServedFolder)
+        assert model._process is not None
+        model._process.kill()
+        model._process.wait()
+        assert reply("runs/a", found) == "Hello"
+        assert len({process for _, _, process in started()}) == 2
+
+
+def test_a_model_that_does_not_start_is_told_before_anybody_is_let_in(started: Started) -> None:
+    with closing(ServedModels()) as found:
+        with pytest.raises(
+            TutelageError, match=r"runs/broken of the live conversations does not start.*status 2"
+        ):
+            found.prepare(["runs/broken"])
+        with pytest.raises(Unanswered, match="ended with status 2"):
+            reply("runs/broken", found)

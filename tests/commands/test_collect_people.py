@@ -1,0 +1,62 @@
+"""People of a study on the command line: recruiting and paying them."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tutelage.cli import main
+from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
+from tutelage.people import Plan, add_items, add_rater, create_study, open_store, open_study
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> str:
+    store = open_store(tmp_path / "study.sqlite")
+    made = create_study(store, "tutoring", plan=Plan(overlap=2, gold_rate=0, repeat_rate=0))
+    numbers = range(30)
+    add_items(
+        store,
+        made.id,
+        [Prompt(f"p{n}", user(f"Question {n}?")) for n in numbers],
+        [CompletionRecord(f"p{n}{side}", f"p{n}", f"{side} {n}", "model") for n in numbers for side in "ab"],
+        [Comparison(f"c{n}", f"p{n}", f"p{n}a", f"p{n}b") for n in numbers],
+    )
+    store.close()
+    return str(tmp_path)
+
+
+def test_recruiting_is_set_in_parts_and_tells_link_and_cost(
+    study: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recruit = ["collect", "recruit", study]
+    assert main(recruit) == 2
+    assert "--platform" in capsys.readouterr().err
+    assert main([*recruit, "--platform", "prolific", "--code", "A"]) == 2
+    assert "screened_code" in capsys.readouterr().err
+    codes = ["--code", "A", "--screened-code", "B", "--answers", "20"]
+    assert main([*recruit, "--platform", "prolific", *codes]) == 0
+    assert "/enter/" in capsys.readouterr().out
+    assert main([*recruit, "--pay", "12", "--fee", "0.25", "--seconds", "60", "--currency", "GBP"]) == 0
+    told = capsys.readouterr().out
+    assert "60 answers in 3 visits, 1.0 hours: 12.00 pay + 3.00 fee = 15.00 GBP" in told
+    assert main(["collect", "payments", study, "--out", str(tmp_path / "pay.csv")]) == 0
+    assert (tmp_path / "pay.csv").read_text().startswith("rater,platform,worker,")
+    assert main(["collect", "payments", study, "--out", str(tmp_path / "pay.csv")]) == 2
+
+
+def test_consent_and_forgetting(study: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = tmp_path / "consent.md"
+    text.write_text("# Yours\n\nYou may go at any time.")
+    assert main(["collect", "consent", study, "--text", str(text), "--votes", "erase"]) == 0
+    assert "version 1; votes of who is forgotten: erase" in capsys.readouterr().out
+    assert main(["collect", "consent", study, "--retention-days", "30"]) == 0
+    assert "version 2" in capsys.readouterr().out
+    with closing(open_store(tmp_path / "study.sqlite")) as store:
+        add_rater(store, open_study(store).id, "Anna")
+    assert main(["collect", "forget", study]) == 2
+    assert main(["collect", "forget", study, "Berta"]) == 2
+    assert main(["collect", "forget", study, "anna"]) == 0
+    assert "votes" in capsys.readouterr().out
+    assert main(["collect", "forget", study, "--due"]) == 0
+    assert "Nobody is due" in capsys.readouterr().out

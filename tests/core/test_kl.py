@@ -1,0 +1,61 @@
+"""The divergences between whole distributions; the estimators are in tests/laws/test_kl_placement.py."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tutelage.core.kl import exact_divergence, exact_kl
+
+
+def logits(seed: int) -> Tensor:
+    return 2 * torch.randn(5, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+POLICY, REFERENCE = logits(0), logits(1)
+
+
+def test_the_ends_are_the_two_kls_and_the_limits_of_what_lies_between() -> None:
+    forward, reverse = exact_kl(REFERENCE, POLICY), exact_kl(POLICY, REFERENCE)
+    assert torch.equal(exact_divergence(POLICY, REFERENCE), reverse)
+    torch.testing.assert_close(exact_divergence(POLICY, REFERENCE, 0.0), forward)
+    close = 1e-4
+    torch.testing.assert_close(exact_divergence(POLICY, REFERENCE, close) / close, forward, rtol=5e-3, atol=0)
+    torch.testing.assert_close(
+        exact_divergence(POLICY, REFERENCE, 1 - close) / close, reverse, rtol=5e-3, atol=0
+    )
+
+
+@pytest.mark.parametrize("mixture", [0.1, 0.5, 0.9])
+def test_between_them_it_is_bounded_and_turns_with_its_arguments(mixture: float) -> None:
+    apart = exact_divergence(POLICY, REFERENCE, mixture)
+    entropy = -mixture * math.log(mixture) - (1 - mixture) * math.log(1 - mixture)
+    assert (apart > 0).all()
+    assert (apart < entropy).all()  # that of the choice between the two
+    torch.testing.assert_close(apart, exact_divergence(REFERENCE, POLICY, 1 - mixture))
+    assert exact_divergence(POLICY, POLICY + 3.0, mixture).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("mixture", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_its_gradient_is_that_of_the_closed_form(mixture: float) -> None:
+    """∂D/∂z = π (g − Σ π g) with g = (1 − β) log(π / m); without the factor at β = 1; and π − ref at β = 0."""
+    z = POLICY.clone().requires_grad_()
+    (found,) = torch.autograd.grad(exact_divergence(z, REFERENCE, mixture).sum(), z)
+    p, ref = POLICY.softmax(-1), REFERENCE.softmax(-1)
+    if mixture == 0.0:
+        expected = p - ref
+    else:
+        g = (1 - mixture if mixture < 1 else 1.0) * (p / (mixture * ref + (1 - mixture) * p)).log()
+        expected = p * (g - (p * g).sum(-1, keepdim=True))
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_nobody_chooses_adds_nothing() -> None:
+    never = torch.tensor([0.0, -torch.inf, 0.0])
+    for mixture in (0.0, 0.5, 1.0):
+        assert float(exact_divergence(never, never, mixture)) == 0.0
+    assert torch.isinf(exact_divergence(never, torch.zeros(3), 0.0)), (
+        "the policy cannot say what the reference says"
+    )
+    assert float(exact_divergence(never, torch.zeros(3), 0.5)) < math.log(2)

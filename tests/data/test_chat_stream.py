@@ -1,0 +1,147 @@
+"""The streaming client against an endpoint that sends exactly the bytes that a test says, in exactly these pieces."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from scripted_chat import finished
+
+from tutelage.data.chat_stream import ChatStream, Piece
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.records import Message, user
+from tutelage.data.transport import Refusal, Unanswered
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def event(text: str | None = None, finish: str | None = None, **more: Any) -> bytes:
+    delta = {"role": "assistant", "content": text}
+    data = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]} | more
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def ask(*parts: bytes | float, timeout: float = 5.0, key: str = "") -> tuple[list[Piece], bytes]:
+    """The pieces of a reply, and the request. A number is a pause before the next bytes."""
+    asked = bytearray()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        asked.extend(head + await reader.readexactly(length))
+        for part in parts:
+            if isinstance(part, bytes):
+                writer.write(part)
+            await asyncio.sleep(part if isinstance(part, float) else 0)
+        writer.close()
+
+    async def scene() -> list[Piece]:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/"
+        stream = ChatStream(Endpoint(url, "tutor", key, timeout), {"temperature": 0.5})
+        async with server:
+            return [
+                piece async for piece in stream.pieces((Message("system", "Be kind."), *user("Hi")), seed=3)
+            ]
+
+    return finished(scene()), bytes(asked)
+
+
+def cut(data: bytes, size: int) -> Iterable[bytes]:
+    """The bytes in pieces of a size."""
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+TEXTS = ["", "Sch", "ön ", "<img src", "=x onerror", "=…>", "\u2028\x85\x0b", "\n\n", "data: 😀"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_a_reply_is_the_same_however_its_bytes_are_cut(size: int) -> None:
+    """Characters, lines and tags come in two; what Unicode calls the end of a line is none here."""
+    body = b": a comment\n\n" + b"".join(map(event, TEXTS)) + event(None, "stop") + DONE
+    pieces, request = ask(OK, *cut(body, size))
+    assert [piece.text for piece in pieces] == [*TEXTS[1:], ""]
+    assert [piece.ended for piece in pieces] == [*[""] * (len(TEXTS) - 1), "stop"]
+    head, _, sent = request.partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/chat/completions ")
+    assert json.loads(sent) == {
+        "model": "tutor", "stream": True, "temperature": 0.5, "seed": 3,
+        "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}],
+    }  # fmt: skip
+
+
+def test_lines_may_end_with_a_carriage_return_and_events_may_say_nothing_of_a_reply() -> None:
+    body = (event("one") + event(choices=[]) + event("two", "length") + DONE).replace(b"\n", b"\r\n")
+    assert ask(OK, body)[0] == [Piece("one"), Piece("two", "length")]
+
+
+def test_the_first_piece_does_not_wait_for_the_second() -> None:
+    async def scene() -> Piece:
+        never = asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(OK + event("first"))
+            await never.wait()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        pieces = ChatStream(Endpoint(url, "m")).pieces(user("Hi"))
+        found = await anext(pieces)
+        await pieces.aclose()
+        never.set()
+        server.close()
+        return found
+
+    assert finished(asyncio.wait_for(scene(), 5)) == Piece("first")
+
+
+def test_a_key_is_sent_as_a_bearer_token() -> None:
+    assert b"authorization: bearer sesame" in ask(OK, event("", "stop"), key="sesame")[1].lower()
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "words"),
+    [
+        ([OK, event("half")], Unanswered, "stopped in the middle"),
+        ([OK, event("half"), DONE], Unanswered, "stopped in the middle"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", event("half")], Unanswered, "did not answer"),
+        ([], Unanswered, "did not answer"),
+        ([OK, event("half"), event(error={"message": "out of memory"})], Unanswered, "out of memory"),
+        ([OK, b"data: {\n\n"], Unanswered, "something else than replies"),
+        ([OK, b"data: [1]\n\n"], Unanswered, "something else than replies"),
+        ([OK, b'data: {"choices": [{"delta": 1}]}\n\n'], Unanswered, "something else than replies"),
+        ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"], Unanswered, "503"),
+        ([b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"], Unanswered, "429"),
+        ([b'HTTP/1.1 400 Bad\r\nContent-Length: 35\r\n\r\n{"error": {"message": "too long."}}'], Refusal, "too long"),
+        ([b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"], Refusal, "401"),
+    ],
+)  # fmt: skip
+def test_what_may_pass_is_told_from_what_is_refused(
+    parts: list[bytes], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        ask(*parts)
+    assert "The model tutor at http://127.0.0.1" in str(caught.value)
+
+
+def test_silence_is_a_failure() -> None:
+    with pytest.raises(Unanswered, match="did not answer"):
+        ask(OK, event("half"), 1.0, event("late", "stop"), timeout=0.05)
+
+
+def test_a_line_without_an_end_is_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tutelage.data.chat_stream.LONGEST_LINE", 1000)
+    with pytest.raises(Unanswered, match="line of more than 1,000"):
+        ask(OK, b"data: " + b"x" * 2000, 0.01, b"x" * 10)
+
+
+def test_an_endpoint_that_is_not_there_has_not_answered() -> None:
+    async def scene() -> None:
+        async for _ in ChatStream(Endpoint("http://127.0.0.1:9/v1", "m")).pieces(user("Hi")):
+            pass
+
+    with pytest.raises(Unanswered, match="did not answer"):
+        finished(scene())

@@ -1,0 +1,237 @@
+"""Published data sets of compared answers, in the shape in which they are published."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
+from tutelage.data.records import Demonstration, Message, Messages, Preference, user
+from tutelage.errors import TutelageError
+
+Row = dict[str, Any]
+
+ASKED = user("Why is it dark?")
+TALK: Messages = (*user("Hi"), Message("assistant", "Hello."), Message("user", "Why is it dark?"))
+
+
+def write(folder: Path, rows: list[Row]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def said(*turns: str) -> list[dict[str, str]]:
+    return [{"content": turn, "role": "assistant" if i % 2 else "user"} for i, turn in enumerate(turns)]
+
+
+def shp(label: int) -> Row:
+    return {
+        "post_id": "qt3nxl",
+        "domain": "askculinary_train",
+        "upvote_ratio": 0.98,
+        "history": "Why is it dark?",
+        "c_root_id_A": "hkh25sc",
+        "c_root_id_B": "hkh25lp",
+        "created_at_utc_A": 1636822112,
+        "created_at_utc_B": 1636822110,
+        "score_A": 340,
+        "score_B": 166,
+        "human_ref_A": "Night.",
+        "human_ref_B": "Switch.",
+        "labels": label,
+        "seconds_difference": 2.0,
+        "score_ratio": 2.0481927711,
+    }
+
+
+def webgpt(score: float) -> Row:
+    return {
+        "question": {"dataset": "eli5", "id": "63x2zd", "full_text": "Why is it dark?"},
+        "quotes_0": {"title": ["Dark (example.com)"], "extract": ["It is night."]},
+        "answer_0": "Night.",
+        "tokens_0": {"prefix": [1, 2], "completion": [3]},
+        "score_0": score,
+        "quotes_1": {"title": [], "extract": []},
+        "answer_1": "Switch.",
+        "tokens_1": {"prefix": [1], "completion": [4]},
+        "score_1": -score,
+    }
+
+
+def helpsteer2(strength: int) -> Row:
+    return {
+        "split": "train",
+        "prompt": "Hi\n<extra_id_1>Assistant\nHello.\n<extra_id_1>User\nWhy is it dark?",
+        "response_1": "Night.",
+        "response_2": "Switch.",
+        "preference_strength": strength,
+        "preference_statement": "Response 1 is better than Response 2.",
+        "preference_elaboration": "It is true.",
+        "three_most_similar_preferences": [],
+        "all_preferences_unprocessed": [],
+    }
+
+
+def helpsteer3(preference: int) -> Row:
+    return {
+        "domain": "general",
+        "language": "english",
+        "context": said("Hi", "Hello.", "Why is it dark?"),
+        "response1": "Night.",
+        "response2": "Switch.",
+        "overall_preference": preference,
+        "individual_preference": [
+            {"score": preference, "reasoning": "…", "feedback1": "…", "feedback2": "…"}
+        ],
+    }
+
+
+def arena(winner: str) -> Row:
+    return {
+        "question_id": "58210e39b3fd4441a2bd4a518bb44c2d",
+        "model_a": "chatglm-6b",
+        "model_b": "koala-13b",
+        "winner": winner,
+        "judge": "arena_user_973",
+        "conversation_a": said("Why is it dark?", "Night."),
+        "conversation_b": said("Why is it dark?", "Switch."),
+        "turn": 1,
+        "anony": True,
+        "language": "English",
+        "tstamp": 1682351654.6681,
+        "openai_moderation": {"flagged": False},
+        "toxic_chat_tag": {},
+    }
+
+
+def arena_140k(winner: str) -> Row:
+    """Contents are lists of parts here."""
+
+    def parts(turns: list[dict[str, str]]) -> list[Row]:
+        return [
+            {"role": turn["role"], "content": [{"type": "text", "text": turn["content"], "image": None}]}
+            for turn in turns
+        ]
+
+    row = arena(winner)
+    return {
+        "id": "c4b9710c",
+        "model_a": "a",
+        "model_b": "b",
+        "winner": winner,
+        "evaluation_order": 4,
+        "conversation_a": parts(row["conversation_a"]),
+        "conversation_b": parts(row["conversation_b"]),
+        "conv_metadata": {},
+        "category_tag": {},
+        "language": "en",
+        "is_code": False,
+    }
+
+
+def arena_55k(a: int, b: int, tie: int) -> Row:
+    return {
+        "id": 30192,
+        "model_a": "gpt-4-1106-preview",
+        "model_b": "gpt-4-0613",
+        "prompt": '["Why is it dark?"]',
+        "response_a": '["Night."]',
+        "response_b": '["Switch."]',
+        "winner_model_a": a,
+        "winner_model_b": b,
+        "winner_tie": tie,
+    }
+
+
+DATA_SETS: dict[str, tuple[Row, Row, Row | None, Messages]] = {
+    "SHP": (shp(1), shp(0), None, ASKED),
+    "WebGPT": (webgpt(0.5), webgpt(-1.0), webgpt(0.0), ASKED),
+    "HelpSteer2": (helpsteer2(-2), helpsteer2(1), helpsteer2(0), TALK),
+    "HelpSteer3": (helpsteer3(-3), helpsteer3(1), helpsteer3(0), TALK),
+    "Arena": (arena("model_a"), arena("model_b"), arena("tie (bothbad)"), ASKED),
+    "Arena 140k": (arena_140k("model_a"), arena_140k("model_b"), arena_140k("both_bad"), ASKED),
+    "Arena 55k": (arena_55k(1, 0, 0), arena_55k(0, 1, 0), arena_55k(0, 0, 1), ASKED),
+}
+"""Rows of which the first answer is preferred, the second, none; and the prompt."""
+
+
+@pytest.mark.parametrize(("first", "second", "tie", "asked"), DATA_SETS.values(), ids=DATA_SETS)
+def test_the_verdict_says_which_answer_is_chosen(
+    tmp_path: Path, first: Row, second: Row, tie: Row | None, asked: Messages
+) -> None:
+    path = write(tmp_path, [first, second] if tie is None else [first, second, tie])
+    loaded = load_preferences(path)
+    assert loaded.records == (Preference(asked, "Night.", "Switch."), Preference(asked, "Switch.", "Night."))
+    assert loaded.skipped == ()
+    shown = load_demonstrations(path)
+    assert shown.records == (Demonstration(asked, "Night."), Demonstration(asked, "Switch."))
+    if tie is not None:
+        assert any("1 rows are ties" in note for note in loaded.notes)
+        assert any("1 rows are ties" in note for note in shown.notes)
+    assert [prompt.messages for prompt in load_prompts(path).records] == [asked]
+
+
+@pytest.mark.parametrize(("first", "second", "tie", "asked"), DATA_SETS.values(), ids=DATA_SETS)
+def test_a_file_of_ties_alone_is_refused_with_the_reason(
+    tmp_path: Path, first: Row, second: Row, tie: Row | None, asked: Messages
+) -> None:
+    if tie is None:
+        pytest.skip("this data set has no ties")
+    with pytest.raises(TutelageError, match=r"None of the 1 rows .* ties"):
+        load_preferences(write(tmp_path, [tie]))
+
+
+def test_the_answers_of_a_row_stay_columns_of_its_prompt(tmp_path: Path) -> None:
+    (prompt,) = load_prompts(write(tmp_path, [shp(1)])).records
+    assert prompt.data["human_ref_A"] == "Night."
+    assert "history" not in prompt.data
+
+
+def test_conversations_of_several_turns_are_left_out_of_pairs_and_asked_from_their_start(
+    tmp_path: Path,
+) -> None:
+    long = arena("model_a") | {
+        "conversation_a": said("Hi", "Hello.", "Why?", "Night."),
+        "conversation_b": said("Hi", "Hey.", "Why?", "Switch."),
+    }
+    listed = arena_55k(1, 0, 0) | {
+        "prompt": '["Hi", "Why?"]',
+        "response_a": '["a", "b"]',
+        "response_b": '["c", "d"]',
+    }
+    for row, plain in ((long, arena("model_a")), (listed, arena_55k(1, 0, 0))):
+        loaded = load_preferences(write(tmp_path, [row, plain]))
+        assert len(loaded.records) == 1
+        assert any("1 conversations of several turns" in note for note in loaded.notes)
+        asked = load_prompts(write(tmp_path, [row, plain])).records
+        assert [prompt.messages for prompt in asked] == [user("Hi"), ASKED]
+
+
+@pytest.mark.parametrize(
+    ("good", "changes", "reason"),
+    [
+        (shp(1), {"labels": "A"}, "labels is neither true nor false"),
+        (shp(1), {"human_ref_B": ""}, "human_ref_B is empty"),
+        (webgpt(1), {"score_0": 2}, r"score_0 is outside \[-1, 1\]"),
+        (webgpt(1), {"question": {"full_text": ""}}, "full_text is empty"),
+        (helpsteer2(1), {"preference_strength": 7}, "preference_strength is outside"),
+        (helpsteer2(1), {"prompt": "Hi\n<extra_id_1>Assistant\nHello."}, "ends with an assistant turn"),
+        (helpsteer3(1), {"context": said("Hi", "Hello.")}, "ends with an assistant turn"),
+        (arena("model_a"), {"winner": "chatglm-6b"}, "winner is 'chatglm-6b'"),
+        (arena("model_a"), {"conversation_b": said("Else?", "No.")}, "ask different things"),
+        (arena("model_a"), {"conversation_a": said("Why?")}, "conversation_a is not an answered"),
+        (arena("model_a"), {"conversation_b": said("Why is it dark?")}, "conversation_b is not an answered"),
+        (arena_55k(1, 0, 0), {"response_a": "Night."}, "response_a is no JSON list"),
+        (arena_55k(1, 0, 0), {"response_a": "[null]"}, "response_a is missing"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_skipped_with_its_reason(
+    tmp_path: Path, good: Row, changes: Row, reason: str
+) -> None:
+    loaded = load_preferences(write(tmp_path, [good, good | changes]))
+    assert len(loaded.records) == 1
+    (skipped,) = loaded.skipped
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(skipped.reason)

@@ -1,0 +1,118 @@
+"""Training jobs that ranks run in tests. Each is called on every rank, and returns plain values."""
+
+from importlib import import_module
+
+import torch
+from tiny_training import CPU, PAD, World, learner_of, policy_of, some_rows
+
+import tutelage
+from tutelage.algorithms import RECIPES
+from tutelage.algorithms.override import override
+from tutelage.core.rows import collate
+from tutelage.distributed.passes import Passes
+from tutelage.distributed.processes import join
+from tutelage.distributed.shards import shard_of, whole
+from tutelage.engines.network import layers
+from tutelage.errors import TutelageError
+from tutelage.models.policy import Policy
+from tutelage.models.sharding import shard_
+from tutelage.rewards.dealt import dealt_reward
+from tutelage.rollout.dealt import dealt_generator
+
+
+def recipe_job(folder, name, changes, reward, steps, sharded=False, lora=0):
+    """Metrics of every step, tokens of the responses, and the final weights, of a recipe on a tiny policy."""
+    ranks = join()
+    policy = policy_of(folder, lora)
+    if sharded:
+        shard_(policy, Passes(ranks), CPU, with_reference=True)
+    policy.end_ids = tuple(range(100, 200))  # so that some answers end within the limit
+    recipe = override(RECIPES[name], changes)
+    world = World(policy, recipe, steps=steps, reward=dealt_reward(reward, ranks), tokens=6, batch=7)
+    world.generator = dealt_generator(world.generator, ranks, policy.gathered)
+    world.settings.budget.ranks, world.settings.budget._passes = ranks, policy.passes
+    world.learner.ranks, world.learner._norm = ranks, policy.total_norm
+    metrics, tokens = [], []
+    for step in world.train():
+        metrics.append(step.metrics)
+        tokens.append(step.sample.response.where(step.sample.mask, -1))
+    return metrics, tokens, [whole(p.detach()).clone() for p in world.learner.parameters]
+
+
+def run(verb, settings):
+    """A workflow by the name of its verb, with settings as keyword arguments."""
+    getattr(tutelage, verb)(**settings)
+
+
+def run_until(verb, settings, steps):
+    """A training workflow that is left after so many steps, as if the ranks were killed; with a checkpoint of each."""
+    module = import_module(f"tutelage.workflows.{verb}")
+    with getattr(module, f"prepare_{verb}")(**settings) as training:
+        for step in training:
+            if step.index == steps:
+                return
+
+
+def run_short_of_memory(settings):
+    """`sft` where the processor of rank 1 has no memory for more than two rows at once."""
+    whole = Policy.scores
+
+    def scores(policy, rows, **more):
+        if join().rank == 1 and len(rows) > 2:
+            raise RuntimeError("not enough memory: you tried to allocate too much")
+        return whole(policy, rows, **more)
+
+    Policy.scores = scores
+    try:
+        run("sft", settings)
+    finally:
+        Policy.scores = whole
+
+
+def refused_on_rank_1(completions):
+    """A reward that has no score on rank 1."""
+    if join().rank == 1:
+        raise TutelageError("there is no score for these answers")
+    return [0.0 for _ in completions]
+
+
+def half_precision_job(folder, sharded):
+    """Of a pass in bf16: bytes of the weights of layers that wait for the backward pass, log-probabilities, and the
+    norm of the gradient."""
+    policy = policy_of(folder, engine="plain", dtype="bf16")
+    if sharded:
+        shard_(policy, Passes(join()), CPU)
+    shapes = {p.shape for layer in layers(policy.model) for p in layer.parameters() if p.dim() == 2}
+    shapes |= {shape[::-1] for shape in shapes}
+    saved = []
+
+    def keep(tensor):
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logp = policy.scores(collate(some_rows(3), PAD, CPU)).logp
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in saved if t.shape in shapes}
+    waiting = sum(storage.nbytes() for storage in storages.values())
+    policy.backward(logp.sum())
+    return waiting, logp.detach(), policy.total_norm(p.grad for p in policy.parameters())
+
+
+def memory_job(folder, sharded):
+    """Numbers in this rank's memory for weights, gradients and moments, after a step of AdamW."""
+    policy = policy_of(folder, engine="plain")
+    if sharded:
+        shard_(policy, Passes(join()), CPU)
+    learner = learner_of({"policy": policy.parameters()}, steps=1)
+    learner._norm = policy.total_norm
+    policy.backward(policy.scores(collate(some_rows(3), PAD, CPU)).logp.sum())
+    held = [shard_of(p.grad) for p in learner.parameters]
+    learner.update()
+    held += [shard_of(p) for p in learner.parameters]
+    held += [
+        shard_of(each[name])
+        for each in learner.optimiser.state.values()
+        for name in ("exp_avg", "exp_avg_sq")
+    ]
+    seen = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in held}
+    return sum(seen.values())

@@ -1,0 +1,131 @@
+"""Which library is used: one that came with the package where it fits, or else one that is compiled here."""
+
+import ctypes
+import sys
+import sysconfig
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from compilers import needs_compiler
+
+from tutelage.engines.cpu.native import build
+from tutelage.engines.cpu.native.build import TARGETS, Target
+
+FASTER = Target("faster", "-O2", frozenset({"avx2", "avx512f"}))
+SLOWER = Target("slower", "-O1", frozenset({"avx2"}))
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of one small source with a library for each of two targets. Compiling gives `tmp_path/compiled`."""
+    source = tmp_path / "answer.cpp"
+    source.write_text('extern "C" int answer() { return 42; }')
+    monkeypatch.setattr(build, "SOURCES", [source])
+    monkeypatch.setattr(build, "PREBUILT", tmp_path / "prebuilt")
+    monkeypatch.setattr(build, "targets", lambda: (FASTER, SLOWER))
+    monkeypatch.setattr(build, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(build, "_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(build, "_compiler", lambda: ["c++"])
+    monkeypatch.setattr(build, "_version", lambda compiler: "1")
+    monkeypatch.setattr(build, "_compile", lambda command, target: None)
+    monkeypatch.delenv("CXX", raising=False)
+    build.PREBUILT.mkdir()
+    for target in (FASTER, SLOWER):
+        (build.PREBUILT / build.prebuilt_name(target)).touch()
+    return source
+
+
+def processor(flags):
+    build.CPUINFO.write_text(f"processor : 0\nflags\t\t: {flags}\nbugs : none\n")
+
+
+def name_of(path):
+    return path.name.split("-")[1] if path.parent == build.PREBUILT else "compiled"
+
+
+@pytest.mark.parametrize(
+    ("flags", "used"),
+    [
+        ("fpu avx2 avx512f", "faster"),
+        ("fpu avx2", "slower"),
+        ("fpu avx512f", "compiled"),  # AVX-512 without AVX2 is no processor that exists
+        ("fpu avx", "compiled"),
+        ("", "compiled"),
+    ],
+)
+def test_the_fastest_library_that_the_processor_can_run_is_used(package, flags, used):
+    processor(flags)
+    assert name_of(build.built()) == used
+
+
+def test_a_library_of_other_sources_is_not_used(package):
+    processor("avx2 avx512f")
+    (build.PREBUILT / build.prebuilt_name(FASTER)).unlink()
+    assert name_of(build.built()) == "slower"
+    package.write_text('extern "C" int answer() { return 43; }')
+    assert name_of(build.built()) == "compiled"
+
+
+def test_a_header_counts_as_source_and_flags_count(package, monkeypatch):
+    before = build.prebuilt_name(FASTER)
+    (package.parent / "more.hpp").write_text("// a header")
+    with_header = build.prebuilt_name(FASTER)
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
+    assert len({before, with_header, build.prebuilt_name(FASTER)}) == 3
+
+
+def test_a_compiler_that_is_named_compiles(package, monkeypatch):
+    processor("avx2 avx512f")
+    monkeypatch.setenv("CXX", "g++")
+    assert name_of(build.built()) == "compiled"
+
+
+def test_a_checkout_without_libraries_compiles(package, monkeypatch):
+    processor("avx2 avx512f")
+    monkeypatch.setattr(build, "PREBUILT", package.parent / "none")
+    assert name_of(build.built()) == "compiled"
+
+
+def test_a_slower_target_needs_less():
+    """So the first that fits is the fastest, and whoever can run one can run all that follow."""
+    for targets in TARGETS.values():
+        assert all(one.needs > other.needs for one, other in pairwise(targets))
+        assert len({target.name for target in targets}) == len(targets)
+
+
+@needs_compiler
+def test_the_hook_puts_a_library_for_every_target_into_the_wheel(tmp_path, monkeypatch):
+    pytest.importorskip("hatchling", reason="the hook is one of hatchling's")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from hatch_build import KernelsHook
+
+    source = tmp_path / "answer.cpp"
+    source.write_text('extern "C" int answer() { return 42; }')
+    monkeypatch.setattr(build, "SOURCES", [source])
+    monkeypatch.setattr(build, "targets", lambda: (SLOWER, FASTER))
+    data = {"force_include": {}}
+    hook = KernelsHook(str(ROOT), {}, None, None, str(tmp_path), "wheel")
+    hook.initialize("standard", data)
+    assert set(data["force_include"].values()) == {
+        f"tutelage/engines/cpu/native/prebuilt/{build.prebuilt_name(target)}" for target in (SLOWER, FASTER)
+    }
+    assert {ctypes.CDLL(path).answer() for path in data["force_include"]} == {42}
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert (data["tag"], data["pure_python"]) == (f"py3-none-{platform}", False)
+    hook.finalize("standard", data, "")
+    assert not any(Path(path).exists() for path in data["force_include"])
+    sys.modules.pop("hatch_build")
+
+
+@pytest.mark.parametrize(("target", "version"), [("sdist", "standard"), ("wheel", "editable")])
+def test_only_a_wheel_gets_libraries(target, version, monkeypatch):
+    pytest.importorskip("hatchling", reason="the hook is one of hatchling's")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from hatch_build import KernelsHook
+
+    data = {"force_include": {}}
+    KernelsHook(str(ROOT), {}, None, None, "", target).initialize(version, data)
+    assert data == {"force_include": {}}
+    sys.modules.pop("hatch_build")

@@ -1,0 +1,199 @@
+"""Messages about the inbox: what they hold, when they are sent, and what a channel that fails does not lose."""
+
+import hashlib
+import hmac
+import http.server
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from email.message import EmailMessage
+from typing import Any, ClassVar
+
+import pytest
+
+from tutelage.errors import TutelageError
+from tutelage.people import Answer, Store, add_rater, close_notices, submit, write_note
+from tutelage.people.notifying import LINES, Mail, Message, Notifier, Webhook
+
+from .worlds import asked, study_of
+
+
+class Recorder:
+    """A channel that keeps what it is sent, and fails when it is told to."""
+
+    name = "a recorder"
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.fails = False
+
+    def send(self, message: Message) -> None:
+        if self.fails:
+            raise OSError("no route")
+        self.sent.append(message)
+
+
+def flag(store: Store, rater: int, reason: str = "It stops.") -> None:
+    submit(store, asked(store, rater).id, Answer("left", 1, flags=("cut_off",), reason=reason))
+
+
+def test_what_is_new_is_sent_once_and_in_one_message(lite: Store) -> None:
+    study = study_of(lite, 9)
+    anna = add_rater(lite, study.id, "anna").id
+    flag(lite, anna)
+    recorder = Recorder()
+    notifier = Notifier(lite, study.id, [recorder], "https://rate.example.org/owner/inbox")
+    notifier.look()
+    assert recorder.sent == []  # it was there before
+    flag(lite, anna)
+    write_note(lite, anna, "May I look things up?")
+    submit(lite, asked(lite, anna).id, Answer("left", 1, reason="a reason of an ordinary answer"))
+    notifier.look()
+    notifier.look()
+    (message,) = recorder.sent
+    assert [notice.kind for notice in message.notices] == ["flag", "note"]
+    assert message.subject == "tutoring: 1 × flagged, 1 × note"
+    assert "- flagged (cut off) by anna on “Question" in message.text
+    assert "- note by anna: May I look things up?" in message.text
+    assert message.text.endswith("https://rate.example.org/owner/inbox\n")
+    assert message.waiting["flag"] == 2
+
+
+def test_a_channel_that_fails_loses_nothing_and_holds_up_no_other(
+    lite: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    study = study_of(lite, 9)
+    anna = add_rater(lite, study.id, "anna").id
+    broken, sound = Recorder(), Recorder()
+    notifier = Notifier(lite, study.id, [broken, sound])
+    broken.fails = True
+    flag(lite, anna)
+    with caplog.at_level(logging.WARNING, "tutelage"):
+        notifier.look()
+    assert "could not be sent to a recorder: no route" in caplog.text
+    broken.fails = False
+    flag(lite, anna)
+    notifier.look()
+    assert [len(message.notices) for message in sound.sent] == [1, 1]
+    assert [len(message.notices) for message in broken.sent] == [2]
+
+
+def test_what_was_closed_in_the_meantime_is_not_sent_and_much_is_cut(lite: Store) -> None:
+    study = study_of(lite, 1)
+    anna = add_rater(lite, study.id, "anna").id
+    recorder = Recorder()
+    notifier = Notifier(lite, study.id, [recorder])
+    write_note(lite, anna, "never mind")
+    close_notices(lite, study.id)
+    notifier.look()
+    assert recorder.sent == []
+    for number in range(LINES + 5):
+        write_note(lite, anna, f"note {number} " + "x" * 1_000)
+    notifier.look()
+    (message,) = recorder.sent
+    assert "- and 5 more" in message.text
+    assert len(message.text) < 300 * LINES
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """A server that takes webhooks: its address, and what came."""
+    came: list[tuple[dict[str, str], bytes]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            came.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(500 if self.path == "/broken" else 204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", came
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) -> None:
+    url, came = hook
+    study = study_of(lite, 3)
+    anna = add_rater(lite, study.id, "anna").id
+    notifier = Notifier(lite, study.id, [Webhook(f"{url}/hook", "geheim"), Webhook(f"{url}/broken")])
+    flag(lite, anna, "<b>so</b> ü")
+    notifier.look()
+    (headers, body), _ = came
+    signature = hmac.new(b"geheim", body, hashlib.sha256).hexdigest()
+    assert headers["x-tutelage-signature"] == f"sha256={signature}"
+    sent = json.loads(body)
+    assert sent["study"] == "tutoring"
+    assert [(notice["kind"], notice["said"], notice["flags"]) for notice in sent["notices"]] == [
+        ("flag", "<b>so</b> ü", ["cut_off"])
+    ]
+    assert "geheim" not in repr(Webhook(url, "geheim"))
+    notifier.look()
+    assert len(came) == 3  # the one that answered 500 is told again
+
+
+class FakeServer:
+    """A mail server as smtplib shows it."""
+
+    log: ClassVar[list[Any]] = []
+    tls = True
+
+    def __init__(self, host: str, port: int, timeout: float) -> None:
+        self.log.append((host, port))
+
+    def __enter__(self) -> "FakeServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def has_extn(self, name: str) -> bool:
+        return self.tls
+
+    def starttls(self) -> None:
+        self.log.append("tls")
+
+    def login(self, user: str, password: str) -> None:
+        self.log.append((user, password))
+
+    def send_message(self, mail: EmailMessage) -> None:
+        self.log.append(mail)
+
+
+def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smtplib.SMTP", FakeServer)
+    monkeypatch.setattr(FakeServer, "log", [])
+    message = Message("evil\r\nBcc: all@example.org", (), {}, "")
+    mail = Mail("boss@example.org", "smtp://me%40x@mail.example.org:587", password="pw")
+    mail.send(message)
+    place, tls, login, sent = FakeServer.log
+    assert (place, tls, login) == (("mail.example.org", 587), "tls", ("me@x", "pw"))
+    assert sent["Subject"] == "evil Bcc: all@example.org:"
+    assert sent["To"] == sent["From"] == "boss@example.org"
+    monkeypatch.setattr(FakeServer, "tls", False)
+    with pytest.raises(TutelageError, match="over TLS only"):
+        mail.send(message)
+    assert FakeServer.log[4:] == [("mail.example.org", 587)]
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Webhook("hooks.example.org"), "no address"),
+        (lambda: Mail("boss", "smtp://x"), "no e-mail address"),
+        (lambda: Mail("a@b\nBcc: c@d", "smtp://x"), "no e-mail address"),
+        (lambda: Mail("a@b", "mail.example.org"), "is none"),
+        (lambda: Mail("a@b", "smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
+    ],
+)
+def test_channels_that_make_no_sense_are_refused(make: Any, complaint: str) -> None:
+    with pytest.raises(TutelageError, match=complaint):
+        make()

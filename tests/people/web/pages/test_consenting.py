@@ -1,0 +1,55 @@
+"""A study's own text about consent, asking again, and forgetting by the owner's page."""
+
+from tutelage.people import add_rater, backup, find_rater, get_rater
+
+from ..conftest import World
+
+
+def test_raters_agree_to_the_present_text_and_are_asked_again_for_another(world: World) -> None:
+    rater = add_rater(world.store, world.study.id, "anna")
+    browser, owner = world.browser_of(rater), world.owner()
+    assert "What is kept." in browser.get("/welcome").text
+    browser.form("/welcome", {"version": "0"})
+    assert browser.next()["question"] is not None
+    form = {"text": "# Yours\n\nYou may *go*. <script>x</script>", "votes": "erase", "retention_days": ""}
+    assert owner.form("/owner/consent", form).status_code == 303
+    assert browser.json("/rate/next", {}).status_code == 403
+    page = browser.get("/welcome").text
+    assert "You may <em>go</em>" in page
+    assert "<script>x" not in page
+    assert "What is kept." not in page
+    late = browser.form("/welcome", {"version": "0"})  # a page of the text before
+    assert late.headers["location"] == "/welcome"
+    assert get_rater(world.store, rater.id).agreed == 0
+    browser.form("/welcome", {"version": "1"})
+    assert get_rater(world.store, rater.id).agreed == 1
+    assert browser.next()["question"] is not None
+
+
+def test_what_cannot_be_consented_to_is_told_beside_its_field(world: World) -> None:
+    owner = world.owner()
+    for field, bad in {"retention_days": "0", "votes": "sell", "text": "x" * 60_000}.items():
+        form = {"text": "", "votes": "keep", "retention_days": "", field: bad}
+        reply = owner.form("/owner/consent", form)
+        assert reply.status_code == 400, field
+        assert f'id="{field}-problem"' in reply.text
+
+
+def test_an_owner_forgets_a_rater_only_when_sure(world: World) -> None:
+    rater = add_rater(world.store, world.study.id, "Persephone")
+    browser, owner = world.browser_of(rater), world.owner()
+    backup(world.store)
+    path = f"/owner/raters/{rater.id}"
+    unsure = owner.form(f"{path}/forget")
+    assert unsure.status_code == 400
+    assert 'id="sure-problem"' in unsure.text
+    done = owner.form(f"{path}/forget", {"sure": "yes"})
+    assert done.status_code == 200
+    assert "backup-manual" in done.text
+    assert "Persephone" not in done.text
+    assert find_rater(world.store, world.study.id, "Persephone") is None
+    assert browser.get("/rate").status_code == 401
+    for page in ("/owner/raters", "/owner/history", path):
+        assert "Persephone" not in owner.get(page).text
+    assert "This cannot be undone" not in owner.get(path).text
+    assert owner.form(f"{path}/forget", {"sure": "yes"}).status_code == 400

@@ -1,0 +1,336 @@
+"""Answers on their way: what is shown of them, what is kept, and what happens where a model or a page goes away."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_chat import Scripted, echoing, finished, saying
+
+from tutelage.data.transport import Refusal, Unanswered
+from tutelage.errors import TutelageError
+from tutelage.people import (
+    Assignment,
+    Plan,
+    Store,
+    Unavailable,
+    add_rater,
+    create_study,
+    list_notices,
+    list_questions,
+    list_votes,
+    start_session,
+)
+from tutelage.people.conversing import next_step, say
+from tutelage.people.store.conversations import LiveModels, Turn, set_live_models
+from tutelage.people.web import create_app, streams
+from tutelage.people.web.auth import csrf_token
+from tutelage.people.web.site import cookie_name
+from tutelage.people.web.streams import AnswerStreams
+
+from .conftest import URL
+
+ALONE = Plan(overlap=1, gold_rate=0.0, repeat_rate=0.0)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits before a model is asked again."""
+    monkeypatch.setattr(streams, "WAIT", 0.0)
+
+
+def said(store: Store, text: str = "Hello") -> Turn:
+    """A rater's first message to the models "one" and "two"."""
+    study = create_study(store, "talks", plan=ALONE, secret="5a" * 32)
+    set_live_models(store, study.id, LiveModels("one", "two", sampling={"temperature": 0.5}))
+    return say(store, add_rater(store, study.id, "anna").id, None, text, "key")
+
+
+def events(chunks: bytes) -> list[dict[str, Any]]:
+    """The data of server-sent events."""
+    lines = chunks.decode().split("\n\n")
+    assert lines.pop() == ""
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+async def everything(running: AnswerStreams, turn: Turn) -> list[dict[str, Any]]:
+    """All events of a turn, as one page sees them."""
+    return events(b"".join([chunk async for chunk in running.events(turn)]))
+
+
+def texts(seen: list[dict[str, Any]]) -> list[str]:
+    """What stands in both cards before it is HTML."""
+    found = ["", ""]
+    for event in seen:
+        if "side" in event:
+            found[event["side"]] = event.get("whole", found[event["side"]] + event.get("text", ""))
+    return found
+
+
+def sides(turn: Turn, one: object, two: object) -> list[object]:
+    """What belongs to the two models, from left to right."""
+    return [(one, two)[model] for model in turn.order]
+
+
+def show(store: Store, turn: Turn, models: Scripted) -> list[dict[str, Any]]:
+    return finished(everything(AnswerStreams(store, models), turn))
+
+
+def test_pieces_go_out_as_they_come_and_the_turn_becomes_a_question(lite: Store) -> None:
+    turn = said(lite, "Why?")
+    models = Scripted.of(
+        one=saying("On", 0.001, "e *says* ", 0.001, "<b", 0.001, ">so</b>"), two=echoing("Two")
+    )
+    seen = show(lite, turn, models)
+    assert texts(seen) == sides(turn, "One *says* <b>so</b>", "Two says: Why?")
+    html = {event["side"]: event["html"] for event in seen if "html" in event}
+    assert html[turn.order.index(0)] == "<p>One <em>says</em> &lt;b&gt;so&lt;/b&gt;</p>\n"
+    assert seen[-1] == {"ready": True}
+    pieces = [e for e in seen if e.get("side") == turn.order.index(0) and ("text" in e or e.get("whole"))]
+    assert len(pieces) >= 4  # not held back until the answer was complete
+    question = next_step(lite, turn.rater_id)
+    assert isinstance(question, Assignment)
+    assert list(question.texts) == texts(seen)
+    assert [model.asked for model in models.models.values()] == [[turn.messages]] * 2
+    (one,), (two,) = (model.options for model in models.models.values())
+    assert one["temperature"] == two["temperature"] == 0.5
+    assert one["seed"] != two["seed"]  # the same model twice would else say the same
+
+
+def test_a_page_that_goes_away_loses_nothing_and_one_that_comes_sees_everything(lite: Store) -> None:
+    turn = said(lite)
+    steps = [part for n in range(20) for part in (f"{n} ", 0.002)]
+    models = Scripted.of(one=saying(*steps), two=saying("short"))
+
+    async def scene() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        running = AnswerStreams(lite, models)
+        first: AsyncGenerator[bytes] = running.events(turn)
+        async for chunk in first:
+            if b'"text"' in chunk:
+                break
+        await first.aclose()  # the connection broke
+        joined = await asyncio.gather(*(everything(running, turn) for _ in range(2)))
+        return joined[0], joined[1]
+
+    for seen in finished(scene()):
+        whole = "".join(f"{n} " for n in range(20))
+        assert texts(seen)[turn.order.index(0)] == whole
+        assert seen[-1] == {"ready": True}
+    assert [len(model.asked) for model in models.models.values()] == [1, 1]
+    late = show(lite, turn, models)  # a new process, long afterwards
+    assert sorted(event["side"] for event in late if "html" in event) == [0, 1]
+    assert late[-1] == {"ready": True}
+    assert [len(model.asked) for model in models.models.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "fault", [Unanswered("gone"), TutelageError("odd"), "   "], ids=["unanswered", "odd", "nothing but space"]
+)
+def test_a_model_that_fails_in_the_middle_is_asked_again(lite: Store, fault: Exception | str) -> None:
+    turn = said(lite)
+    tries: list[int] = []
+
+    def stumbling(messages: object) -> list[Any]:
+        tries.append(1)
+        return (
+            ["half an ans", 0.001, fault]
+            if isinstance(fault, Exception) and len(tries) < 3
+            else ([fault] if len(tries) < 3 else ["whole"])
+        )
+
+    models = Scripted.of(one=stumbling, two=saying("fine"))
+    seen = show(lite, turn, models)
+    assert texts(seen) == sides(turn, "whole", "fine")
+    assert seen[-1] == {"ready": True}
+    assert len({options["seed"] for options in models.models["one"].options}) == 3
+    assert len(models.models["two"].asked) == 1
+    assert list_notices(lite, turn.study_id) == ()
+
+
+def test_a_dead_model_costs_nothing_but_time(lite: Store) -> None:
+    """After all attempts a sentence that names nobody; the other answer is kept, and only what is missing is asked for
+    again."""
+    turn = said(lite)
+    dead = [Unanswered("The model one at http://secret:8000 did not answer")]
+    models = Scripted.of(one=lambda messages: dead or ["back again"], two=saying("fine"))
+    seen = show(lite, turn, models)
+    assert seen[-1] == {"failed": streams.SILENT}
+    show(lite, turn, models)
+    (notice,) = list_notices(lite, turn.study_id)  # once, however often it fails
+    assert (notice.kind, notice.text) == ("model", "one: The model one at http://secret:8000 did not answer")
+    assert "secret" not in json.dumps(seen)
+    step = next_step(lite, turn.rater_id)
+    assert getattr(step, "writing", None) == turn.id
+    dead.clear()
+    seen = show(lite, turn, models)
+    assert seen[-1] == {"ready": True}
+    assert [len(model.asked) for model in models.models.values()] == [7, 1]
+    question = next_step(lite, turn.rater_id)
+    assert isinstance(question, Assignment)
+    assert list(question.texts) == sides(turn, "back again", "fine")
+
+
+def test_a_model_that_refuses_is_not_asked_again(lite: Store) -> None:
+    turn = said(lite)
+    refusal = Refusal("too long", 400, "context_length_exceeded")
+    models = Scripted.of(one=saying(refusal), two=saying("fine"))
+    assert show(lite, turn, models)[-1] == {"failed": streams.REFUSED}
+    assert len(models.models["one"].asked) == 1
+
+
+def test_a_model_that_is_not_there_or_breaks_is_told_as_silence(
+    lite: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    turn = said(lite)
+    assert show(lite, turn, Scripted.of(two=saying("fine")))[-1] == {"failed": streams.SILENT}
+    assert "There is no model one here" in caplog.text
+    defect = Scripted.of(one=saying(ZeroDivisionError("a defect")), two=saying("fine"))
+    assert show(lite, turn, defect)[-1] == {"failed": streams.SILENT}
+    assert "Traceback" in caplog.text
+
+
+def test_what_no_database_stores_is_replaced_and_what_never_ends_is_cut(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LONGEST", 50)
+    turn = said(lite)
+    odd = saying("zero \x00, half \ud83d", 0.0, " and whole \ud83d", 0.0, "\ude00 \u2028 ")
+    seen = show(lite, turn, Scripted.of(one=odd, two=lambda messages: ("word " for _ in range(10_000))))
+    assert seen[-1] == {"ready": True}
+    (question,) = list_questions(lite, turn.study_id)
+    kept = {completion.sampler: completion for completion in question.completions}
+    assert kept["one"].text == "zero \ufffd, half \ufffd and whole \U0001f600"
+    assert kept["one"].finished
+    assert len(kept["two"].text) < 70
+    assert not kept["two"].finished
+
+
+def test_a_busy_database_is_asked_again_before_an_answer_is_given_up(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = said(lite)
+    kept, busy = streams.keep_answer, [2]
+
+    def sometimes(*values: Any, **more: Any) -> bool:
+        if busy[0]:
+            busy[0] -= 1
+            raise Unavailable("locked")
+        return kept(*values, **more)
+
+    monkeypatch.setattr(streams, "keep_answer", sometimes)
+    models = Scripted.of(one=saying("one"), two=saying("two"))
+    assert show(lite, turn, models)[-1] == {"ready": True}
+    assert [len(model.asked) for model in models.models.values()] == [1, 1]
+
+
+def test_a_silent_connection_carries_signs_of_life(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT", 0.01)
+    turn = said(lite)
+
+    async def scene() -> list[bytes]:
+        running = AnswerStreams(lite, Scripted.of(one=saying(0.1, "late"), two=saying("fine")))
+        return [chunk async for chunk in running.events(turn)]
+
+    assert finished(scene()).count(b":\n\n") >= 3
+
+
+class Page:
+    """A rater's page in the same event loop as the application."""
+
+    def __init__(self, app: Any, cookie: str, session: str) -> None:
+        self.app = app
+        self.headers = {
+            "host": URL.removeprefix("http://"), "origin": URL, "content-type": "application/json",
+            "cookie": f"{cookie}={session}", "x-csrf-token": csrf_token(session),
+        }  # fmt: skip
+
+    async def request(
+        self, method: str, path: str, body: bytes = b""
+    ) -> tuple[int, list[tuple[float, bytes]]]:
+        """The status, and each piece of the body with the time at which it came."""
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in self.headers.items()],
+            "client": ("127.0.0.1", 1), "server": ("site.test", 80), "scheme": "http", "asgi": {"version": "3.0"},
+        }  # fmt: skip
+        sent, never = [False], asyncio.Event()
+        status, pieces = 0, []
+
+        async def receive() -> dict[str, Any]:
+            if sent[0]:
+                await never.wait()
+            sent[0] = True
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            if message.get("body"):
+                pieces.append((time.perf_counter(), message["body"]))
+
+        await self.app(scope, receive, send)
+        return status, pieces
+
+    async def post(self, path: str, data: object) -> dict[str, Any]:
+        status, pieces = await self.request("POST", path, json.dumps(data).encode())
+        assert status == 200, pieces
+        reply: dict[str, Any] = json.loads(b"".join(piece for _, piece in pieces))
+        return reply
+
+
+def test_fifty_raters_talk_at_once(folder: Path) -> None:
+    """Every one of them gets both answers to each message and is asked about nothing else; no reply names a model. Ten
+    of them say a second one."""
+    from tutelage.people import consent, open_store
+
+    store = open_store(folder / "study.sqlite")
+    study = create_study(store, "talks", plan=ALONE)
+    set_live_models(store, study.id, LiveModels("SECRET-ONE", "SECRET-TWO", turns=2))
+    models = Scripted.of(**{"SECRET-ONE": echoing("Alpha"), "SECRET-TWO": echoing("Beta")})
+    app, cookie = create_app(store, models=models), cookie_name(store, secure=False)
+    pages = []
+    for number in range(50):
+        rater = add_rater(store, study.id, f"rater {number}")
+        consent(store, rater.id)
+        pages.append(Page(app, cookie, start_session(store, rater.id)))
+    bodies: list[bytes] = []
+
+    async def talk(page: Page, number: int) -> None:
+        conversation = None
+        for turn in range(2 if number < 10 else 1):
+            text = f"message {turn} of {number}"
+            sent = await page.post(
+                "/rate/messages", {"conversation": conversation, "text": text, "key": text}
+            )
+            conversation = sent["conversation"]
+            status, pieces = await page.request("GET", f"/rate/turns/{sent['turn']}")
+            bodies.extend(piece for _, piece in pieces)
+            assert status == 200
+            assert events(b"".join(piece for _, piece in pieces))[-1] == {"ready": True}
+            reply = await page.post("/rate/next", {"besides": []})
+            question = reply["question"]
+            bodies.append(json.dumps(reply).encode())
+            assert sorted(r["text"] for r in question["responses"]) == [
+                f"Alpha says: {text}",
+                f"Beta says: {text}",
+            ]
+            side = ["left", "right"][question["responses"][1]["text"].startswith("Alpha")]
+            answer = {"assignment": question["id"], "choice": side, "strength": 1, "key": f"vote {text}"}
+            await page.post("/rate/answers", answer)
+
+    async def scene() -> None:
+        await asyncio.gather(*(talk(page, number) for number, page in enumerate(pages)))
+
+    finished(scene())
+    votes = list_votes(store, study.id)
+    assert Counter(vote.rater for vote in votes) == {f"rater {n}": 2 if n < 10 else 1 for n in range(50)}
+    questions = {question.key: question for question in list_questions(store, study.id)}
+    for vote in votes:
+        better = questions[vote.item].completions["ab".index(vote.verdict)]
+        assert (better.sampler, better.text.startswith("Alpha")) == ("SECRET-ONE", True)
+    assert not [body for body in bodies if b"SECRET" in body]
+    store.close()

@@ -1,0 +1,25 @@
+"""The names of rewards."""
+
+import pytest
+
+from tutelage.rewards.names import names_model, reward_models, split_weight
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "weight"),
+    [
+        ("runs/reward/model", "runs/reward/model", None),
+        ("runs/a:b/model=0.5", "runs/a:b/model", "0.5"),
+        ("rule:format(tag=think)=2", "rule:format(tag=think)", "2"),
+        ("module:function=-1", "module:function", "-1"),
+    ],
+)
+def test_the_weight_follows_the_name(given, name, weight):
+    assert split_weight(given) == (name, weight)
+    assert given.startswith(name)
+
+
+def test_only_folders_are_models():
+    given = ["rule:math", "runs/a:b/model=0.5", "judge:rubric.toml", "my_module:score", "runs/reward/model"]
+    assert reward_models(given) == ["runs/a:b/model", "runs/reward/model"]
+    assert not names_model("rule:math")

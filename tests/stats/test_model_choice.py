@@ -1,0 +1,179 @@
+"""The choice of a rater model: planted raters, held-out likelihood by hand, calibration, sparse and few raters."""
+
+import numpy as np
+import pytest
+
+from tutelage.stats.model_choice import CANDIDATES, choose_model, fit_model
+from tutelage.stats.reliability import majority, one_coin
+from tutelage.stats.votes import Votes
+
+from .planted import coins, draw, shared_out
+from .test_hierarchical import planted_raters
+
+
+def right(posterior, truth):
+    """The share of items whose most probable class is the truth; draws are shared."""
+    leading = posterior >= posterior.max(axis=1, keepdims=True) - 1e-12
+    return (leading / leading.sum(axis=1, keepdims=True))[np.arange(len(truth)), truth]
+
+
+def log_loss(posterior, truth):
+    return -np.log(np.maximum(posterior[np.arange(len(truth)), truth], 1e-12))
+
+
+CONFUSED = np.array([[0.85, 0.1, 0.05], [0.05, 0.55, 0.4], [0.02, 0.08, 0.9]])
+
+
+@pytest.mark.parametrize(
+    ("name", "raters", "classes"),
+    [
+        ("majority", coins([0.75] * 60, 3), 3),
+        ("coin", coins([0.9] * 20 + [0.5] * 20, 3), 3),
+        ("biased", planted_raters(40, 3, 0.3, 1.0, 0), 3),
+        ("hierarchical", np.array([CONFUSED] * 40), 3),
+    ],
+)
+def test_the_model_that_the_raters_follow_is_chosen(name, raters, classes):
+    votes, _ = draw(raters, [1 / classes] * classes, items=1500, votes_per_item=4, seed=2)
+    found = choose_model(votes)
+    assert found.name == name
+    assert found.calibration.ece < 0.03
+    assert found.deficit[name] <= found.error[name]
+    assert min(found.deficit.values()) == 0
+
+
+def test_the_richest_is_chosen_where_raters_have_nothing_in_common():
+    """Each confuses another pair of classes, hundreds of votes each."""
+    generator = np.random.default_rng(2)
+    raters = np.array([np.eye(4)[generator.permutation(4)] * 0.5 + np.eye(4) * 0.5 for _ in range(12)])
+    votes, truth = draw(raters * 0.9 + 0.025, [0.25] * 4, items=3000, votes_per_item=5, seed=3)
+    found = choose_model(votes)
+    assert found.name == "matrix"
+    assert right(fit_model("matrix", votes).posterior, truth).mean() > 0.8
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_guessed_votes_cannot_be_foretold(classes):
+    """Whatever the model, the log-likelihood of a vote that was held out is -log K at best."""
+    votes, _ = draw(
+        coins([1 / classes] * 20, classes), [1 / classes] * classes, items=800, votes_per_item=5, seed=4
+    )
+    found = choose_model(votes)
+    assert found.votes >= 4000 / 5
+    assert found.predicted["majority"] == pytest.approx(-np.log(classes), abs=0.02)
+    assert max(found.predicted.values()) < -np.log(classes) + 0.01
+
+
+DESIGNS = [
+    (5, 60, 2, 3, "alike"),
+    (5, 100, 3, 5, "differing"),
+    (40, 20, 2, 3, "guessers"),
+    (40, 40, 3, 4, "confused"),
+    (600, 2, 2, 3, "differing"),
+    (600, 6, 3, 5, "confused"),
+    (400, 6, 5, 4, "biased"),
+]
+
+
+@pytest.mark.parametrize(("raters", "each", "classes", "overlap", "kind"), DESIGNS)
+def test_the_default_is_never_worse_than_the_majority_or_one_coin(raters, each, classes, overlap, kind):
+    """By more than the standard error of the difference; `python -m bench.raters` runs the full grid."""
+    versus_majority, versus_coin = [], []
+    for seed in range(3 if raters < 100 else 1):
+        votes, truth = shared_out(kind, raters, each, classes, overlap, seed)
+        chosen = choose_model(votes)
+        auto = right(fit_model(chosen.name, votes, links=chosen.links).posterior, truth)
+        versus_majority.append(auto - right(majority(votes), truth))
+        versus_coin.append(auto - right(one_coin(votes).posterior, truth))
+    for difference in (np.concatenate(versus_majority), np.concatenate(versus_coin)):
+        assert difference.mean() >= -2 * difference.std() / np.sqrt(len(difference)) - 1e-9
+
+
+def test_posteriors_are_calibrated_where_raters_are_sparse():
+    """3,000 raters of two to ten votes who confuse the middle class: the issue that made the default hierarchical."""
+    votes, truth = shared_out("confused", 3000, 6, 3, 5, seed=0)
+    choice = choose_model(votes)
+    assert choice.name == "hierarchical"
+    q = fit_model(choice.name, votes).posterior
+    label = q.argmax(axis=1)
+    assert q.max(axis=1).mean() == pytest.approx((label == truth).mean(), abs=0.02)
+    assert (label == 1).mean() == pytest.approx((truth == 1).mean(), abs=0.05)
+    assert right(q, truth).mean() > right(majority(votes), truth).mean() + 0.005
+    assert log_loss(q, truth).mean() < log_loss(fit_model("matrix", votes).posterior, truth).mean() - 0.01
+
+
+def test_the_raters_of_a_majority_are_described_one_by_one():
+    votes, _ = draw(coins([0.8, 0.8, 0.8, 0.2]), [0.5, 0.5], items=200, votes_per_item=4, seed=5)
+    found = fit_model("majority", votes)
+    assert found.accuracy.argmin() == 3
+    counts = fit_model("coin", votes)
+    np.testing.assert_array_equal(found.accuracy, counts.accuracy)
+    assert not np.array_equal(found.posterior, counts.posterior)
+
+
+def test_two_constant_raters_of_five_do_not_decide():
+    """They agree on everything: one accuracy each makes them the truth, a bias of their own does not."""
+    constant = [[1.0, 0.0], [1.0, 0.0]]
+    votes, truth = draw(
+        np.array([*coins([0.8] * 3).tolist(), constant, constant]), [0.5, 0.5], 400, 5, seed=6
+    )
+    assert right(one_coin(votes).posterior, truth).mean() < 0.6
+    chosen = choose_model(votes).name
+    assert chosen == "biased"
+    assert right(fit_model(chosen, votes).posterior, truth).mean() > 0.85
+
+
+def five_raters(bad, classes, seed):
+    """300 items judged by five raters: three are right in 80 %, two are bad in one of several ways."""
+    generator = np.random.default_rng(seed)
+    truth = generator.integers(classes, size=300)
+
+    def honest(accuracy):
+        wrong = (truth + generator.integers(1, classes, size=300)) % classes
+        return np.where(generator.random(300) < accuracy, truth, wrong)
+
+    guess = generator.integers(classes, size=(2, 300))
+    two = {
+        "guess": guess,
+        "lie": np.stack([honest(0.1), honest(0.1)]),
+        "lie alike": np.stack([honest(0.0)] * 2),
+        "say the first": np.zeros((2, 300), dtype=int),
+        "guess alike": guess[[0, 0]],
+        "mostly guess alike": np.where(generator.random((2, 300)) < 0.9, guess[[0, 0]], guess),
+    }[bad]
+    choice = np.concatenate([np.stack([honest(0.8) for _ in range(3)]), two])
+    rater, item = np.indices(choice.shape)
+    names = [tuple(map(str, range(size))) for size in (300, 5, classes)]
+    return Votes(item.ravel(), rater.ravel(), choice.ravel(), *names), truth
+
+
+@pytest.mark.parametrize(
+    ("bad", "classes"),
+    [
+        ("guess", 2),
+        ("lie", 2),
+        ("lie alike", 2),
+        ("lie alike", 3),
+        ("say the first", 2),
+        ("guess alike", 2),
+        ("mostly guess alike", 3),
+    ],
+)
+def test_two_bad_raters_of_five_do_not_decide(bad, classes):
+    """Not below what the three good raters say by themselves, less two standard errors."""
+    votes, truth = five_raters(bad, classes, seed=0)
+    alone = right(majority(votes.keep(votes.rater < 3)), truth)
+    chosen = choose_model(votes)
+    auto = right(fit_model(chosen.name, votes, links=chosen.links).posterior, truth)
+    assert (auto - alone).mean() >= -2 * (auto - alone).std() / np.sqrt(300)
+    if bad.endswith("guess alike"):
+        assert [{link.follower, link.leader} for link in chosen.links] == [{3, 4}]
+    elif not bad.endswith("alike") and bad != "say the first":
+        assert chosen.links == ()
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_one_vote_each_is_no_reason_to_fail(name):
+    votes = Votes.of("xyz", "rst", "aab")
+    assert np.isfinite(fit_model(name, votes).posterior).all()
+    assert choose_model(votes).name == "majority"

@@ -1,0 +1,51 @@
+"""A conversation is the same to every verb: system message and earlier turns in the prompt, the last answer learnt."""
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from tutelage.core.rows import collate
+from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt
+from tutelage.rollout.prompts import encode_prompts
+from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TALK: Messages = (
+    Message("system", "Be brief."),
+    Message("user", "Hi"),
+    Message("assistant", "Hello there"),
+    Message("user", "Why is it dark?"),
+)
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+def test_every_verb_reads_the_whole_conversation_and_learns_the_last_answer(tiny_model, template):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    tokenizer.chat_template = template
+    (sft,), _ = encode_demonstrations([Demonstration(TALK, "Night.")], tokenizer, 4096)
+    (pair,), _ = encode_preferences([Preference(TALK, "Night.", "Switch.")], tokenizer, 4096)
+    (asked,) = encode_prompts([Prompt("p", TALK)], tokenizer)
+    assert tuple(asked.tokens) == sft.prompt == pair.chosen.prompt == pair.rejected.prompt
+    assert sft.response == pair.chosen.response != pair.rejected.response
+    text = tokenizer.decode(sft.prompt)
+    places = [text.index(turn.content) for turn in TALK]
+    assert places == sorted(places)
+    batch = collate([sft, pair.rejected], 0, torch.device("cpu"))
+    for row, response in zip(range(2), (sft.response, pair.rejected.response), strict=True):
+        learnt = batch.response[row][batch.mask[row]].tolist()
+        assert tuple(learnt) == response
+        assert "Hello there" not in tokenizer.decode(learnt)
+
+
+def test_a_demonstration_keeps_its_weight(tiny_model):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    records = [
+        Demonstration(TALK, "Night.", 0.5),
+        Demonstration(TALK, "Why?"),
+        Demonstration((), "Text", 2.0),
+    ]
+    rows, _ = encode_demonstrations(records, tokenizer, 4096)
+    assert [row.weight for row in rows] == [0.5, 1.0, 2.0]

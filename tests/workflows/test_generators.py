@@ -1,0 +1,128 @@
+"""Workflows whose answers come from servers."""
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import torch
+from learning_verbs import online_settings, questions, rejection_settings
+from safetensors.torch import load_file
+from served import serving
+from tiny_verbs import files, improve_settings, model, read_jsonl
+from vllm_stub import VllmStub
+
+import tutelage as tt
+from tutelage import config
+from tutelage.errors import TutelageError
+from tutelage.rollout.generator import RolloutError
+
+
+@pytest.fixture
+def data(tmp_path):
+    return files(tmp_path / "data")
+
+
+@pytest.fixture
+def serve(tiny_model, monkeypatch):
+    """`serve(stub, ...)`: the addresses of stubs, for --rollouts."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with ExitStack() as stack:
+        yield lambda *stubs: ",".join(stack.enter_context(serving(stub)).url for stub in stubs)
+
+
+def settings_of(base, data, out, **more):
+    """Three steps of GRPO."""
+    usual = improve_settings(
+        base, data, out, **{"recipe": "grpo", "steps": 3, "set": (), "batch_size": 4} | more
+    )
+    return replace(usual, checkpoints=config.Checkpoints(every=0))
+
+
+def final(out):
+    return load_file(out / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_run_whose_servers_are_lost_is_saved_and_goes_on_with_others(
+    tiny_model, tmp_path, data, serve, rank
+):
+    """The run with two servers that fail in its third step, and go on with another, is the run with one that lives."""
+    base, lora = tiny_model("llama"), config.Lora(rank=rank)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    alive = serve(VllmStub(base))
+    tt.improve(settings_of(base, data, whole, lora=lora, rollouts=alive))
+    stubs = [VllmStub(base, answers_left=4) for _ in range(2)]  # a probe and two prompts in each step
+    settings = settings_of(base, data, broken, lora=lora, rollouts=serve(*stubs))
+    with pytest.raises(RolloutError, match=r"No rollout server is left.*up to step 1 is saved.*--resume"):
+        tt.improve(settings)
+    again = replace(settings, rollouts=serve(VllmStub(base)), resume=True)
+    assert tt.improve(again).out == broken
+    one, other = final(whole), final(broken)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert len(read_jsonl(broken / "metrics.jsonl")) == 3
+
+
+def test_a_resumed_run_may_leave_its_servers(tiny_model, tmp_path, data, serve):
+    base = tiny_model("llama")
+    settings = settings_of(base, data, tmp_path / "run", rollouts=serve(VllmStub(base, answers_left=7)))
+    with pytest.raises(RolloutError):
+        tt.improve(settings)
+    assert tt.improve(replace(settings, rollouts="", resume=True)).metrics["step"] == 3
+
+
+def test_answers_of_servers_for_other_verbs(tiny_model, tmp_path, data, serve):
+    base, sampling = tiny_model("llama"), config.Sampling(max_new_tokens=6)
+    stub = VllmStub(base)
+    common = {"model": model(base), "prompts": data["prompts"], "rollouts": serve(stub), "quiet": True}
+    common["sampling"] = sampling
+    sampled = tt.sample(tt.SampleSettings(**common, out=tmp_path / "sample", n=2))
+    assert sampled.answers == 16
+    measured = tt.evaluate(tt.EvaluateSettings(**common, out=tmp_path / "evaluate", against=base))
+    assert abs(measured.figures["kl"]) < 1e-3
+    assert stub.label == "default", "no weights are handed over for answers of a fixed model"
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_our_own_server_is_a_rollout_server(tiny_model, tmp_path, data, rank):
+    """By the API that it shares with vLLM, as a run with a stub of vLLM has it."""
+    base = tiny_model("llama")
+    with tt.serve(model=base, engine="plain", port=0, name="m", weight_updates=True) as server:
+        settings = settings_of(base, data, tmp_path / "run", lora=config.Lora(rank=rank), rollouts=server.url)
+        found = tt.improve(settings)
+    assert found.metrics["step"] == 3
+
+
+@pytest.mark.parametrize(("verb", "rank"), [("dpo", 2), ("rejection", 0)])
+def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tmp_path, serve, verb, rank):
+    """The first round is that of a local run up to the streams; every look and every round has weights of its own."""
+    base, prompts = tiny_model("llama"), questions(tmp_path / "prompts.jsonl")
+    settings = {"dpo": online_settings, "rejection": rejection_settings}[verb]
+    stub, more = VllmStub(base), {"lora": config.Lora(rank=rank)}
+    more["sampling"] = config.Sampling(max_new_tokens=10, stop=("e",))  # so that answers end
+    found = getattr(tt, verb)(settings(base, prompts, tmp_path / "run", rollouts=serve(stub), **more))
+    assert found.metrics["round"] == 2
+    held_out = [row for row in read_jsonl(tmp_path / "run" / "metrics.jsonl") if "held_out/score" in row]
+    assert held_out
+    newest = stub.label if not rank else next(iter(stub.adapters))
+    assert int(newest.rpartition("-")[2]) == 1 + len(held_out)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"sync": "disk"}, "there are none"),
+        ({"sync_folder": "x"}, "there are none"),
+        ({"sync": "lora", "rollouts": "http://a"}, "hands an adapter over, but --lora.rank is 0"),
+    ],
+)
+def test_settings_that_contradict_each_other(tmp_path, data, changes, told):
+    with pytest.raises(TutelageError, match=told):
+        settings_of("base", data, tmp_path, **changes)
+
+
+def test_an_endpoint_and_servers_together_are_refused(tmp_path, data):
+    with pytest.raises(TutelageError, match="give one of the two"):
+        tt.SampleSettings(
+            model=model("m"), prompts="p", out=tmp_path, endpoint="http://a/v1", rollouts="http://b"
+        )

@@ -1,0 +1,254 @@
+"""The command line: a table of verbs, each a module with `Settings` and `main(settings) -> int`.
+
+Nothing heavy is imported here, so that help answers at once; a verb imports torch inside its `main`.
+"""
+
+import dataclasses
+import difflib
+import gc
+import importlib
+import inspect
+import os
+import select
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from tutelage import __version__, extras
+from tutelage.cli.pages import page_about
+from tutelage.cli.verbs import ALIASES, VERBS
+from tutelage.distributed import processes
+from tutelage.errors import TutelageError
+
+
+class VerbModule(Protocol):
+    """What a module in `tutelage.commands` provides. One whose work falls into subcommands also has `COMMANDS`: their
+    names, each with settings of its own, all of which `main` takes."""
+
+    Settings: type[Any]
+
+    def main(self, settings: Any) -> int:
+        """Do the work; the exit status comes back."""
+
+
+LIBRARIES = "tutelage.models.backbone"
+"""The module that imports torch, transformers and peft."""
+
+DRY_RUN = "--dry-run"
+"""The flag that plans a run in place of running it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return _dispatch(words)
+        finally:
+            sys.stdout.flush()
+    except TutelageError as error:
+        return _refuse(error)
+    except ModuleNotFoundError as error:
+        needed = extras.missing(error, f"tutelage {words[0]}")
+        if needed is None:
+            raise
+        return _refuse(needed)
+    except KeyboardInterrupt as stopped:
+        if processes.world_rank() == 0:
+            print(str(stopped) or "interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains again
+        return 141
+
+
+def _refuse(error: TutelageError) -> int:
+    """Print an error, and where the documentation explains it. Returns the exit status."""
+    if processes.reports(error):
+        print(f"error: {processes.name_of_rank()}{error}", file=sys.stderr)
+        if page := page_about(error):
+            print(f"See {page}", file=sys.stderr)
+    return 2
+
+
+def greeting() -> str:
+    """What `tutelage` alone says: the three commands that are most likely to come next."""
+    trains = find_spec("torch") is not None
+    first = (
+        (
+            ("tutelage demo", "the whole loop on an embedded example, in minutes, with a report"),
+            ("tutelage sft --help", "fine-tune a model of your own, the first stage of the loop"),
+            ("tutelage collect init --help", "ask people which of two answers is better"),
+        )
+        if trains
+        else (
+            ("tutelage collect init --help", "ask people which of two answers is better"),
+            ("tutelage raters --help", "how reliable the raters of a table of votes are"),
+            (
+                "pip install 'tutelage[train]'",
+                "torch, without which no model is trained; then: tutelage demo",
+            ),
+        )
+    )
+    return "\n".join(
+        [
+            "Tutelage: reinforcement learning from human feedback, with the people in the loop.",
+            "",
+            *(f"  {command:<30} {about}" for command, about in first),
+            "",
+            "tutelage --help lists every verb.",
+        ]
+    )
+
+
+def overview() -> str:
+    """The text of `tutelage --help`."""
+    lines = [
+        "usage: tutelage VERB [options]",
+        "",
+        "Reinforcement learning from human feedback, with the people in the loop.",
+    ]
+    for group in dict.fromkeys(verb.group for verb in VERBS):
+        lines += [
+            "",
+            f"{group}:",
+            *(f"  {verb.name:<10} {verb.help}" for verb in VERBS if verb.group == group),
+        ]
+    lines += [
+        "",
+        "tutelage VERB --help       the verb's settings, with their defaults",
+        "tutelage VERB --config F   settings from a TOML file, or from the config.json of a run; flags win",
+        "tutelage VERB --processes N    the work of a verb shared by N processes of this machine",
+        "tutelage VERB ... --dry-run   the plan of a run that trains: memory, time, cost (see tutelage plan)",
+        "tutelage completion SHELL  completion of verbs and flags for bash, zsh or fish, as a script",
+        "tutelage --version         the version",
+    ]
+    return "\n".join(lines)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words:
+        print(greeting())
+        return 0
+    if words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"tutelage {__version__}")
+        return 0
+    if words[0] == "completion":
+        from tutelage.cli.completion import script
+
+        print(script(words[1:]))
+        return 0
+    names, verb = [verb.name for verb in VERBS], ALIASES.get(words[0], words[0])
+    if verb not in names:
+        raise TutelageError(_unknown_verb(verb, names))
+    if DRY_RUN in words:
+        _, own = processes.processes_of(words)
+        words, verb = ["plan", verb, *(word for word in own[1:] if word != DRY_RUN)], "plan"
+    if verb != words[0]:
+        from tutelage.config.aliases import note_old_name
+
+        note_old_name(f"the verb {words[0]}", verb)
+    command = words
+    count, words = processes.processes_of(command)
+    if count > 1 or processes.world_size() > 1:
+        _check_parallel(verb)
+    if count > 1 and processes.world_size() == 1:
+        return processes.launch(count, command)
+    computes = next(each.computes for each in VERBS if each.name == verb)
+    module: VerbModule = importlib.import_module(f"tutelage.commands.{verb}")
+    commands: Mapping[str, type[Any]] | None = getattr(module, "COMMANDS", None)
+    if commands is None:
+        return _run(module, module.Settings, words[1:], verb, computes=computes)
+    if len(words) == 1 or words[1] in ("-h", "--help", "help"):
+        print(_overview_of_commands(verb, commands))
+        return 0
+    if words[1] not in commands:
+        raise TutelageError(_unknown_command(verb, words[1], list(commands)))
+    return _run(module, commands[words[1]], words[2:], verb, words[1], computes=computes)
+
+
+def _run(module: VerbModule, settings: type[Any], words: list[str], *command: str, computes: bool) -> int:
+    from tutelage.config.flags import settings_from
+
+    prog = " ".join(["tutelage", *command])
+    given = settings_from(settings, words, prog=prog, epilogue=examples(*command))
+    if processes.world_rank() > 0:  # rank 0 alone prints
+        given = dataclasses.replace(given, quiet=True)
+    if computes:
+        _import_libraries()
+    return module.main(given)
+
+
+def _import_libraries() -> None:
+    """Import what every verb that computes needs, without garbage collections, which take two fifths of the time: none
+    of it is garbage, now or later."""
+    if LIBRARIES in sys.modules:
+        return
+    gc.disable()
+    try:
+        importlib.import_module(LIBRARIES)
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def examples(verb: str, command: str = "") -> str:
+    """The examples of a verb, or of one of its commands, for the end of its help; empty where it has none."""
+    given = [example for each in VERBS if each.name == verb for example in each.examples]
+    lines = [f"  tutelage {verb} {example}".rstrip() for example in given if example.startswith(command)]
+    return "\n".join(["examples:", *lines]) if lines else ""
+
+
+def _check_parallel(verb: str) -> None:
+    """Raise TutelageError for a verb that runs in one process only."""
+    parallel = [each.name for each in VERBS if each.parallel]
+    if verb not in parallel:
+        raise TutelageError(
+            f"{verb} runs in one process. With --processes, or under torchrun, run {', '.join(parallel)}."
+        )
+
+
+def _overview_of_commands(verb: str, commands: Mapping[str, type[Any]]) -> str:
+    lines = [f"usage: tutelage {verb} COMMAND [options]", ""]
+    for name, settings in commands.items():
+        about = " ".join((inspect.getdoc(settings) or "").split())
+        lines += textwrap.wrap(about, 110, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            *([examples(verb), ""] if examples(verb) else []),
+            f"tutelage {verb} COMMAND --help       the command's settings, with their defaults",
+        ]
+    )
+
+
+def _unknown_command(verb: str, word: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"{verb} has no command {word!r}{guess} The commands are {', '.join(names)}; see tutelage {verb} --help."
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads our output any more: `tutelage recipes | head` stops early, and that is no error.
+
+    False on Windows, which has no `poll`, and tells of a reader that left by another error than a broken pipe.
+    """
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _unknown_verb(word: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}; see tutelage --help."

@@ -1,0 +1,144 @@
+"""The models of live conversations: endpoints by their address, folders by a `tutelage serve` of their own.
+
+The application for people never computes: each folder is served by a process that `collect serve` starts and ends, on a
+free port of this machine and with a key that only it knows. A process that ended is started again with the next
+request.
+"""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from tutelage.config import EngineName
+from tutelage.data.chat_stream import ChatStream, Piece
+from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.records import Messages
+from tutelage.data.transport import Unanswered
+from tutelage.errors import TutelageError
+from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
+from tutelage.workflows.settings.serve import KEY as SERVE_KEY
+
+ADDRESS = "address"
+"""The word before the address in what `tutelage serve` prints."""
+NAME = "model"
+"""What requests call a folder's model."""
+GRACE = 10.0
+"""Seconds that a process has to end."""
+
+
+@dataclass
+class ServedFolder:
+    """The model in a folder, behind a `tutelage serve` that is started when it is needed."""
+
+    folder: str
+    engine: EngineName = "auto"
+    _key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    _process: "subprocess.Popen[str] | None" = field(default=None, init=False)
+    _url: str = field(default="", init=False)
+    _stream: ChatStream | None = field(default=None, init=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+        """See `ChatModel.pieces`."""
+        url = await asyncio.to_thread(self.start)
+        if self._stream is None or self._stream.endpoint.url != url:
+            self._stream = ChatStream(Endpoint(url, NAME, self._key, SILENCE))
+        async with aclosing(self._stream.pieces(messages, **options)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def start(self) -> str:
+        """The address of the running server, which is started unless it runs. Raises Unanswered where it ends at once:
+        it has said why."""
+        with self._turn:
+            if self._process is not None and self._process.poll() is None:
+                return self._url
+            command = [
+                "serve",
+                "--model",
+                self.folder,
+                "--model.engine",
+                self.engine,
+                "--name",
+                NAME,
+                "--port",
+                "0",
+            ]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tutelage", *command],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {SERVE_KEY: self._key},
+            )
+            self._process, self._url = process, _address(process)
+            if not self._url:
+                raise Unanswered(
+                    f"`tutelage serve --model {self.folder}` ended with status {process.wait()}."
+                )
+            return self._url
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    """The address that a server prints once it listens; what it prints later is read by a thread, so that it never
+    waits for a reader. Empty where it ended before."""
+    assert process.stdout is not None, "it is a pipe"
+    for line in process.stdout:
+        word, _, url = line.strip().partition(" ")
+        if word == ADDRESS:
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return url.strip()
+    return ""
+
+
+class ServedModels:
+    """All models of a study's live conversations, by name."""
+
+    def __init__(self, engine: EngineName = "auto") -> None:
+        self._engine = engine
+        self._key = os.environ.get(KEY, "")
+        self._known: dict[str, ChatModel] = {}
+
+    def __call__(self, name: str) -> ChatModel:
+        """The model of that name; a folder's is started with the first request."""
+        if name not in self._known:
+            if is_address(name):
+                self._known[name] = EndpointModel(endpoint_of(name, self._key))
+            else:
+                self._known[name] = ServedFolder(name, self._engine)
+        return self._known[name]
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Start the models that are folders, and wait for them. Raises TutelageError where one does not start."""
+        for name in dict.fromkeys(names):
+            model = self(name)
+            if isinstance(model, ServedFolder):
+                print(f"Starting {name} ...", flush=True)
+                try:
+                    model.start()
+                except Unanswered as error:
+                    raise TutelageError(
+                        f"The model {name} of the live conversations does not start: {error}"
+                    ) from error
+
+    def close(self) -> None:
+        """End the processes."""
+        for model in self._known.values():
+            if isinstance(model, ServedFolder):
+                model.close()

@@ -1,0 +1,17 @@
+"""`tutelage serve`: serve a model over HTTP."""
+
+from tutelage.workflows.settings.serve import ServeSettings as Settings
+
+
+def main(settings: Settings) -> int:
+    """Serve until SIGTERM or ctrl-C."""
+    from tutelage.train.run.terminal import remarks
+    from tutelage.workflows.serve import serve
+
+    with remarks(quiet=False):
+        server = serve(settings)
+        print(
+            f"{server.service.model.name}\n  address  {server.url}/v1\nctrl-C stops the server.", flush=True
+        )
+        server.run()
+    return 0

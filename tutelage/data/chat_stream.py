@@ -1,0 +1,119 @@
+"""Replies of OpenAI-compatible chat endpoints, read while they are written."""
+
+import codecs
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.records import Messages
+from tutelage.data.transport import BUSY, CONNECT, Refusal, Unanswered, reason_of
+
+if TYPE_CHECKING:
+    import httpx
+
+LONGEST_LINE = 1 << 20
+"""Characters of a line of a stream, at most."""
+_DONE = "[DONE]"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a reply. The last one says how it `ended`: "stop", or "length" where it was cut at the limit."""
+
+    text: str
+    ended: str = ""
+
+
+@dataclass(frozen=True)
+class ChatStream:
+    """The model of an endpoint, for one event loop. The retries of the endpoint are left to the caller, who has shown
+    what came until then; its `timeout` is the longest silence."""
+
+    endpoint: Endpoint
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Sent with every request."""
+
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+        """The reply to a conversation, piece by piece; the last piece, and only that, has ended.
+
+        Raises Unanswered where the endpoint cannot be reached, is busy, fails, falls silent or stops before the end
+        (the same request may succeed later), and Refusal where it refuses.
+        """
+        import httpx
+
+        body = {
+            "model": self.endpoint.model,
+            "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
+            "stream": True,
+            **self.options,
+            **options,
+        }
+        try:
+            async with self._client.stream("POST", self.endpoint.address, json=body) as response:
+                if not response.is_success:
+                    await response.aread()
+                    self._fail(response)
+                async with aclosing(_events(response)) as events:
+                    async for data in events:
+                        piece = self._piece(data)
+                        if piece.text or piece.ended:
+                            yield piece
+                        if piece.ended:
+                            return
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unanswered(f"{self._name} did not answer: {error or type(error).__name__}.") from error
+        raise Unanswered(f"{self._name} stopped in the middle of its reply.")
+
+    @cached_property
+    def _client(self) -> "httpx.AsyncClient":
+        import httpx
+
+        headers = {"Authorization": f"Bearer {self.endpoint.key}"} if self.endpoint.key else {}
+        timeout = httpx.Timeout(self.endpoint.timeout, connect=min(self.endpoint.timeout, CONNECT))
+        secure = self.endpoint.url.startswith("https:")  # reading the certificates takes a while
+        limits = httpx.Limits(max_connections=None)
+        return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, verify=secure)
+
+    @property
+    def _name(self) -> str:
+        return f"The model {self.endpoint.model} at {self.endpoint.address}"
+
+    def _fail(self, response: "httpx.Response") -> NoReturn:
+        reason = reason_of(response)
+        failure = f"{self._name} refused the request: status {response.status_code}, {reason}."
+        if response.status_code in BUSY:
+            raise Unanswered(failure)
+        raise Refusal(failure, response.status_code, reason)
+
+    def _piece(self, data: str) -> Piece:
+        """What an event adds to the reply."""
+        try:
+            event: Any = json.loads(data)
+            if event.get("error"):
+                raise Unanswered(f"{self._name} failed: {str(event['error'])[:300]}.")
+            choices = event.get("choices") or []
+            if not choices:
+                return Piece("")
+            text = choices[0].get("delta", {}).get("content") or ""
+            return Piece(str(text), str(choices[0].get("finish_reason") or ""))
+        except (ValueError, AttributeError, TypeError, LookupError) as error:
+            raise Unanswered(f"{self._name} streams something else than replies: {data[:200]!r}.") from error
+
+
+async def _events(response: "httpx.Response") -> AsyncGenerator[str]:
+    """The data of server-sent events. Lines end with a line feed and nothing else: a reply may hold any other character
+    that Unicode counts as the end of a line, and characters may come in pieces."""
+    decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    async for chunk in response.aiter_bytes():
+        rest += decoder.decode(chunk)
+        *lines, rest = rest.split("\n")
+        if len(rest) > LONGEST_LINE:
+            raise Unanswered(f"{response.url} streams a line of more than {LONGEST_LINE:,} characters.")
+        for line in lines:
+            name, _, data = line.removesuffix("\r").partition(":")
+            if name == "data" and data.strip() != _DONE:
+                yield data.removeprefix(" ")

@@ -1,0 +1,150 @@
+"""JSON over HTTP to one server: connections stay open, and requests are sent again when the server is busy."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tutelage.errors import TutelageError
+
+if TYPE_CHECKING:
+    import httpx
+
+BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed later; any other status is final."""
+LONGEST_WAIT = 60.0
+"""Seconds between two attempts, at most, whatever the server asks for."""
+CONNECT = 10.0
+"""Seconds for a connection to be made, at most."""
+
+
+class InvalidAddress(ValueError):
+    """An address that no request can be sent to."""
+
+
+class Unanswered(TutelageError):
+    """A server that could not be reached, failed, or was too slow, in every attempt."""
+
+
+class Refusal(TutelageError):
+    """A request that the server understood and refused; `status` is its HTTP status, `reason` its own words."""
+
+    def __init__(self, text: str, status: int, reason: str) -> None:
+        super().__init__(text)
+        self.status, self.reason = status, reason
+
+
+class _Failure(Exception):
+    """A request failed in a way that may pass; the server asks to wait for `wait` seconds."""
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Requests to a server that errors call `name`. `key` is sent as a bearer token. Several threads may share one."""
+
+    name: str
+    key: str = field(default="", repr=False)
+    timeout: float = 120.0
+    """Seconds without a byte from the server after which a request has failed."""
+    retries: int = 3
+    """How often a request is sent again when the server is busy, fails or cannot be reached."""
+    wait: float = 1.0
+    """Seconds before the first of these; twice as long before each further one."""
+    busy: frozenset[int] = BUSY
+    """Statuses that are no refusals."""
+
+    def get(self, address: str) -> Any:
+        """The JSON at an address. Errors are those of `post`."""
+        return self._decoded(self.text(address))
+
+    def post(self, address: str, body: object) -> Any:
+        """The decoded answer to a JSON body.
+
+        Raises Unanswered where the server still fails after the retries, Refusal where it refuses, InvalidAddress, and
+        TutelageError where the answer is no JSON.
+        """
+        return self._decoded(self.text(address, body))
+
+    def text(self, address: str, body: object | None = None) -> str:
+        """The answer as text, to a JSON body by POST, or by GET without one. Errors are those of `post`."""
+        data = None if body is None else json.dumps(body).encode()
+
+        def send() -> "httpx.Response":
+            return self._client.get(address) if data is None else self._client.post(address, content=data)
+
+        failure = _Failure("")
+        for attempt in range(self.retries + 1):
+            if attempt:
+                time.sleep(min(max(self.wait * 2 ** (attempt - 1), failure.wait), LONGEST_WAIT))
+            try:
+                return self._attempt(address, send)
+            except _Failure as latest:
+                failure = latest
+        raise Unanswered(
+            f"{self.name} did not answer after {self.retries + 1} attempts: {failure}. Is it running?"
+        ) from failure
+
+    @cached_property
+    def _client(self) -> "httpx.Client":
+        import httpx
+
+        headers = {"Content-Type": "application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, CONNECT))
+        return httpx.Client(headers=headers, timeout=timeout, limits=httpx.Limits(max_connections=None))
+
+    def _attempt(self, address: str, send: Callable[[], "httpx.Response"]) -> str:
+        import httpx
+
+        try:
+            response = send()
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise InvalidAddress(address) from error
+        except httpx.HTTPError as error:  # unreachable, cut off, or too slow
+            raise _Failure(str(error) or type(error).__name__) from error
+        if not response.is_success:
+            reason = reason_of(response)
+            failure = f"status {response.status_code}, {reason}"
+            if response.status_code in self.busy:
+                raise _Failure(failure, _requested_wait(response))
+            raise Refusal(f"{self.name} refused the request: {failure}.", response.status_code, reason)
+        return response.text
+
+    def _decoded(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise TutelageError(f"{self.name} did not answer with JSON. Is the address right?") from error
+
+
+def check_key(key: str, owner: str) -> None:
+    """Raise TutelageError for a key that no HTTP header can hold, without repeating it."""
+    if not (key.isascii() and key.isprintable()):
+        raise TutelageError(
+            f"The key of {owner} holds characters that no HTTP header may hold, such as a line break: copy it again."
+        )
+
+
+def reason_of(response: "httpx.Response") -> str:
+    """What a server says about a refusal, or else the name of the status."""
+    try:
+        body = response.json()
+        message = body["error"]["message"] if isinstance(body.get("error"), dict) else body["message"]
+        return str(message)[:300].rstrip(".")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return response.reason_phrase or "without a reason"
+
+
+def _requested_wait(response: "httpx.Response") -> float:
+    """Seconds of the Retry-After header, 0 without one."""
+    try:
+        return float(response.headers.get("Retry-After", 0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,235 @@
+"""The reference engine on weights that lie in shards over the ranks: FSDP2, layer by layer.
+
+A rank holds its rows of every weight, gradient and moment. A layer's weights are gathered for the time of its forward
+pass, and again for its backward pass, in which the gradients are summed over the ranks and kept in shards (Rajbhandari
+et al. 2020, arXiv 1910.02054, stage 3; `torch.distributed.fsdp.fully_shard`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from tutelage import config
+from tutelage.core.batch import Rollout, Rows, TokenScores
+from tutelage.distributed.passes import Passes
+from tutelage.distributed.shards import mesh_of, total_norm, whole
+from tutelage.engines.engine import Reference
+from tutelage.engines.logprobs import Head, ValueHead
+from tutelage.engines.network import Backbone, head_of, inner, layers
+from tutelage.engines.plain import PlainEngine
+from tutelage.engines.sampling import OnToken, PromptTokens
+from tutelage.errors import TutelageError
+
+
+class Computation(nn.Module):
+    """Calls functions of a model. As the root of FSDP, it has the weights outside of the layers whole while it does."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[[], Any]) -> Any:
+        """What the function returns: a tensor, or a tuple of tensors and None."""
+        return function()
+
+
+@dataclass(frozen=True)
+class KnownReference:
+    """A reference whose states Float[M, d] of some rows are computed, with its head whole."""
+
+    known: Float[Tensor, "M d"]
+    head: Head
+
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]:
+        """The states of the rows that they were computed for."""
+        return self.known
+
+
+class ShardedEngine(PlainEngine):
+    """The implementation of `Engine` on shards. Every forward and backward pass is one that all ranks take together.
+
+    Making it shards the weights of `backbone.model` over the ranks of `passes`, but for those of `whole`. Raises
+    TutelageError where the architecture does not say what its layers are.
+    """
+
+    def __init__(
+        self, backbone: Backbone, head: Head | None, passes: Passes, whole: Collection[nn.Parameter] = ()
+    ) -> None:
+        super().__init__(backbone, head)
+        self.passes = passes
+        mesh = mesh_of(backbone.device.type, passes.ranks.size, passes.in_shards)
+        self.root: Any = _sharded(self.model, mesh, backbone.dtype, set(whole))
+        self._forward = {grad: passes.add(partial(self._idle_forward, grad=grad)) for grad in (False, True)}
+        self._backward = passes.add(self._idle_backward)
+        self._whole_head = passes.add(self._gathered_head)
+        self._inside = False
+
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]:
+        """See `Engine.states`."""
+        states: Tensor = self._together(lambda: super(ShardedEngine, self).states(rows))
+        return states
+
+    def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
+        """See `Engine.last_states`."""
+        states: Tensor = self._together(lambda: super(ShardedEngine, self).last_states(rows))
+        return states
+
+    def score(
+        self,
+        rows: Rows,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        value_head: ValueHead | None = None,
+        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
+        mixture: float = 1.0,
+    ) -> TokenScores:
+        """See `Engine.score`. For a divergence, the reference takes a pass of its own beforehand."""
+        known = None if reference is None else self._known(reference, rows)
+
+        def tensors() -> tuple[Tensor | None, ...]:
+            found = super(ShardedEngine, self).score(
+                rows,
+                temperature=temperature,
+                entropy=entropy,
+                value_head=value_head,
+                reference=known,
+                mixture=mixture,
+            )
+            return found.logp, found.entropy, found.value, found.divergence
+
+        logp, entropies, values, divergence = self._together(tensors)
+        return TokenScores(logp=logp, entropy=entropies, value=values, divergence=divergence)
+
+    def _known(
+        self, reference: Callable[[], AbstractContextManager[Reference]], rows: Rows
+    ) -> Callable[[], AbstractContextManager[Reference]]:
+        """The reference with its states of the rows computed, as no pass begins inside of another.
+
+        The head of another model is gathered, and stays whole until the backward pass. A reference in the policy's own
+        weights (an adapter that is switched off) has the policy's head.
+        """
+        with reference() as model:
+            states = model.states(rows)
+            other = model.whole_head() if isinstance(model, ShardedEngine) and model is not self else None
+
+        @contextmanager
+        def known() -> Iterator[Reference]:
+            with reference():
+                yield KnownReference(states, other or self.head)
+
+        return known
+
+    def whole_head(self) -> Head:
+        """The output head with its weights from all ranks. A pass that all ranks take together.
+
+        Raises TutelageError where the head is more than one matrix.
+        """
+        if self.head.module is not None:
+            raise TutelageError(
+                f"The output head of {type(inner(self.model)).__name__} is more than one matrix, so that "
+                "penalty.kind=exact cannot be computed in shards: use penalty.kind=k3, or leave --shard out."
+            )
+        with self.passes.take(self._whole_head):
+            return self._gathered_head()
+
+    def _gathered_head(self) -> Head:
+        head = head_of(self.model) if self.head.is_known else self.head
+        weight, bias = (None if part is None else whole(part) for part in (head.weight, head.bias))
+        return replace(head, weight=weight, bias=bias)
+
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
+        """See `Engine.logits`; second derivatives are not computed on shards."""
+        logits: Tensor = self._together(
+            lambda: super(ShardedEngine, self).logits(rows, temperature=temperature)
+        )
+        return logits
+
+    def backward(self, loss: Float[Tensor, ""]) -> None:
+        """See `Engine.backward`. The gradients are sums over the ranks."""
+        with self.passes.take(self._backward):
+            loss.backward()
+
+    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
+        """See `Engine.total_norm`. Collective."""
+        return total_norm(gradients, self.passes.ranks)
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        end_ids: Sequence[int],
+        seed: int,
+        on_policy: bool = False,
+        rows_at_once: int | None = None,
+        on_token: OnToken | None = None,
+    ) -> Rollout:
+        """Raises RuntimeError: gather the weights first, and decode with those."""
+        raise RuntimeError("decoding token by token through shards: use gathered() of the model around it")
+
+    def _together(self, function: Callable[[], Any]) -> Any:
+        """The result of a forward pass, which all ranks take at the same time."""
+        if self._inside:
+            return function()
+        with self.passes.take(self._forward[torch.is_grad_enabled()]):
+            return self._computed(function)
+
+    def _computed(self, function: Callable[[], Any]) -> Any:
+        """The result of a function of the model, which gathers the weights as it goes.
+
+        Weights outside of the layers, the head among them, stay whole until the backward pass, if there is one.
+        """
+
+        def inside() -> Any:
+            if self.head.is_known:
+                self.head = head_of(self.model)
+            return function()
+
+        self._inside = True
+        try:
+            return self.root(inside)
+        finally:
+            self._inside = False
+            if not torch.is_grad_enabled():
+                self.root.reshard()
+
+    def _idle_forward(self, *, grad: bool) -> None:
+        """A forward pass of another rank, over a token that nobody asked for."""
+        token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        mask = torch.ones_like(token, dtype=torch.bool)
+        rows = Rows(prompt=token, prompt_mask=mask, response=token, mask=mask)
+        with torch.set_grad_enabled(grad):
+            states = self._computed(lambda: PlainEngine.states(self, rows))
+        if grad:
+            self.passes.pending.append(states)
+
+    def _idle_backward(self) -> None:
+        """A backward pass of another rank, to which this one adds 0."""
+        torch.stack([states.sum() for states in self.passes.pending]).sum().mul(0.0).backward()
+        self.passes.pending.clear()
+
+
+def _sharded(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, whole: set[nn.Parameter]) -> FSDPModule:
+    """The model as the root of FSDP, with its weights in shards. Gradients are summed over ranks, not averaged, and
+    those of weights that a rank did not use are 0.
+
+    Layers are gathered in `dtype`, that of the arithmetic. Autocast would keep a copy of every whole layer otherwise.
+    """
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    units = [fully_shard(layer, mesh=mesh, mp_policy=precision) for layer in layers(model)]
+    root = fully_shard(Computation(model), mesh=mesh, ignored_params=whole)
+    for unit in (*units, root):
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_force_sum_reduction_for_comms(True)
+    root.set_reduce_scatter_unused_params(True)
+    return root

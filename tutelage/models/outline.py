@@ -1,0 +1,102 @@
+"""Models in numbers, read from a configuration alone: no weight is read and no memory is taken."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from tutelage import config
+from tutelage.engines.network import inner, trunk
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import is_adapter
+from tutelage.models.fresh import llama_config
+from tutelage.planning.transformer import Transformer
+
+
+def outline(path: str) -> Transformer:
+    """The model of a folder, of a hub name or of a config.json, in numbers; of an adapter its base.
+
+    Raises TutelageError where there is no configuration of a causal language model.
+    """
+    if is_adapter(path):
+        path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    try:
+        settings = AutoConfig.from_pretrained(path).get_text_config()
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(settings)
+    except Exception as error:  # transformers raises many kinds for the same fault
+        first = str(error).strip().split("\n")[0][:200]
+        raise TutelageError(
+            f"{path!r} has no configuration of a causal language model: {first}. Give a model folder, its config.json, "
+            "or a name on the hub."
+        ) from error
+    return outline_of(model)
+
+
+def outline_of_shape(shape: config.Shape) -> Transformer:
+    """The Llama that `models.fresh` makes of a shape, in numbers."""
+    with torch.device("meta"):
+        return outline_of(AutoModelForCausalLM.from_config(llama_config(shape, shape.vocabulary)))
+
+
+def outline_of(model: nn.Module) -> Transformer:
+    """A model in numbers. Weights of the base count, those of adapters do not."""
+    whole = inner(model)
+    settings = whole.config.get_text_config()
+    layers, hidden = int(settings.num_hidden_layers), int(settings.hidden_size)
+    heads = int(settings.num_attention_heads)
+    width = int(getattr(settings, "head_dim", None) or hidden // heads)
+    shared = int(getattr(settings, "num_key_value_heads", None) or heads)
+    decoders = next(
+        part for part in whole.modules() if isinstance(part, nn.ModuleList) and len(part) == layers
+    )
+    return Transformer(
+        parameters=_weights(whole),
+        matrices=int(_matrices(trunk(model), settings)),
+        head=int(whole.get_output_embeddings().weight.numel()),
+        largest_layer=max(map(_weights, decoders)),
+        layers=layers,
+        hidden=hidden,
+        feed_forward=_feed_forward(settings, hidden),
+        attention=heads * width,
+        key_values=2 * layers * shared * width,
+        vocabulary=int(settings.vocab_size),
+        adapter=sum(
+            sum(part.weight.shape)
+            for name, part in trunk(model).named_modules()
+            if isinstance(part, nn.Linear | Conv1D) and "lora_" not in name
+        ),
+        family=str(settings.model_type),
+    )
+
+
+def _weights(part: nn.Module) -> int:
+    """Weights of a module, without those of adapters."""
+    return sum(p.numel() for name, p in part.named_parameters() if "lora_" not in name)
+
+
+def _matrices(network: nn.Module, settings: Any) -> float:
+    """Weights of the linear layers; of experts the share that a token passes through."""
+    embeddings = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    experts = next((int(count) for name in names if (count := getattr(settings, name, None))), 1)
+    share = int(getattr(settings, "num_experts_per_tok", None) or experts) / experts
+    counted = [
+        p
+        for name, p in network.named_parameters()
+        if p.dim() > 1 and id(p) not in embeddings and "lora_" not in name
+    ]
+    return sum(p.numel() * (share if p.dim() == 3 else 1.0) for p in counted)
+
+
+def _feed_forward(settings: Any, hidden: int) -> int:
+    """Width inside the feed-forward block of a token; of its experts together."""
+    active = int(getattr(settings, "num_experts_per_tok", None) or 1)
+    expert = getattr(settings, "moe_intermediate_size", None)
+    names = ("intermediate_size", "ffn_dim", "n_inner")
+    inside = next((int(size) for name in names if (size := getattr(settings, name, None))), 4 * hidden)
+    return active * int(expert or inside)

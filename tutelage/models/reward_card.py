@@ -1,0 +1,139 @@
+"""The model card and the chat template of a reward model, by which programs without Tutelage read its scores.
+
+The score is read at the last token, which in training is the one that ends the answer. The chat templates of many
+models go on after it (ChatML writes a newline), so that other programs would read the score at a token that no training
+saw.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from tutelage.data.chat import encode, end_token_ids, has_template, render_prompt
+from tutelage.data.records import Message, Messages
+from tutelage.errors import TutelageError
+
+QUESTION, ANSWER = Message("user", "What is rain?"), Message("assistant", "Water that falls from clouds.")
+EXAMPLES: tuple[Messages, ...] = (
+    (QUESTION, ANSWER),
+    (QUESTION, ANSWER, Message("user", "And snow?"), Message("assistant", "Frozen water.")),
+    (Message("system", "Be brief."), QUESTION, ANSWER),
+)
+"""Conversations by which chat templates are compared."""
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-classification
+tags: [reward-model]
+---
+
+# Reward model
+
+A transformer with one output: the score of the last answer of a conversation, the higher the better. Trained by
+Tutelage (`tutelage reward`). Scores are comparable between answers to the same prompt.
+
+```python
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+model = AutoModelForSequenceClassification.from_pretrained(FOLDER)
+tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+{code}
+with torch.no_grad():
+    score = model(input_ids=inputs["input_ids"]).logits[0, 0].item()
+```
+
+## Where the input ends
+
+The score is read at the last token of the input. It has to be `{end}` (id {id}), the token that ends the answer: the
+model was trained to be read there and nowhere else. {template}
+"""
+
+TEMPLATE_CODE = """\
+conversation = [
+    {"role": "user", "content": "What is rain?"},
+    {"role": "assistant", "content": "Water that falls from clouds."},
+]
+inputs = tokenizer.apply_chat_template(conversation, return_dict=True, return_tensors="pt")"""
+
+CUT_CODE = """\
+conversation = [
+    {"role": "user", "content": "What is rain?"},
+    {"role": "assistant", "content": "Water that falls from clouds."},
+]
+text = tokenizer.apply_chat_template(conversation, tokenize=False)
+text = text[: text.rindex(conversation[-1]["content"])] + conversation[-1]["content"] + END
+inputs = tokenizer(text, add_special_tokens=False, return_tensors="pt")"""
+
+PLAIN_CODE = """\
+text = "User: What is rain?\\nAssistant: Water that falls from clouds." + tokenizer.eos_token
+inputs = tokenizer(text, return_tensors="pt")"""
+
+
+def write_card(folder: Path, tokenizer: Any) -> None:
+    """Write README.md into the folder of a reward model, and the tokenizer with a chat template that ends where the
+    score is read."""
+    end_id = end_token_ids(tokenizer)[0]
+    end = tokenizer.convert_ids_to_tokens(end_id)
+    if not has_template(tokenizer):
+        code = PLAIN_CODE
+        text = (
+            "There is no chat template: turns are lines that begin with `System:`, `User:` and `Assistant:`."
+        )
+    elif (fitting := with_fitting_template(tokenizer)) is not None:
+        fitting.save_pretrained(folder)
+        code = TEMPLATE_CODE
+        text = "The chat template in this folder ends there; that of another folder may write more, such as a newline."
+    else:
+        code = CUT_CODE.replace("END", json.dumps(end))
+        text = "The chat template may write more after it, such as a newline, which has to be left off."
+    card = CARD.replace("{code}", code).replace("{end}", end).replace("{id}", str(end_id))
+    (folder / "README.md").write_text(
+        card.replace("{template}", text).replace("FOLDER", json.dumps(".")), encoding="utf-8"
+    )
+
+
+def with_fitting_template(tokenizer: Any) -> Any | None:
+    """The tokenizer with a chat template that writes what its own does, up to the token that ends the last answer; the
+    tokenizer itself where its own ends there.
+
+    None where that cannot be done, as with several templates in one tokenizer.
+    """
+    if _fits(tokenizer, tokenizer):
+        return tokenizer
+    if not isinstance(tokenizer.chat_template, str):
+        return None
+    cut = copy.copy(tokenizer)
+    end = tokenizer.convert_ids_to_tokens(end_token_ids(tokenizer)[0])
+    cut.chat_template = ending_template(tokenizer.chat_template, end)
+    return cut if _fits(cut, tokenizer) else None
+
+
+def ending_template(template: str, end: str) -> str:
+    """A Jinja chat template that writes what `template` does; where the conversation ends with an answer and no further
+    one is asked for, without what follows the last `end`."""
+    return (
+        f"{{% set conversation %}}{template.removesuffix(chr(10))}{{% endset %}}"
+        "{% if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %}"
+        f"{{% set cut = conversation.rpartition({json.dumps(end, ensure_ascii=False)}) %}}{{{{ cut[0] ~ cut[1] }}}}"
+        "{% else %}{{ conversation }}{% endif %}"
+    )
+
+
+def _fits(tokenizer: Any, original: Any) -> bool:
+    """Whether the chat template of `tokenizer` writes the tokens that `encode` makes with the original, and the same
+    prompts. Conversations that the original refuses are passed over."""
+    for messages in EXAMPLES:
+        *asked, answer = messages
+        try:
+            prompt, response = encode(tuple(asked), answer.content, original)
+        except TutelageError:
+            continue
+        turns = [{"role": turn.role, "content": turn.content} for turn in messages]
+        written = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
+        same_prompt = render_prompt(tuple(asked), tokenizer) == render_prompt(tuple(asked), original)
+        if list(written) != [*prompt, *response] or not same_prompt:
+            return False
+    return True

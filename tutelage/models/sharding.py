@@ -1,0 +1,116 @@
+"""Models whose weights lie in shards over the ranks: sharding one, and gathering it for what shards cannot do.
+
+Saving, merging adapters and decoding token by token need whole weights. `gathered` of a sharded model is the context in
+which every rank has them, as the ordinary model that was loaded; in `gathered_to_save` rank 0 alone has them. Behind it
+they are released.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.distributed.passes import Passes
+from tutelage.distributed.shards import whole
+from tutelage.engines.choose import engine_for
+from tutelage.engines.engine import Engine
+from tutelage.engines.sharded import ShardedEngine
+from tutelage.models.heads import ScalarModel
+from tutelage.models.policy import Policy
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """The model without shards: its weights take memory only while they are gathered."""
+
+    model: Any
+    engine: Engine
+    device: torch.device
+
+
+def shard_(
+    model: Policy | ScalarModel, passes: Passes, device: torch.device, *, with_reference: bool = False
+) -> None:
+    """Keep this rank's shards of the weights alone, on a device, from now on. The plain engine computes there.
+
+    `with_reference` takes a policy as it is now for its reference too, in shards of its own.
+    """
+    model.backbone, model.device = replace(model.backbone, device=device, engine="plain"), device
+    if with_reference:
+        assert isinstance(model, Policy)
+        model.freeze_reference(partial(_frozen, model, passes))
+    here = _whole_model(model, device)
+    to_save = here if device.type == "cpu" else _whole_model(model, CPU)
+    outside = model.outside_parameters()
+    for parameter in outside:
+        parameter.data = parameter.data.to(device)
+    model.engine = ShardedEngine(model.backbone, model.head_in(model.model), passes, outside)
+    model.passes = passes
+    model.gathered = partial(_gathered, model, here)
+    model.gathered_to_save = partial(_gathered, model, to_save, needed=passes.ranks.is_first)
+
+
+def _frozen(policy: Policy, passes: Passes) -> Engine:
+    """The engine of a frozen copy of a policy that is not sharded yet. Nothing is copied but this rank's shards."""
+
+    def alias(parameter: nn.Parameter) -> nn.Parameter:
+        return nn.Parameter(parameter.detach(), requires_grad=False)
+
+    twin = _twin(policy.model, alias, policy.device)
+    return ShardedEngine(replace(policy.backbone, model=twin), policy.head_in(twin), passes)
+
+
+def _whole_model(model: Policy | ScalarModel, device: torch.device) -> WholeModel:
+    """The model on a device as it is now, with weights that have shapes and no memory."""
+    twin = _twin(model.model, partial(_empty_like, device=device), device)
+    backbone = replace(model.backbone, model=twin, device=device)
+    return WholeModel(twin, engine_for(backbone, model.head_in(twin)), device)
+
+
+@contextmanager
+def _gathered(model: Policy | ScalarModel, target: WholeModel, *, needed: bool = True) -> Iterator[None]:
+    """Inside, the model and its engine are the whole ones, on ranks where they are needed. Collective on the way in."""
+    assert model.passes is not None
+    ranks = model.passes.ranks
+    sharded, engine, device = model.model, model.engine, model.device
+    targets = list(target.model.parameters())
+    for parameter, own in zip(targets, sharded.parameters(), strict=True):
+        with ranks.connected():
+            values = whole(own.detach())
+        if needed:
+            _fill(parameter, values)
+    if needed:
+        model.model, model.engine, model.device = target.model, target.engine, target.device
+    try:
+        yield
+    finally:
+        model.model, model.engine, model.device = sharded, engine, device
+        for parameter in targets:
+            parameter.untyped_storage().resize_(0)
+
+
+def _twin(model: nn.Module, of: Callable[[nn.Parameter], nn.Parameter], device: torch.device) -> Any:
+    """A copy of a model on a device, with the parameters that `of` gives for those of the model."""
+    memo: dict[int, Any] = {id(parameter): of(parameter) for parameter in model.parameters()}
+    memo |= {id(buffer): buffer.detach().to(device, copy=True) for buffer in model.buffers()}
+    return copy.deepcopy(model, memo)
+
+
+def _empty_like(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
+    shape = torch.empty_like(parameter, memory_format=torch.contiguous_format, device=device)
+    empty = nn.Parameter(shape, parameter.requires_grad)
+    empty.untyped_storage().resize_(0)
+    return empty
+
+
+@torch.no_grad()
+def _fill(target: nn.Parameter, values: Tensor) -> None:
+    target.untyped_storage().resize_(target.numel() * target.element_size())
+    target.copy_(values)

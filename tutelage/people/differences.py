@@ -1,0 +1,47 @@
+"""The difference of two texts, word by word, for people to read."""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal, NamedTuple, TypeAlias
+
+MOST_COMPARED = 1_000_000
+"""The greatest product of the numbers of words that are compared: the time can grow with it."""
+_WORD = re.compile(r"\s*\S+|\s+\Z")
+
+Change: TypeAlias = Literal["same", "added", "removed"]
+
+
+class Piece(NamedTuple):
+    """A part of a text that both have, that was added, or that was removed."""
+
+    change: Change
+    text: str
+
+
+def word_differences(before: str, after: str) -> tuple[Piece, ...]:
+    """The pieces that both texts are made of: `same` and `removed` are `before`, `same` and `added` are `after`. What
+    differs is removed as a whole and added as a whole where the texts are too long to be compared word by word."""
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    found = [("same", old[:head]), *_middle(old[head : len(old) - tail], new[head : len(new) - tail])]
+    found.append(("same", old[len(old) - tail :]))
+    return tuple(Piece(change, "".join(words)) for change, words in found if words)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of words with which both begin."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _middle(old: list[str], new: list[str]) -> Iterator[tuple[Change, list[str]]]:
+    if len(old) * len(new) > MOST_COMPARED:
+        yield from (("removed", old), ("added", new))
+        return
+    for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            yield "same", old[a:b]
+        else:
+            yield from (("removed", old[a:b]), ("added", new[c:d]))

@@ -1,0 +1,241 @@
+"""Telling owners outside the browser what has come into the inbox: to a webhook, by e-mail.
+
+A thread looks into the inbox every `LOOK_SECONDS` and sends what is new since the server started, all of it in one
+message. A channel that fails is tried again with the next look, with everything that it missed; nothing else waits for
+it.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import smtplib
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from tutelage.errors import TutelageError
+from tutelage.people.store.engine import Store
+from tutelage.people.store.inbox import Notice, count_notices, list_notices
+from tutelage.people.store.studies import study_of
+
+LOOK_SECONDS = 60.0
+MOST_NOTICES = 200
+LINES = 20
+"""Notices that a message quotes; it counts the others."""
+TIMEOUT_SECONDS = 20.0
+WORDS = {
+    "flag": "flagged",
+    "skip": "could not be judged",
+    "practice": "failed practice",
+    "note": "note",
+    "disagreement": "undecided item",
+    "model": "model that does not answer",
+}
+
+_log = logging.getLogger("tutelage")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is new in the inbox of a study: the notices, oldest first, and how many of each kind wait in all. `address`
+    is that of the inbox, empty where it is not known."""
+
+    study: str
+    notices: tuple[Notice, ...]
+    waiting: Mapping[str, int]
+    address: str
+
+    @property
+    def subject(self) -> str:
+        """One line that names the study and counts what is new by kind."""
+        counts = Counter(WORDS.get(notice.kind, notice.kind) for notice in self.notices)
+        return f"{self.study}: " + ", ".join(f"{count} × {words}" for words, count in counts.items())
+
+    @property
+    def text(self) -> str:
+        """The message for people to read."""
+        lines = [f"- {_line(notice)}" for notice in self.notices[:LINES]]
+        more = len(self.notices) - LINES
+        lines += [f"- and {more} more"] if more > 0 else []
+        return "\n".join([self.subject, "", *lines, "", self.address]).rstrip() + "\n"
+
+
+class Channel(Protocol):
+    """A way to reach the owners."""
+
+    @property
+    def name(self) -> str:
+        """The channel, for the log; without secrets."""
+
+    def send(self, message: Message) -> None:
+        """Send the message, or raise an OSError or a TutelageError."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """An address that takes messages as JSON. With a `secret`, the header `X-Tutelage-Signature` is `sha256=` and the
+    HMAC of the body, so that the receiver can tell who sent it."""
+
+    url: str
+    secret: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise TutelageError(
+                f"The webhook '{self.url}' is no address; write it as https://hooks.example.org/…."
+            )
+
+    @property
+    def name(self) -> str:
+        return f"the webhook at {urlsplit(self.url).hostname}"
+
+    def send(self, message: Message) -> None:
+        import httpx
+
+        body = json.dumps(_as_json(message), ensure_ascii=False).encode()
+        headers = {"content-type": "application/json"}
+        if self.secret:
+            signature = hmac.new(self.secret.encode(), body, hashlib.sha256).hexdigest()
+            headers["x-tutelage-signature"] = f"sha256={signature}"
+        try:
+            reply = httpx.post(self.url, content=body, headers=headers, timeout=TIMEOUT_SECONDS)
+        except httpx.HTTPError as error:
+            raise TutelageError(f"it cannot be reached ({error})") from error
+        if not reply.is_success:
+            raise TutelageError(f"it answered {reply.status_code}")
+
+
+@dataclass(frozen=True)
+class Mail:
+    """E-mail through a server: `smtp://user@host:587` (TLS is begun where the server offers it, and required for a
+    password) or `smtps://user@host` (TLS from the start)."""
+
+    to: str
+    server: str
+    sender: str = ""
+    password: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.server)
+        if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+            raise TutelageError(
+                f"The mail server '{self.server}' is none; write it as smtp://user@mail.example.org:587."
+            )
+        if parts.password:
+            raise TutelageError(
+                "Leave the password out of the mail server; it is read from TUTELAGE_SMTP_PASSWORD."
+            )
+        if "@" not in self.to or any(sign in self.to + self.sender for sign in "\r\n"):
+            raise TutelageError(f"'{self.to}' is no e-mail address.")
+
+    @property
+    def name(self) -> str:
+        return f"mail to {self.to}"
+
+    def send(self, message: Message) -> None:
+        parts = urlsplit(self.server)
+        host, secure = parts.hostname or "", parts.scheme == "smtps"
+        kind = smtplib.SMTP_SSL if secure else smtplib.SMTP
+        mail = EmailMessage()
+        mail["Subject"] = " ".join(message.subject.split())
+        mail["From"] = self.sender or self.to
+        mail["To"] = self.to
+        mail.set_content(message.text)
+        try:
+            with kind(host, parts.port or (465 if secure else 25), timeout=TIMEOUT_SECONDS) as server:
+                if not secure and server.has_extn("starttls"):
+                    server.starttls()
+                    secure = True
+                if parts.username and self.password:
+                    if not secure:
+                        raise TutelageError("it offers no TLS, and a password is sent over TLS only")
+                    server.login(unquote(parts.username), self.password)
+                server.send_message(mail)
+        except smtplib.SMTPException as error:
+            raise TutelageError(f"the server refused it ({error})") from error
+
+
+class Notifier:
+    """Sends what comes into the inbox of a study to channels. `start` begins a thread, `close` ends it."""
+
+    def __init__(self, store: Store, study_id: int, channels: Sequence[Channel], address: str = "") -> None:
+        self._store, self._study, self._address = store, study_id, address
+        newest = max((notice.id for notice in self._new(0)), default=0)
+        self._told = dict.fromkeys(channels, newest)
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._work, daemon=True, name="notifier").start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+
+    def look(self) -> None:
+        """Send what is new to each channel; one that fails is told again at the next look."""
+        for channel, last in self._told.items():
+            new = self._new(last)
+            if not new:
+                continue
+            study = study_of(self._store, self._study)
+            message = Message(study.name, new, count_notices(self._store, self._study), self._address)
+            try:
+                channel.send(message)
+            except (OSError, TutelageError) as error:
+                _log.warning("The inbox could not be sent to %s: %s.", channel.name, error)
+            else:
+                self._told[channel] = new[-1].id
+
+    def _new(self, after: int) -> tuple[Notice, ...]:
+        found = list_notices(self._store, self._study, after=after, limit=MOST_NOTICES)
+        return found[::-1]
+
+    def _work(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except TutelageError as error:  # the database is busy: the next look will do
+                _log.warning("The inbox could not be read: %s", error)
+
+
+def _line(notice: Notice) -> str:
+    said = [WORDS.get(notice.kind, notice.kind)]
+    said += [f"({', '.join(flag.replace('_', ' ') for flag in notice.flags)})"] if notice.flags else []
+    said += [f"by {notice.name}"] if notice.name else []
+    asked = f" on “{_short(notice.asked)}”" if notice.asked else ""
+    return " ".join(said) + asked + (f": {_short(notice.text)}" if notice.text else "")
+
+
+def _short(text: str, most: int = 200) -> str:
+    one = " ".join(text.split())
+    return one if len(one) <= most else one[: most - 1] + "…"
+
+
+def _as_json(message: Message) -> dict[str, object]:
+    """The message as a webhook takes it; `text` is what chat services show."""
+    return {
+        "text": message.text,
+        "study": message.study,
+        "inbox": message.address,
+        "waiting": dict(message.waiting),
+        "notices": [
+            {
+                "id": notice.id,
+                "kind": notice.kind,
+                "item": notice.item,
+                "asked": notice.asked,
+                "rater": notice.name,
+                "flags": list(notice.flags),
+                "said": notice.text,
+                "created": notice.created,
+            }
+            for notice in message.notices
+        ],
+    }

@@ -1,0 +1,132 @@
+"""The settings of recruiting on a platform, and what a study will cost there."""
+
+import math
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tutelage.errors import TutelageError
+from tutelage.people.platforms import SURVEY_CODE, Platform, find_platform
+
+LONGEST_CODE = 64
+
+
+@dataclass(frozen=True)
+class Recruitment:
+    """How a study recruits on a platform. `code` is shown to those who gave their `answers`, `screened_code` to those
+    who failed the practice; without a `code` each visit has one of its own. `return_url` leads back to the platform,
+    where the platform has no such address by itself. At most `places` people take part (None: any number); a place
+    comes back after `minutes` without a sign of life. `again` admits a second visit. The cost is estimated from
+    the `pay` per hour in `currency`, the `fee` of the platform as a share of it, and the `seconds` that an answer takes
+    while nothing is measured."""
+
+    platform: str
+    code: str = ""
+    screened_code: str = ""
+    return_url: str = ""
+    answers: int = 20
+    places: int | None = None
+    again: bool = False
+    minutes: int = 60
+    pay: float = 0.0
+    currency: str = ""
+    fee: float = 0.0
+    seconds: float = 45.0
+
+    def __post_init__(self) -> None:
+        platform = find_platform(self.platform)
+        for name, code in (("code", self.code), ("screened_code", self.screened_code)):
+            if (
+                len(code) > LONGEST_CODE
+                or not code.isascii()
+                or not (code + "x").isprintable()
+                or " " in code
+            ):
+                raise TutelageError(
+                    f"{name} is '{code[:50]}'; a code has up to {LONGEST_CODE} ASCII characters without spaces."
+                )
+        if self.code and self.code == self.screened_code:
+            raise TutelageError(
+                "screened_code is the same as code: those screened out need one of their own."
+            )
+        if platform.code_needed and not (self.code and self.screened_code):
+            raise TutelageError(
+                f"{platform.words} needs code and screened_code: make both in the settings of the study there."
+            )
+        _check_return(platform, self.return_url)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name, value, least, most in (
+            ("answers", self.answers, 1, 100_000),
+            ("places", 1 if self.places is None else self.places, 1, 1_000_000),
+            ("minutes", self.minutes, 1, 100_000),
+            ("pay", self.pay, 0, 1_000_000),
+            ("fee", self.fee, 0, 10),
+            ("seconds", self.seconds, 0.1, 86_400),
+        ):
+            if not math.isfinite(value) or not least <= value <= most:
+                raise TutelageError(f"{name} is {value:g}; it is from {least:g} to {most:g}.")
+        if len(self.currency) > 10 or not (self.currency + "x").isprintable():
+            raise TutelageError(
+                f"currency is '{self.currency[:20]}'; write up to 10 characters, such as GBP."
+            )
+
+
+def _check_return(platform: Platform, url: str) -> None:
+    if not url:
+        if platform.back_needed:
+            raise TutelageError(
+                f"{platform.words} needs return_url: the completion URL that it shows for the study (client-side)."
+            )
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc or not url.isprintable() or len(url) > 2_000:
+        raise TutelageError(f"return_url is '{url[:80]}'; it is an address that begins with https://.")
+    if platform.code_needed:
+        raise TutelageError(f"{platform.words} makes its return_url from the code; leave it out.")
+    if platform.back_needed and SURVEY_CODE not in url:
+        raise TutelageError(
+            f"return_url has no {SURVEY_CODE}: {platform.words} writes it where the survey code goes; keep it as it is."
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work in a study: the `votes` that its items want, the share of all questions that are asked besides
+    (`besides`, known answers and repeats), and the number of questions to practise on."""
+
+    votes: int
+    besides: float = 0.0
+    practice: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What work will cost. `visits` is the number of people (of visits, where one may come again); `pay`, `fee` and
+    `total` are in the currency of the recruitment."""
+
+    answers: int
+    visits: int
+    seconds: float
+    hours: float
+    pay: float
+    fee: float
+    total: float
+
+
+def estimate(recruitment: Recruitment, work: Work, seconds: float | None = None) -> Cost:
+    """The cost of this work, with `seconds` per answer (those of the recruitment, where nothing is measured):
+
+    answers = votes / (1 - besides), visits = answers / answers per visit, rounded up,
+    hours = (answers + visits · practice) · seconds / 3600, total = hours · pay · (1 + fee).
+    """
+    each = recruitment.seconds if seconds is None else seconds
+    answers = math.ceil(work.votes / (1 - work.besides))
+    visits = math.ceil(answers / recruitment.answers)
+    hours = (answers + visits * work.practice) * each / 3600
+    pay = hours * recruitment.pay
+    fee = pay * recruitment.fee
+    return Cost(answers, visits, each, hours, pay, fee, pay + fee)

@@ -1,0 +1,258 @@
+"""The owner's inbox: notices of what people flagged, skipped or wrote, of practice that was failed, and of items that
+raters disagree about, and of models that do not answer.
+
+A notice is written in the transaction that gives rise to it. Answers of people only make notices: a model judge gives
+a reason for everything. An answer has at most one: of its flags, else of being skipped, else of its reason. A change
+of the answer changes it, and closes it where nothing is left to say.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.answers import Answer
+from tutelage.people.store import schema
+from tutelage.people.store.additions import messages_from_text
+from tutelage.people.store.engine import Connection, Store, inserted, record_event
+from tutelage.people.store.judgements import JudgementRow
+from tutelage.people.store.leases import Lease
+from tutelage.people.store.raters import Rater, load_rater
+from tutelage.people.texts import refuse_unstorable
+
+NoticeKind: TypeAlias = Literal["flag", "skip", "practice", "note", "reason", "disagreement", "model"]
+LONGEST_NOTE = 2_000
+QUIET = ("reason",)
+"""Kinds that come only where they are asked for by name: reasons of ordinary answers, which some studies ask for."""
+
+_notices, _items, _raters, _said = schema.notice, schema.item, schema.rater, schema.judgement
+_given = schema.assignment
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line of the inbox. `item` is the key of the item and `asked` the last turn of its prompt, `rater` the number of
+    the rater and `name` the name; None and empty where the notice is about no item or nobody. `flags` and `text` are
+    what the rater said. `closed` is when it was closed (milliseconds since the epoch), None while it waits."""
+
+    id: int
+    kind: NoticeKind
+    item: str | None
+    asked: str
+    rater: int | None
+    name: str
+    verdict: str
+    flags: tuple[str, ...]
+    text: str
+    created: int
+    closed: int | None
+    closed_by: str | None
+
+
+def notice_answer(
+    connection: Connection,
+    rater: Rater,
+    lease: Lease,
+    answer: Answer,
+    judgement: JudgementRow,
+    before: JudgementRow | None,
+    now: int,
+) -> None:
+    """Put an answer into the inbox where it says more than a verdict; `before` is the answer that it replaces."""
+    if rater.kind != "human" or rater.role != "rater":
+        return
+    kind = _kind_of(answer)
+    mine = sa.and_(_notices.c.rater_id == rater.id, _notices.c.judgement_id == (before.id if before else 0))
+    known = connection.scalar(sa.select(_notices.c.id).where(mine)) if before is not None else None
+    if known is not None and kind is None:
+        taken_back = {"closed": now, "closed_by": rater.name}
+        connection.execute(_notices.update().where(_notices.c.id == known).values(**taken_back))
+    elif known is not None:
+        again = {"kind": kind, "judgement_id": judgement.id, "closed": None, "closed_by": None}
+        connection.execute(_notices.update().where(_notices.c.id == known).values(**again))
+    elif kind is not None:
+        item, said = lease.item_id, judgement.id
+        _insert(connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=said)
+
+
+def notice_disagreement(connection: Connection, lease: Lease, now: int) -> None:
+    """Put an item into the inbox, once, when all its answers are there and they do not decide it: as many for one side
+    as for the other, or the strongest verdict for each."""
+    item = connection.execute(sa.select(_items).where(_items.c.id == lease.item_id)).mappings().one()
+    a, b = item["a_votes"], item["b_votes"]
+    if item["pool"] != "production" or not (a and b) or item["answered"] < item["target"]:
+        return
+    if a != b and not _is_opposed(connection, lease):
+        return
+    mine = sa.and_(_notices.c.item_id == lease.item_id, _notices.c.kind == "disagreement")
+    if connection.scalar(sa.select(_notices.c.id).where(mine).limit(1)) is None:
+        _insert(connection, lease.study_id, "disagreement", now, item_id=lease.item_id)
+
+
+def settle_disagreement(connection: Connection, item_id: int, by: str, now: int) -> None:
+    """Close the notices of disagreement about an item that an owner has adjudicated."""
+    mine = sa.and_(
+        _notices.c.item_id == item_id, _notices.c.kind == "disagreement", _notices.c.closed.is_(None)
+    )
+    connection.execute(_notices.update().where(mine).values(closed=now, closed_by=by))
+
+
+def notice_practice(connection: Connection, rater: Rater, seen: int, right: int, now: int) -> None:
+    """Put a failed practice into the inbox: the rater waits for an owner to decide."""
+    if rater.kind == "human":
+        text = json.dumps({"right": right, "seen": seen})
+        _insert(connection, rater.study_id, "practice", now, rater_id=rater.id, text=text)
+
+
+def notice_model(store: Store, study_id: int, model: str, why: str) -> None:
+    """Put a model that did not answer raters into the inbox, unless it waits there already."""
+    mine = sa.and_(_notices.c.study_id == study_id, _notices.c.kind == "model", schema.WAITING)
+    with store.write(lasting=False) as connection:
+        waiting = connection.scalars(sa.select(_notices.c.text).where(mine))
+        if all(json.loads(text)["model"] != model for text in waiting):
+            text = json.dumps({"model": model, "why": why}, ensure_ascii=False)
+            _insert(connection, study_id, "model", store.now(), text=text)
+
+
+def write_note(store: Store, rater_id: int, text: str) -> None:
+    """Leave a note of a rater for the owners.
+
+    Raises:
+        TutelageError: the note is empty or too long.
+    """
+    if not text.strip() or len(text) > LONGEST_NOTE:
+        raise TutelageError(f"A note has 1 to {LONGEST_NOTE:,} characters; this one has {len(text):,}.")
+    refuse_unstorable(text, "The note")
+    with store.write() as connection:
+        rater = load_rater(connection, rater_id)
+        _insert(connection, rater.study_id, "note", store.now(), rater_id=rater.id, text=text.strip())
+
+
+def count_notices(store: Store, study_id: int) -> Mapping[str, int]:
+    """How many notices of each kind wait; kinds without one are left out."""
+    query = sa.select(_notices.c.kind, sa.func.count().label("number")).where(
+        _notices.c.study_id == study_id, schema.WAITING
+    )
+    with store.read() as connection:
+        return {row.kind: row.number for row in connection.execute(query.group_by(_notices.c.kind))}
+
+
+def list_notices(
+    store: Store,
+    study_id: int,
+    *,
+    kind: str | None = None,
+    closed: bool = False,
+    rater: int | None = None,
+    item: str | None = None,
+    after: int = 0,
+    limit: int = 100,
+    offset: int = 0,
+) -> tuple[Notice, ...]:
+    """The notices that wait, or those that are closed, newest first; of one kind (else of all but `QUIET` ones), about
+    one rater or item, and numbered above `after`, where these are given."""
+    query = (
+        sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
+        .add_columns(_said.c.verdict, _said.c.flags, _said.c.reason)
+        .outerjoin(_items, _items.c.id == _notices.c.item_id)
+        .outerjoin(schema.prompt, schema.prompt.c.id == _items.c.prompt_id)
+        .outerjoin(_raters, _raters.c.id == _notices.c.rater_id)
+        .outerjoin(_said, _said.c.id == _notices.c.judgement_id)
+        .where(_notices.c.study_id == study_id, _notices.c.id > after)
+        .where(_notices.c.closed.is_not(None) if closed else schema.WAITING)
+        .order_by(_notices.c.id.desc())
+    )
+    query = query.where(_is_of(kind))
+    if rater is not None:
+        query = query.where(_notices.c.rater_id == rater)
+    if item is not None:
+        query = query.where(_items.c.key == item)
+    with store.read() as connection:
+        rows = connection.execute(query.limit(limit).offset(offset)).mappings()
+        return tuple(_notice(row) for row in rows)
+
+
+def close_notices(
+    store: Store,
+    study_id: int,
+    numbers: Sequence[int] | None = None,
+    *,
+    kind: str | None = None,
+    actor: str = "owner",
+) -> int:
+    """Close notices: those of these numbers, or all that wait, of one kind or of all but `QUIET` ones. Returns how many
+    were closed by this."""
+    mine = sa.and_(_notices.c.study_id == study_id, schema.WAITING)
+    mine = sa.and_(mine, _is_of(kind) if numbers is None else _notices.c.id.in_(numbers))
+    now = store.now()
+    with store.write() as connection:
+        change = _notices.update().where(mine).values(closed=now, closed_by=actor)
+        count = connection.execute(change).rowcount
+        if count:
+            record_event(connection, study_id, now, actor, "notices_closed", f"{count} notices", kind=kind)
+        return count
+
+
+def reopen_notice(store: Store, study_id: int, number: int) -> None:
+    """Let a closed notice wait again."""
+    mine = sa.and_(_notices.c.study_id == study_id, _notices.c.id == number)
+    with store.write() as connection:
+        connection.execute(_notices.update().where(mine).values(closed=None, closed_by=None))
+
+
+def _is_of(kind: str | None) -> sa.ColumnElement[bool]:
+    return _notices.c.kind.not_in(QUIET) if kind is None else _notices.c.kind == kind
+
+
+def _kind_of(answer: Answer) -> NoticeKind | None:
+    if answer.flags:
+        return "flag"
+    if answer.choice == "skip":
+        return "skip"
+    return "reason" if answer.reason.strip() else None
+
+
+def _is_opposed(connection: Connection, lease: Lease) -> bool:
+    """Whether both sides have a vote of the greatest strength there is."""
+    query = (
+        sa.select(_said.c.verdict)
+        .join(_given, _given.c.id == _said.c.assignment_id)
+        .where(_said.c.item_id == lease.item_id, _said.c.latest == 1, _said.c.repeat == 0)
+        .where(_given.c.counted == 1, _said.c.strength >= lease.screen.scale)
+        .distinct()
+    )
+    return lease.screen.scale > 1 and {"a", "b"} <= set(connection.scalars(query))
+
+
+def _insert(
+    connection: Connection,
+    study_id: int,
+    kind: NoticeKind,
+    now: int,
+    *,
+    item_id: int | None = None,
+    rater_id: int | None = None,
+    judgement_id: int | None = None,
+    text: str = "",
+) -> None:
+    row = {"study_id": study_id, "kind": kind, "item_id": item_id, "rater_id": rater_id}
+    inserted(connection, _notices, row | {"judgement_id": judgement_id, "text": text, "created": now})
+
+
+def _notice(row: sa.RowMapping) -> Notice:
+    messages = messages_from_text(row["messages"]) if row["messages"] else ()
+    text = row["reason"] or row["text"]
+    if row["kind"] == "practice":
+        said = json.loads(row["text"])
+        text = f"{said['right']} of {said['seen']} right"
+    elif row["kind"] == "model":
+        said = json.loads(row["text"])
+        text = f"{said['model']}: {said['why']}"
+    return Notice(
+        row["id"], row["kind"], row["key"], messages[-1].content if messages else "", row["rater_id"],
+        row["name"] or "", row["verdict"] or "", tuple(json.loads(row["flags"] or "[]")), text, row["created"],
+        row["closed"], row["closed_by"],
+    )  # fmt: skip

@@ -1,0 +1,264 @@
+"""Visits: the stays of people who come from a platform.
+
+A visit is `active` until its answers are given (`complete`), the practice went wrong (`screened`), or its rater left or
+gave no sign of life for some time (`left`). A visit that was left goes on when its rater comes back. An active visit
+and a complete one take a place each; one that was left gives it back.
+
+The platform's identifiers are kept here and nowhere else: a rater has a number instead of a name.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.platforms import Visitor, find_platform
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store import leases, schema
+from tutelage.people.store.access import has_training, new_session
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.raters import (
+    Rater,
+    has_stand_ins,
+    insert_rater,
+    load_rater,
+    lock_rater,
+    named_rater,
+    set_quota,
+    touch_rater,
+)
+from tutelage.people.store.recruitments import load_recruitment
+from tutelage.people.store.studies import Study, load_study
+
+VisitState: TypeAlias = Literal["active", "complete", "screened", "left"]
+_visits, _raters = schema.visit, schema.rater
+_LATEST = (
+    sa.select(_visits)
+    .where(_visits.c.rater_id == sa.bindparam("rater"))
+    .order_by(_visits.c.id.desc())
+    .limit(1)
+)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A stay of a rater. `base` is the number of answers that the rater had given before it; `started` and `ended` are
+    milliseconds since the epoch. `worker`, `task` and `submission` are the platform's, and empty once forgotten."""
+
+    id: int
+    rater: int
+    platform: str
+    worker: str
+    task: str
+    submission: str
+    state: VisitState
+    base: int
+    started: int
+    ended: int | None
+
+
+class NotAdmitted(TutelageError):
+    """Somebody whom the study does not take in at present; the sentence is for them."""
+
+
+def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float = 30) -> tuple[Rater, str]:
+    """Take in somebody from the platform: a new rater, or the one who comes back; and the token of a session.
+
+    Raises:
+        NotAdmitted: the study does not run, has no place left, or does not want this person again.
+    """
+    with store.write(alone=has_stand_ins(store, study_id)) as connection:
+        lock(connection, schema.study, study_id)  # one at a time: places are counted
+        study, recruitment = load_study(connection, study_id), load_recruitment(connection, study_id)
+        if recruitment is None:
+            raise NotAdmitted(f"The study “{study.name}” does not recruit on a platform any more.")
+        now = store.now()
+        _sweep(connection, study_id, recruitment, now)
+        known = _of_worker(connection, study_id, recruitment.platform, visitor.worker)
+        if known is None:
+            rater = _come(connection, study, recruitment, visitor, now)
+        else:
+            rater = _come_again(connection, study, recruitment, visitor, known, now)
+        touch_rater(connection, rater.id, now)
+        return rater, new_session(connection, rater, now, session_days)
+
+
+def visit_of(store: Store, rater_id: int) -> Visit | None:
+    """The last visit of a rater; None for one who came from no platform."""
+    with store.read() as connection:
+        return _latest(connection, rater_id)
+
+
+def list_visits(store: Store, study_id: int) -> tuple[Visit, ...]:
+    """All visits, oldest first."""
+    query = sa.select(_visits).where(_visits.c.study_id == study_id).order_by(_visits.c.id)
+    with store.read() as connection:
+        return tuple(_visit(row) for row in connection.execute(query).mappings())
+
+
+def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
+    """End the active visit of a rater, if there is one, and return the last visit. What is on the screen is given
+    back."""
+    with store.write() as connection:
+        lock_rater(connection, rater_id)
+        visit = _latest(connection, rater_id)
+        if visit is None or visit.state != "active":
+            return visit
+        for assignment_id in leases.held(connection, rater_id):
+            leases.give_back(connection, assignment_id, "released", store.now())
+        _end(connection, visit, state, store.now())
+        return _latest(connection, rater_id)
+
+
+def begin_answers(connection: Connection, rater_id: int) -> None:
+    """After the practice: the answers of the visit are counted from here on."""
+    rater, visit = load_rater(connection, rater_id), _latest(connection, rater_id)
+    recruitment = load_recruitment(connection, rater.study_id)
+    if visit is not None and visit.state == "active" and recruitment is not None:
+        connection.execute(
+            _visits.update().where(_visits.c.id == visit.id).values(base=rater.tallies.answered)
+        )
+        set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
+
+
+def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
+    """End the active visit of a rater who failed the practice; whether there was one."""
+    visit = _latest(connection, rater.id)
+    if visit is None or visit.state != "active":
+        return False
+    _end(connection, visit, "screened", now)
+    return True
+
+
+def places_taken(store: Store, study_id: int) -> int:
+    """The number of places that visits take."""
+    with store.read() as connection:
+        return _taken(connection, study_id)
+
+
+def code_of(study: Study, recruitment: Recruitment, visit: Visit) -> str:
+    """The code for the platform: of those who were screened out, of the study, or of this visit alone."""
+    if visit.state == "screened":
+        return recruitment.screened_code
+    if recruitment.code:
+        return recruitment.code
+    message = f"completion|{visit.id}".encode()
+    return hmac.new(bytes.fromhex(study.secret), message, hashlib.sha256).hexdigest()[:10].upper()
+
+
+def _come(
+    connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, now: int
+) -> Rater:
+    _need_place(connection, study, recruitment)
+    training = has_training(connection, study)
+    name = _free_name(connection, study.id, recruitment.platform)
+    quota = None if training else recruitment.answers
+    rater = insert_rater(connection, study.id, name, now=now, quota=quota, training=training, actor=name)
+    _begin(connection, rater, recruitment, visitor, now)
+    return rater
+
+
+def _come_again(
+    connection: Connection,
+    study: Study,
+    recruitment: Recruitment,
+    visitor: Visitor,
+    known: Visit,
+    now: int,
+) -> Rater:
+    """Go on with the visit, look at its code once more, or begin another one."""
+    rater = lock_rater(connection, known.rater)
+    same = visitor.submission == known.submission
+    if known.state in ("active", "left"):
+        if known.state == "left":
+            _need_place(connection, study, recruitment)
+        values = {"state": "active", "ended": None, "task": visitor.task, "submission": visitor.submission}
+        connection.execute(_visits.update().where(_visits.c.id == known.id).values(**values))
+        return rater
+    if same:
+        return rater
+    if known.state == "screened" or not recruitment.again:
+        words = find_platform(recruitment.platform).words
+        raise NotAdmitted(
+            f"You took part in this study already, and it asks everybody once. Thank you! Return to {words}."
+        )
+    _need_place(connection, study, recruitment)
+    set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
+    _begin(connection, rater, recruitment, visitor, now)
+    return load_rater(connection, rater.id)
+
+
+def _begin(
+    connection: Connection, rater: Rater, recruitment: Recruitment, visitor: Visitor, now: int
+) -> None:
+    row = {
+        "study_id": rater.study_id, "rater_id": rater.id, "platform": recruitment.platform, "worker": visitor.worker,
+        "task": visitor.task, "submission": visitor.submission, "state": "active", "base": rater.tallies.answered,
+        "started": now, "ended": None,
+    }  # fmt: skip
+    inserted(connection, _visits, row)
+    record_event(connection, rater.study_id, now, rater.name, "visit_began", rater.name)
+
+
+def _need_place(connection: Connection, study: Study, recruitment: Recruitment) -> None:
+    if study.state != "open":
+        raise NotAdmitted(
+            f"The study is {study.state} at the moment. Please return your place on the platform."
+        )
+    if recruitment.places is not None and _taken(connection, study.id) >= recruitment.places:
+        raise NotAdmitted(
+            "All places of the study are taken at the moment. Please return yours on the platform; if somebody leaves, "
+            "the same link lets you in."
+        )
+
+
+def _taken(connection: Connection, study_id: int) -> int:
+    takes = sa.and_(_visits.c.study_id == study_id, _visits.c.state.in_(("active", "complete")))
+    return connection.scalar(sa.select(sa.func.count()).select_from(_visits).where(takes)) or 0
+
+
+def _sweep(connection: Connection, study_id: int, recruitment: Recruitment, now: int) -> None:
+    """End the visits of which there was no sign of life."""
+    silent = sa.func.coalesce(_raters.c.seen, _visits.c.started) < now - recruitment.minutes * 60_000
+    query = sa.select(_visits).join(_raters, _raters.c.id == _visits.c.rater_id)
+    query = query.where(_visits.c.study_id == study_id, _visits.c.state == "active", silent)
+    for row in connection.execute(query).mappings().all():
+        _end(connection, _visit(row), "left", now)
+
+
+def _end(connection: Connection, visit: Visit, state: VisitState, now: int) -> None:
+    connection.execute(_visits.update().where(_visits.c.id == visit.id).values(state=state, ended=now))
+    rater = load_rater(connection, visit.rater)
+    record_event(connection, rater.study_id, now, rater.name, f"visit_{state}", rater.name)
+
+
+def _of_worker(connection: Connection, study_id: int, platform: str, worker: str) -> Visit | None:
+    query = sa.select(_visits).where(
+        _visits.c.study_id == study_id, _visits.c.platform == platform, _visits.c.worker == worker
+    )
+    row = connection.execute(query.order_by(_visits.c.id.desc()).limit(1)).mappings().one_or_none()
+    return None if row is None else _visit(row)
+
+
+def _latest(connection: Connection, rater_id: int) -> Visit | None:
+    row = connection.execute(_LATEST, {"rater": rater_id}).mappings().one_or_none()
+    return None if row is None else _visit(row)
+
+
+def _free_name(connection: Connection, study_id: int, platform: str) -> str:
+    """A name that tells nothing but the platform and how many came before."""
+    count = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study_id)
+    number = (connection.scalar(count) or 0) + 1
+    while named_rater(connection, study_id, f"{platform} {number}") is not None:
+        number += 1
+    return f"{platform} {number}"
+
+
+def _visit(row: sa.RowMapping) -> Visit:
+    return Visit(
+        row["id"], row["rater_id"], row["platform"], row["worker"], row["task"], row["submission"], row["state"],
+        row["base"], row["started"], row["ended"],
+    )  # fmt: skip

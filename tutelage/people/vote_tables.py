@@ -1,0 +1,285 @@
+"""Votes read from the rows of a table: which columns hold what, and what the words in them mean.
+
+Nothing is dropped in silence: `VotesRead.dropped` counts what could not be used, by reason, with the first places.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from tutelage.data.identity import prompt_id, stable_id
+from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
+from tutelage.data.tables import Table
+from tutelage.errors import TutelageError
+from tutelage.people.answers import Answer
+from tutelage.people.kinds.kind import Kind
+from tutelage.people.kinds.values import Screen
+from tutelage.people.store.bulk import AnswerRecord
+from tutelage.people.store.items import Item
+
+HELD_OUT_SHARE = 10
+SHOWN = 5
+IDENTICAL = "both responses are the same text"
+
+CHOICES: Mapping[str, tuple[str, int]] = {
+    "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),
+    "a-is-slightly-better": ("a", 1), "a-is-better": ("a", 2), "a-is-much-better": ("a", 3),
+    "b-is-slightly-better": ("b", 1), "b-is-better": ("b", 2), "b-is-much-better": ("b", 3),
+    "both_bad": ("both_bad", 0), "bothbad": ("both_bad", 0), "tie (bothbad)": ("both_bad", 0), "skip": ("skip", 0),
+}  # fmt: skip
+"""What the words for a choice mean: verdict and strength. Spelling in capitals or small letters does not matter."""
+MEANINGS = tuple(
+    word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)")
+)
+"""The words that a table's own words may be given the meaning of."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table of votes. `prompt` may be several, joined by blank lines. A row holds one vote, of the
+    rater in `rater`; or, with `annotators`, the votes of so many raters, each in a column of its own that is named
+    after the rater, where an empty cell is no vote. `time` is read as ISO 8601 or as seconds since the epoch; `choices`
+    gives the meaning of other words than those in `CHOICES`."""
+
+    prompt: str | tuple[str, ...] = "prompt"
+    a: str = "completion_a"
+    b: str = "completion_b"
+    choice: str = "preference"
+    rater: str = "evaluator"
+    model_a: str | None = None
+    model_b: str | None = None
+    time: str | None = None
+    reason: str | None = None
+    choices: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    annotators: tuple[str, ...] = ()
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The columns that make up the prompt."""
+        return (self.prompt,) if isinstance(self.prompt, str) else self.prompt
+
+
+@dataclass(frozen=True)
+class VotesRead:
+    """The votes of a table, with the prompts, responses and items that they speak of. `words` counts the words for a
+    choice; `dropped` the votes that could not be used, by reason, with the first few places."""
+
+    votes: tuple[AnswerRecord, ...]
+    prompts: Mapping[str, Prompt]
+    completions: Mapping[str, CompletionRecord]
+    items: Mapping[str, Item]
+    words: Mapping[str, int]
+    dropped: Mapping[str, tuple[int, tuple[str, ...]]]
+
+    @property
+    def faults(self) -> Mapping[str, tuple[int, tuple[str, ...]]]:
+        """What was dropped because something is wrong with it; a vote on two equal texts only says nothing."""
+        return {reason: told for reason, told in self.dropped.items() if reason != IDENTICAL}
+
+
+def meaning_of(text: str) -> tuple[str, int]:
+    """The verdict and strength that a word of `MEANINGS` stands for.
+
+    Raises:
+        TutelageError: it is none of them.
+    """
+    found = CHOICES.get(text.strip().lower())
+    if found is None:
+        raise TutelageError(f"'{text[:50]}' is no meaning of a choice; it is one of {', '.join(MEANINGS)}.")
+    return found
+
+
+def read_votes(table: Table, columns: Columns, kind: Kind, screen: Screen) -> VotesRead:
+    """Read the votes of a table, which are not written anywhere yet.
+
+    A study that asks for more than a side reads columns such as an export's `votes.csv` has (`Kind.cells`) instead of
+    the choice. The side that the file calls a is taken to have been shown on the left.
+
+    Raises:
+        TutelageError: a column is missing.
+    """
+    require_columns(table, columns, kind)
+    reader = _VoteReader(columns, kind, screen)
+    for broken in table.broken:
+        reader.drop(broken.reason, broken.where)
+    votes = tuple(vote for row in table.rows for vote in reader.votes(row.where, row.values))
+    return VotesRead(votes, reader.prompts, reader.completions, reader.items, reader.words, reader.reasons())
+
+
+def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
+    """Raises TutelageError where the table lacks a column, with what it has; a table of pairs is told what to do."""
+    who = list(columns.annotators) or [columns.rater]
+    choice = [columns.choice] if kind.traits.sides and not columns.annotators else []
+    needed = [*columns.prompts, columns.a, columns.b, *choice, *who]
+    needed += [name for name in (columns.model_a, columns.model_b, columns.time, columns.reason) if name]
+    missing = [name for name in needed if name not in table.columns]
+    if {"chosen", "rejected"} <= set(table.columns) and set(who) & set(missing):
+        raise TutelageError(
+            f"{table.source} holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
+            f"them: tutelage collect init STUDY --from-pairs {table.source}."
+        )
+    if missing:
+        raise TutelageError(
+            f"{table.source} has no column {', '.join(repr(name) for name in missing)}; it has "
+            f"{_listed(table.columns)}. Say which columns hold the votes."
+        )
+
+
+class _VoteReader:
+    """Reads votes from the rows of a table, and collects the prompts, responses and items that they speak of."""
+
+    def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
+        self.columns, self.kind, self.screen = columns, kind, screen
+        self.prompts: dict[str, Prompt] = {}
+        self.completions: dict[str, CompletionRecord] = {}
+        self.items: dict[str, Item] = {}
+        self.words: Counter[str] = Counter()
+        self._dropped: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._unknown: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._keys: Counter[str] = Counter()
+
+    def votes(self, where: str, values: Mapping[str, object]) -> Iterator[AnswerRecord]:
+        """The votes of a row; what they speak of is remembered."""
+        names = self.columns
+        if not names.annotators:
+            said = [(_text(values, names.rater), _text(values, names.choice))]
+        else:
+            said = [(name.strip(), _text(values, name)) for name in names.annotators if _text(values, name)]
+        for rater, word in said:
+            vote = self._vote(where, values, rater, word)
+            if vote is not None:
+                yield vote
+
+    def _vote(self, where: str, values: Mapping[str, object], rater: str, word: str) -> AnswerRecord | None:
+        names = self.columns
+        asked = "\n\n".join(filter(None, (_text(values, name) for name in names.prompts)))
+        texts = [_text(values, name) for name in (names.a, names.b)]
+        if not asked or not all(texts):
+            self.drop("the prompt or a response is missing", where)
+            return None
+        if not rater:
+            self.drop("no rater is named", where)
+            return None
+        meaning = self._meaning(word, values, where)
+        if meaning is None:
+            return None
+        prompt = prompt_of(user(asked))
+        models = [_text(values, name) for name in (names.model_a, names.model_b)]
+        shown = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=True)]
+        if shown[0].id == shown[1].id:
+            self.drop(IDENTICAL, where)
+            return None
+        item = item_of(prompt, [completion.id for completion in shown], "imported")
+        self.prompts[prompt.id], self.items[item.key] = prompt, item
+        self.completions |= {completion.id: completion for completion in shown}
+        return self._told(item, shown, rater, meaning, values)
+
+    def _meaning(self, word: str, values: Mapping[str, object], where: str) -> Answer | None:
+        """What a row says, a as the left side; what cannot be used is dropped."""
+        if not self.kind.traits.sides:
+            return self._content(values, where)
+        self.words[word] += 1
+        verdict, strength = self.columns.choices.get(word) or CHOICES.get(word.lower(), ("", 0))
+        if verdict:
+            return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength)
+        count, places = self._unknown.get(word, (0, ()))
+        self._unknown[word] = (count + 1, (*places, where)[:SHOWN])
+        return None
+
+    def _content(self, values: Mapping[str, object], where: str) -> Answer | None:
+        """An answer of a kind that asks for more than a side."""
+        meaning = self.kind.read(values, self.screen)
+        if meaning is None:
+            self.drop("columns of its kind are missing", where)
+            return None
+        try:
+            if meaning.content:
+                self.kind.check(meaning, self.screen)
+        except TutelageError as error:
+            self.drop(str(error), where)
+            return None
+        return meaning
+
+    def _told(
+        self,
+        item: Item,
+        shown: Sequence[CompletionRecord],
+        rater: str,
+        meaning: Answer,
+        values: Mapping[str, object],
+    ) -> AnswerRecord:
+        sides = tuple(item.responses.index(completion.id) for completion in shown)
+        created = milliseconds(_text(values, self.columns.time))
+        reason = _text(values, self.columns.reason)
+        said = [
+            meaning.choice,
+            str(meaning.strength),
+            *([str(dict(meaning.content))] if meaning.content else []),
+        ]
+        name = stable_id(item.key, rater, str(sides), *said, str(created), reason)
+        self._keys[name] += 1
+        answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
+        return AnswerRecord(item.key, rater, sides, answer, created)
+
+    def drop(self, reason: str, where: str) -> None:
+        """Count a vote that cannot be used."""
+        count, places = self._dropped.get(reason, (0, ()))
+        self._dropped[reason] = (count + 1, (*places, where)[:SHOWN])
+
+    def reasons(self) -> dict[str, tuple[int, tuple[str, ...]]]:
+        """What was dropped, by reason. Of the words that are not known, the most frequent ones are named."""
+        unknown = sorted(self._unknown.items(), key=lambda each: (-each[1][0], each[0]))
+        found = {f"the choice '{word[:50]}' is not known": told for word, told in unknown[:SHOWN]}
+        others = unknown[SHOWN:]
+        if others:
+            places = tuple(place for _, (_, some) in others for place in some)[:SHOWN]
+            total = sum(count for _, (count, _) in others)
+            found[f"{len(others):,} other choices are not known"] = (total, places)
+        return self._dropped | found
+
+
+def prompt_of(messages: Messages) -> Prompt:
+    """A prompt under its own hash, one in ten of them held out."""
+    key = prompt_id(messages)
+    split: Split = "held_out" if int(stable_id("split", key), 16) % HELD_OUT_SHARE == 0 else "train"
+    return Prompt(key, messages, split)
+
+
+def completion_of(prompt: Prompt, text: str, sampler: str) -> CompletionRecord:
+    """A response under its own hash."""
+    return CompletionRecord(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
+
+
+def item_of(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:
+    """A pair. The canonical order is that of the responses' ids, which are hashes: as good as random."""
+    a, b = sorted(responses)
+    return Item(stable_id(prompt.id, a, b), prompt.id, (a, b), origin)
+
+
+def milliseconds(text: str) -> int:
+    """A time as ISO 8601 (in UTC where it does not say) or as seconds since the epoch; 0 where there is none."""
+    if not text:
+        return 0
+    try:
+        return int(float(text) * 1000)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise TutelageError(f"'{text[:50]}' is no time: give ISO 8601 or seconds since the epoch.") from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _listed(names: Sequence[str], most: int = 30) -> str:
+    more = f" and {len(names) - most:,} others" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _text(values: Mapping[str, object], name: str | None) -> str:
+    """A cell as text. Numbers that files keep as 1.0 are 1, as people write them."""
+    value = values.get(name) if name else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value).strip()

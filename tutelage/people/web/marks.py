@@ -1,0 +1,45 @@
+"""Spans and corrections as owners read them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tutelage.people import Question, Vote
+from tutelage.people.corrections import Span
+from tutelage.people.differences import Piece, word_differences
+
+
+@dataclass(frozen=True)
+class MarkedPart:
+    """A part of a text between ends of spans: the numbers of spans on it by category."""
+
+    text: str
+    categories: Mapping[str, int]
+
+
+def marked_parts(text: str, spans: Sequence[Span]) -> tuple[MarkedPart, ...]:
+    """The text cut at the ends of all spans; the parts add up to the text."""
+    ends = {0, len(text), *(min(end, len(text)) for span in spans for end in (span.start, span.end))}
+    cuts = sorted(ends)
+    return tuple(
+        MarkedPart(text[low:high], Counter(s.category for s in spans if s.start < high and low < s.end))
+        for low, high in pairwise(cuts)
+    )
+
+
+def marked_responses(question: Question, votes: Sequence[Vote]) -> tuple[tuple[MarkedPart, ...], ...]:
+    """For each response the parts of its text, by the votes in force; nothing for one that nobody marked."""
+    spans = [span for vote in votes if vote.latest and vote.excluded is None for span in vote.spans]
+    return tuple(
+        marked_parts(text, mine) if (mine := [span for span in spans if span.response == index]) else ()
+        for index, text in enumerate(question.texts)
+    )
+
+
+def corrected_pieces(question: Question, vote: Vote) -> tuple[Piece, ...]:
+    """What the rater changed in the response; all of a text that was written anew is added."""
+    if vote.correction is None:
+        return ()
+    before = "" if vote.correction.response is None else question.texts[vote.correction.response]
+    return word_differences(before, vote.correction.text)

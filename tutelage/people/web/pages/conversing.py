@@ -1,0 +1,60 @@
+"""Live conversations over the wire: messages of raters, and the answers of both models as they are written.
+
+As everywhere on the rater's screen, nothing is sent that tells which model writes on which side.
+"""
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from tutelage.errors import TutelageError
+from tutelage.people.conversing import end_conversation, open_turn, say
+from tutelage.people.web import values
+from tutelage.people.web.call import Call, Refusal
+from tutelage.people.web.pages.rating import messages_data, refuse_strangers
+
+
+def send(call: Call) -> Response:
+    """Keep a message, and reply with its turn."""
+    refuse_strangers(call)
+    turn = say(
+        call.store,
+        call.me.id,
+        values.optional_integer(call.data, "conversation"),
+        values.text(call.data, "text"),
+        values.text(call.data, "key"),
+    )
+    return JSONResponse(
+        {
+            "turn": turn.id,
+            "conversation": turn.conversation_id,
+            "number": turn.number,
+            "messages": messages_data(turn.messages),
+        }
+    )
+
+
+def listen(call: Call) -> Response:
+    """The answers to a turn as server-sent events (see `streams`)."""
+    refuse_strangers(call)
+    try:
+        opened = open_turn(call.store, _number(call), call.me.id)
+    except TutelageError as error:
+        raise Refusal(404, str(error)) from error
+    return StreamingResponse(
+        call.site.streams.events(opened.turn),
+        media_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},  # a proxy must not collect the pieces
+    )
+
+
+def end(call: Call) -> Response:
+    """Break the conversation off."""
+    refuse_strangers(call)
+    end_conversation(call.store, call.me.id, _number(call))
+    return JSONResponse({"ended": True})
+
+
+def _number(call: Call) -> int:
+    text = call.path["number"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise Refusal(404, "There is no such conversation.")
+    return int(text)

@@ -1,0 +1,44 @@
+"""What raters agree to: the study's own text, what becomes of votes, and how long people are kept."""
+
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+from tutelage.errors import TutelageError
+from tutelage.people.store.consents import Consent, ask_consent, consent_of, list_consents
+from tutelage.people.web.call import Call, see
+from tutelage.people.web.forms import FieldError, given_again, whole_number
+
+
+def form(call: Call) -> Response:
+    """The present text, the form for another one, and all versions."""
+    return _form(call)
+
+
+def change(call: Call) -> Response:
+    """Ask raters to agree to what the form says, from now on."""
+    days = call.text("retention_days")
+    try:
+        kept = whole_number(call, "retention_days", "The number of days", 1, 36_500) if days else None
+        text = call.text("text").replace("\r\n", "\n")
+        new = Consent(text, call.text("votes"), kept)  # type: ignore[arg-type]  # it checks
+        ask_consent(call.store, call.here.id, new, actor=call.me.name)
+    except FieldError as error:
+        return _form(call, {error.field: str(error)})
+    except TutelageError as error:
+        return _form(call, {str(error).partition(" ")[0]: str(error)})
+    return see("/owner/consent")
+
+
+def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
+    page = call.page(
+        "owner/consent.html",
+        present=consent_of(call.store, call.here.id, call.here.consent),
+        versions=list(enumerate(list_consents(call.store, call.here.id), 1))[::-1],
+        given=given_again(call, problems or {}),
+        problems=problems or {},
+        place="consent",
+    )
+    if problems:
+        page.status_code = 400
+    return page

@@ -1,0 +1,206 @@
+"""Votes from files: a table is sent, its columns and words are given their meaning, and a preview says what would come
+of it. Nothing is written before the owner says so, and then all of it or nothing."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from starlette.responses import JSONResponse, Response
+
+from tutelage.data.tables import Table
+from tutelage.errors import TutelageError
+from tutelage.people import list_raters
+from tutelage.people.importing import ImportReport, import_votes, study_screen
+from tutelage.people.texts import folded
+from tutelage.people.vote_tables import MEANINGS, Columns, VotesRead, meaning_of, read_votes
+from tutelage.people.web.call import Call, Refusal
+from tutelage.people.web.uploads import ENDINGS, LONGEST_UPLOAD, Upload
+
+ROWS = 5
+WORDS = 20
+"""Words for a choice that are listed, the most frequent ones."""
+USUAL: Mapping[str, tuple[str, ...]] = {
+    "a": ("completion_a", "response_a", "answer_a", "output_a", "response_1", "output_1", "answer_1", "a"),
+    "b": ("completion_b", "response_b", "answer_b", "output_b", "response_2", "output_2", "answer_2", "b"),
+    "choice": ("preference", "choice", "winner", "verdict", "label", "vote"),
+    "rater": ("evaluator", "rater", "annotator", "annotator_id", "worker", "worker_id", "judge", "user"),
+    "model_a": ("model_a", "model_1"),
+    "model_b": ("model_b", "model_2"),
+    "time": ("timestamp", "time", "created", "date"),
+    "reason": ("reason", "why", "comment", "justification"),
+}
+"""What columns are called elsewhere, by their field in `Columns`."""
+USUAL_PROMPTS = ("prompt", "question", "instruction", "input", "query", "context")
+NEEDED = {"a": "First response", "b": "Second response", "choice": "Choice", "rater": "Rater"}
+OPTIONAL = {
+    "model_a": "Model of the first",
+    "model_b": "Model of the second",
+    "time": "Time",
+    "reason": "Reason",
+}
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would come of an import: the votes as they are read, how many of their items and raters are new, the words
+    for a choice with what they mean, and the same import as a command line."""
+
+    read: VotesRead
+    new_raters: int
+    raters: int
+    words: tuple[tuple[str, int, str], ...]
+    other_words: int
+    command: str
+
+
+def form(call: Call) -> Response:
+    """The page: to send a file, or what would come of the one that was sent."""
+    return _page(call)
+
+
+def receive(call: Call) -> Response:
+    """Keep a file that was sent, and say where its preview is."""
+    upload = call.site.uploads.keep(call.me.id, call.text("name"), call.body)
+    try:
+        upload.read()
+    except TutelageError:
+        call.site.uploads.drop(call.me.id)
+        raise
+    return JSONResponse({"address": f"/owner/import?file={upload.token}"})
+
+
+def take(call: Call) -> Response:
+    """Import the file that was sent."""
+    upload = _upload(call)
+    if upload is None:
+        raise Refusal(404, "That file is not here any more; send it again.")
+    try:
+        table = upload.read()
+        columns = _columns(call, table)
+        report = import_votes(
+            call.store, call.here.id, table, columns, partial=bool(call.text("partial")), actor=call.me.name
+        )
+    except TutelageError as error:
+        page = _page(call, problem=str(error))
+        page.status_code = 400
+        return page
+    call.site.uploads.drop(call.me.id)
+    return _page(call, report=report)
+
+
+def _upload(call: Call) -> Upload | None:
+    token = call.text("file")
+    return call.site.uploads.find(call.me.id, token) if token else None
+
+
+def _page(call: Call, *, report: ImportReport | None = None, problem: str = "") -> Response:
+    upload, table, columns, preview = _upload(call), None, None, None
+    gone = bool(call.text("file")) and upload is None and report is None
+    try:
+        if upload is not None:
+            table = upload.read()
+            columns = _columns(call, table)
+            preview = _preview(call, upload, table, columns)
+    except TutelageError as error:
+        problem = problem or str(error)
+    return call.page(
+        "owner/import.html",
+        upload=upload,
+        table=table,
+        columns=columns,
+        preview=preview,
+        report=report,
+        problem="That file is not here any more; send it again." if gone else problem,
+        needed=NEEDED,
+        optional=OPTIONAL,
+        meanings=MEANINGS,
+        endings=ENDINGS,
+        longest=LONGEST_UPLOAD // 1024**2,
+        rows=ROWS,
+        place="import",
+    )
+
+
+def _columns(call: Call, table: Table) -> Columns:
+    """The columns of the form; before it was sent, those that are called as usual."""
+    if not _given(call, "prompt"):
+        return _guess(table.columns)
+    words, means = _given(call, "word"), _given(call, "means")
+    choices = {word: meaning_of(meaning) for word, meaning in zip(words, means, strict=False) if meaning}
+    return Columns(
+        prompt=_given(call, "prompt"),
+        annotators=_given(call, "annotators"),
+        choices=choices,
+        a=call.text("a"),
+        b=call.text("b"),
+        choice=call.text("choice"),
+        rater=call.text("rater"),
+        model_a=call.text("model_a") or None,
+        model_b=call.text("model_b") or None,
+        time=call.text("time") or None,
+        reason=call.text("reason") or None,
+    )
+
+
+def _given(call: Call, name: str) -> tuple[str, ...]:
+    return tuple(call.fields.get(name) or call.query.get(name) or ())
+
+
+def _guess(columns: Sequence[str]) -> Columns:
+    """The columns that are called as they usually are, whatever their capitals."""
+    known = {folded(name): name for name in columns}
+    found = {
+        field: next((known[name] for name in names if name in known), None) for field, names in USUAL.items()
+    }
+    prompts = tuple(known[name] for name in USUAL_PROMPTS if name in known)[:1]
+    default = Columns()
+    named = {field.name: getattr(default, field.name) for field in fields(Columns)}
+    named |= {name: column for name, column in found.items() if column or name in OPTIONAL}
+    return Columns(**named | {"prompt": prompts or default.prompts})
+
+
+def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Preview:
+    kind = call.here.kind
+    read = read_votes(table, columns, kind, study_screen(call.store, call.here.id))
+    known = {folded(rater.name) for rater in list_raters(call.store, call.here.id)}
+    raters = {folded(vote.rater) for vote in read.votes}
+    words = sorted(read.words.items(), key=lambda each: (-each[1], each[0]))
+    listed = tuple((word, count, _means(columns, word)) for word, count in words[:WORDS])
+    return Preview(
+        read,
+        len(raters - known),
+        len(raters),
+        listed,
+        len(words) - len(listed),
+        _command(call, upload, columns),
+    )
+
+
+def _means(columns: Columns, word: str) -> str:
+    """What a word for a choice means at present, as one of `MEANINGS`; empty where nothing is known."""
+    found = columns.choices.get(word)
+    try:
+        verdict = found or meaning_of(word)
+    except TutelageError:
+        return ""
+    return next(meaning for meaning in MEANINGS if meaning_of(meaning) == verdict)
+
+
+def _command(call: Call, upload: Upload, columns: Columns) -> str:
+    """The same import in a terminal."""
+    default = Columns()
+    where = str(call.store.path) if call.store.path else f"{call.here.name} --db {call.store.address}"
+    words = ["tutelage collect import", where, shlex.quote(upload.name)]
+    if columns.prompts != default.prompts:
+        words.append(f"--prompt {' '.join(map(shlex.quote, columns.prompts))}")
+    names = ("a", "b", *(() if columns.annotators else ("choice", "rater")), *OPTIONAL)
+    for name in names:
+        value = getattr(columns, name)
+        if value and value != getattr(default, name):
+            flag = {"choice": "choice-column"}.get(name, name.replace("_", "-"))
+            words.append(f"--{flag} {shlex.quote(value)}")
+    if columns.annotators:
+        words.append(f"--annotators {' '.join(map(shlex.quote, columns.annotators))}")
+    for word in columns.choices:
+        words.append(f"--choice {shlex.quote(f'{word}={_means(columns, word)}')}")
+    return " ".join(words)

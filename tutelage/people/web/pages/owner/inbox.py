@@ -1,0 +1,78 @@
+"""The inbox: what raters flagged, skipped and wrote, failed practice, items that raters disagree about, and models that
+do not answer."""
+
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from tutelage.people import close_notices, list_notices, reopen_notice
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.pages.owner.items import item_address
+from tutelage.people.web.paging import Page, page_number
+
+PAGE = 30
+KINDS = {
+    "flag": ("Flags", "something is wrong with a response"),
+    "skip": ("Skipped", "a rater could not judge"),
+    "practice": ("Practice", "a rater waits, having failed the practice"),
+    "note": ("Notes", "what raters wrote to you"),
+    "disagreement": ("Disagreements", "all answers are there and decide nothing"),
+    "model": ("Models", "a model of the live conversations did not answer a rater"),
+    "reason": ("Reasons", "why raters answered as they did; they are not counted among what waits"),
+}
+"""The kinds of notices: the name of the tab, and what they mean."""
+
+
+def table(call: Call) -> Response:
+    """A page of the notices that wait, or of those that were closed."""
+    kind = _kind(call)
+    closed = call.text("closed") == "yes"
+    number = page_number(call)
+    found = list_notices(
+        call.store, call.here.id, kind=kind, closed=closed, limit=PAGE + 1, offset=(number - 1) * PAGE
+    )
+    return call.page(
+        "owner/inbox.html",
+        notices=found[:PAGE],
+        kind=kind or "",
+        kinds=KINDS,
+        closed=closed,
+        page=Page(number, PAGE, len(found) > PAGE, _address(kind, closed)),
+        address=item_address,
+        place="inbox",
+    )
+
+
+def close(call: Call) -> Response:
+    """Close the notices that were ticked, or all that wait in the tab."""
+    kind = _kind(call)
+    if call.text("all"):
+        close_notices(call.store, call.here.id, kind=kind, actor=call.me.name)
+    else:
+        numbers = [int(each) for each in call.fields.get("notice", ()) if _is_number(each)]
+        close_notices(call.store, call.here.id, numbers, actor=call.me.name)
+    page = call.text("page")
+    return see(page if page.startswith("/owner/") and "\\" not in page else _address(kind, False))
+
+
+def reopen(call: Call) -> Response:
+    """Let a notice wait again."""
+    number = call.text("notice")
+    if not _is_number(number):
+        raise Refusal(404, "There is no such notice.")
+    reopen_notice(call.store, call.here.id, int(number))
+    return see(_address(_kind(call), True))
+
+
+def _kind(call: Call) -> str | None:
+    return call.text("kind") if call.text("kind") in KINDS else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 16
+
+
+def _address(kind: str | None, closed: bool) -> str:
+    asked = {"kind": kind} if kind else {}
+    asked |= {"closed": "yes"} if closed else {}
+    return f"/owner/inbox{'?' if asked else ''}{urlencode(asked)}"

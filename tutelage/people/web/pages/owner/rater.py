@@ -1,0 +1,192 @@
+"""One rater: the evidence, the votes with what was asked, and what may be done."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from starlette.responses import Response
+
+from tutelage.errors import TutelageError
+from tutelage.people import (
+    Rater,
+    Vote,
+    change_rater,
+    exclude_all,
+    include_all,
+    list_invites,
+    list_notices,
+    list_questions,
+    list_raters,
+    list_votes,
+    personal_link,
+)
+from tutelage.people.store.access import PERSONAL_DAYS
+from tutelage.people.store.consents import consent_of
+from tutelage.people.store.exclusions import Scope
+from tutelage.people.store.forgetting import forget
+from tutelage.people.store.raters import crowd_kinds
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.drawings import share_interval
+from tutelage.people.web.forms import FieldError, reason_of, whole_number
+from tutelage.people.web.pages.owner.items import item_address, item_page
+from tutelage.people.web.paging import page_number, page_of, with_query
+from tutelage.people.web.statistics.previews import preview
+from tutelage.stats.intervals import Interval
+
+FEW_ENOUGH = 20_000
+"""Votes of the study up to which a preview is made without being asked for: it takes two fits of all of them."""
+VOTES = 25
+MOST_QUOTA = 1_000_000
+STANDINGS = {"flagged": "fails the test", "cleared": "passes the test", "learning": "too few to tell"}
+"""What the test on known answers says so far."""
+SCOPES: tuple[Scope, ...] = ("rater", "item", "judgement")
+SAID: Mapping[str, tuple[str, Callable[[Vote], bool]]] = {
+    "": ("everything", lambda vote: True),
+    "skipped": ("skipped", lambda vote: vote.verdict == "skip"),
+    "flagged": ("flagged", lambda vote: bool(vote.flags)),
+    "reason": ("with a reason", lambda vote: bool(vote.reason)),
+    "corrected": ("with a better response or marks", lambda vote: bool(vote.correction or vote.spans)),
+    "known": ("known answers", lambda vote: vote.pool == "gold"),
+    "repeat": ("asked again", lambda vote: vote.repeat),
+    "excluded": ("excluded", lambda vote: vote.excluded is not None),
+}
+"""Which of a rater's votes are shown: the words, and the votes."""
+
+
+def quota_of(call: Call) -> int | None:
+    """The most answers that a rater is asked for, from the field of that name; None for no limit."""
+    if not call.text("quota"):
+        return None
+    return whole_number(call, "quota", "The greatest number of answers", 0, MOST_QUOTA)
+
+
+def detail(call: Call) -> Response:
+    """The page of one rater."""
+    return _detail(call, _rater(call))
+
+
+def _detail(call: Call, rater: Rater, problems: Mapping[str, str] | None = None, **more: object) -> Response:
+    kept = call.site.keeper.whole(call.here)
+    found = kept.value.statistics.raters.get(rater.id) if kept.value is not None else None
+    everybody = list_raters(call.store, call.here.id)
+    votes = sum(each.tallies.answered + each.tallies.skipped for each in everybody)
+    wanted = "preview" in call.query or votes < FEW_ENOUGH
+    answer = call.page(
+        "owner/rater.html",
+        who=rater,
+        found=found,
+        standings=STANDINGS,
+        kept=kept,
+        preview=_preview(call, rater, everybody) if wanted and rater.kind in crowd_kinds(everybody) else None,
+        share_interval=share_interval,
+        Interval=Interval,
+        address=item_address,
+        notices=list_notices(call.store, call.here.id, rater=rater.id, limit=10),
+        links=list_invites(call.store, call.here.id, rater=rater.id),
+        link_days=round(PERSONAL_DAYS),
+        problems=problems or {},
+        place="raters",
+        **_votes(call, rater),
+        consent=consent_of(call.store, call.here.id, rater.agreed),
+        **({"link": "", "forgotten": None} | more),
+    )
+    if problems:
+        answer.status_code = 400
+    return answer
+
+
+def _votes(call: Call, rater: Rater) -> dict[str, object]:
+    """A page of the rater's votes, newest first, with what was asked."""
+    said = call.text("said") if call.text("said") in SAID else ""
+    fits = SAID[said][1]
+    votes = [vote for vote in list_votes(call.store, call.here.id, rater=rater.id) if fits(vote)][::-1]
+    page = page_of(
+        page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": said})
+    )
+    some = votes[page.first - 1 :][:VOTES]
+    keys = tuple({vote.item for vote in some})
+    asked = {
+        question.key: question.messages[-1].content
+        for question in list_questions(call.store, call.here.id, keys=keys)
+    }
+    return {"votes": some, "asked": asked, "page": page, "said": said, "kinds_of_votes": SAID}
+
+
+def change(call: Call) -> Response:
+    """Pause a rater or let one go on, and limit what is asked of one."""
+    rater = _rater(call)
+    state = "paused" if call.text("state") == "paused" else "active"
+    try:
+        quota = quota_of(call)
+    except FieldError as error:
+        return _detail(call, rater, {error.field: str(error)})
+    change_rater(
+        call.store,
+        rater.id,
+        state=state,  # type: ignore[arg-type]  # one of the two
+        quota=quota,
+        why=call.text("why"),
+        actor=call.me.name,
+    )
+    return see(f"/owner/raters/{rater.id}")
+
+
+def bring_back(call: Call) -> Response:
+    """A personal link that brings the rater back, on another machine or after the session is over. It is shown once."""
+    rater = _rater(call)
+    if rater.role == "owner":
+        raise TutelageError(
+            "A link for an owner is made on the command line: tutelage collect invite STUDY --rater NAME."
+        )
+    token = personal_link(call.store, rater.id, actor=call.me.name)
+    return _detail(call, rater, link=f"/return/{token}")
+
+
+def forget_rater(call: Call) -> Response:
+    """Erase what could tell who the rater is, once that is confirmed, and say what is out of reach."""
+    rater = _rater(call)
+    if call.text("sure") != "yes":
+        return _detail(call, rater, {"sure": "Tick this first: what is erased cannot be brought back."})
+    done = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
+    return _detail(call, _rater(call), forgotten=done)
+
+
+def leave_out(call: Call) -> Response:
+    """Exclude a rater, an item or a judgement, or take it back: a reason on top of what was said, never a deletion."""
+    scope, name = call.text("scope"), call.text("name")
+    if scope not in SCOPES:
+        raise TutelageError(f"'{scope[:50]}' cannot be excluded; a rater, an item or a judgement can.")
+    known: Scope = scope
+    try:
+        if call.text("back"):
+            include_all(call.store, call.here.id, known, [name], actor=call.me.name)
+        else:
+            exclude_all(call.store, call.here.id, known, [name], reason_of(call), actor=call.me.name)
+    except FieldError as error:
+        return _without_reason(call, known, name, error)
+    page = call.text("page")
+    local = page.startswith("/owner/") and "\\" not in page
+    return see(page if local else "/owner")
+
+
+def _without_reason(call: Call, scope: Scope, name: str, error: FieldError) -> Response:
+    """The page from which something was to be excluded, with what is missing beside its field."""
+    problems = {error.field: str(error)}
+    rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
+    if scope == "rater" and rater is not None:
+        return _detail(call, rater, problems)
+    if scope == "item" and list_questions(call.store, call.here.id, keys=(name,)):
+        return item_page(call, name, problems)
+    raise error
+
+
+def _rater(call: Call) -> Rater:
+    number = call.path["number"]
+    for rater in list_raters(call.store, call.here.id):
+        if str(rater.id) == number:
+            return rater
+    raise Refusal(404, "There is no such rater in this study.")
+
+
+def _preview(call: Call, rater: Rater, everybody: Sequence[Rater]) -> object:
+    crowd = crowd_kinds(everybody)
+    beside = frozenset(each.id for each in everybody if each.kind not in crowd)
+    return preview(call.site.keeper.ballots(call.here), rater.id, beside)

@@ -1,0 +1,127 @@
+// A better response, made from one of those shown or written anew. An addition to the form (see form.js); it is there
+// where the study asks for it.
+
+import { make } from "./show.js";
+
+const NEW = "new";
+const plain = (text) => text.replaceAll("\r\n", "\n").replaceAll("\r", "\n").trim();
+
+export class Corrections {
+  constructor(form) {
+    this.form = form;
+    this.panel = form.element.querySelector("#correction-panel");
+    this.opener = form.element.querySelector("#open-correction");
+    this.starts = this.panel.querySelector("#correction-starts");
+    this.text = this.panel.querySelector("#correction");
+    this.said = this.panel.querySelector("#correction-said");
+    this.responses = [];
+    this.texts = {}; // what was written, by what it was made from: nothing is lost in changing one's mind
+    this.training = false;
+    form.addPanel(this.panel, this.opener, () => this.enter());
+    this.starts.addEventListener("change", () => this.begin(this.start()));
+    this.text.addEventListener("input", () => (this.texts[this.start()] = this.text.value));
+  }
+
+  /** A new question on the page. */
+  show(question) {
+    this.training = question.training;
+    this.opener.hidden = question.training;
+    this.responses = question.responses.map((response) => response.text);
+    const names = this.responses.map((_, place) => [String(place), `Edit ${"ABCDEF"[place]}`]);
+    this.starts.replaceChildren(
+      ...[...names, [NEW, "Write anew"]].map(([value, words], number) => {
+        const label = make("label", "chip");
+        const input = make("input", "");
+        Object.assign(input, { type: "radio", name: "correction-start", value });
+        const span = make("span", "", `${words} `);
+        const key = make("kbd", "", String(number + 1));
+        key.setAttribute("aria-hidden", "true");
+        span.append(key);
+        label.append(input, span);
+        return label;
+      }),
+    );
+  }
+
+  start() {
+    return this.starts.querySelector("input:checked")?.value ?? "";
+  }
+
+  original(start) {
+    return start && start !== NEW ? this.responses[Number(start)] : "";
+  }
+
+  /** Put what was written from this start, else the response itself, into the field. */
+  begin(start) {
+    const input = [...this.starts.querySelectorAll("input")].find((each) => each.value === start);
+    if (input) input.checked = true;
+    this.text.value = this.texts[start] ?? this.original(start);
+    this.text.disabled = !start;
+    this.settle(this.form.verdict());
+  }
+
+  /** Into the panel: with a verdict for a side, into the text of the better response. */
+  enter() {
+    if (!this.start()) {
+      const better = this.form.part.better?.(this.form) ?? "";
+      const nothing = this.form.verdict().startsWith("both_bad");
+      if (better || nothing) this.begin(better || NEW);
+    }
+    const field = this.start() ? this.text : this.starts.querySelector("input");
+    field.focus({ focusVisible: true });
+    this.panel.scrollIntoView({ block: "nearest" });
+  }
+
+  /** The better response, or null: one without a change is none. */
+  correction() {
+    const start = this.start();
+    const text = this.text.value.trim();
+    if (!start || !text || plain(text) === plain(this.original(start))) return null;
+    return { text, response: start === NEW ? null : Number(start) };
+  }
+
+  /** The place of the response that was written again without a change. */
+  same() {
+    const correction = this.correction();
+    return correction === null ? -1 : this.responses.findIndex((text) => plain(text) === plain(correction.text));
+  }
+
+  missing() {
+    const place = this.same();
+    return place < 0 ? "" : `Your better response is ${"ABCDEF"[place]} without a change: change it, or delete it.`;
+  }
+
+  read(choice) {
+    return { correction: choice === "skip" || this.training ? null : this.correction() };
+  }
+
+  draft() {
+    return { start: this.start(), texts: this.texts };
+  }
+
+  fill(answer) {
+    const { correction } = answer;
+    const given = correction ? String(correction.response ?? NEW) : "";
+    this.texts = { ...(answer.texts ?? (correction ? { [given]: correction.text } : {})) };
+    this.begin(answer.start ?? given);
+    this.form.show(this.panel, !this.training && Boolean(this.start()));
+  }
+
+  settle(verdict) {
+    const words = this.words(verdict);
+    if (this.said.textContent !== words) this.said.textContent = words;
+  }
+
+  words(verdict) {
+    if (!this.start()) return "Choose what to begin with.";
+    if (this.missing()) return this.missing();
+    if (!this.text.value.trim()) return "Write the response that you would want to read.";
+    if (!this.correction()) return `So far this is response ${"ABCDEF"[Number(this.start())]} as it stands.`;
+    return verdict.startsWith("skip") ? "It is not sent with “Can’t judge”." : "It is sent with your verdict.";
+  }
+
+  /** Whether the focus was in the panel. */
+  inside() {
+    return this.panel.contains(document.activeElement);
+  }
+}

@@ -1,0 +1,25 @@
+// Links that are shown once: in full, to be copied, and to be mailed.
+
+for (const input of document.querySelectorAll("[data-absolute]")) {
+  input.value = new URL(input.value, location.origin).href;
+}
+
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", async () => {
+    const field = document.getElementById(button.dataset.copy);
+    field.select();
+    try {
+      await navigator.clipboard.writeText(field.value);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Press Ctrl C";
+    }
+  });
+}
+
+for (const anchor of document.querySelectorAll("[data-mail]")) {
+  const link = document.getElementById(anchor.dataset.mail).value;
+  const { subject, greeting = "" } = anchor.dataset;
+  const body = `${greeting}${greeting ? "\n\n" : ""}${link}\n`;
+  anchor.href = `mailto:?subject=${encodeURIComponent(subject)}&body=${encodeURIComponent(body)}`;
+}

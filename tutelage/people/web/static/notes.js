@@ -1,0 +1,18 @@
+// A note to the people who run the study.
+
+import { post } from "./api.js";
+
+const form = document.querySelector("#note-form");
+const text = document.querySelector("#note-text");
+const said = document.querySelector("#note-said");
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    await post("/rate/notes", { text: text.value });
+    form.reset();
+    said.textContent = "Sent. Thank you!";
+  } catch (error) {
+    said.textContent = `Not sent: ${error.message}`;
+  }
+});

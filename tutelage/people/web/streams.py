@@ -1,0 +1,245 @@
+"""Answers of models on their way: from the models to the database, and to whoever looks at them.
+
+The answers of a turn are written in tasks of the server, not in the request that shows them: a page that is loaded
+again, or a connection that breaks, loses nothing of them. What a model writes goes out piece by piece as it is, for the
+page to put into text nodes; when an answer is complete it is kept, and goes out once more as HTML that can do nothing.
+
+Events, as JSON in server-sent events. `side` is the place from the left:
+
+    {"side": 0, "whole": "…"}     the text so far; what was there before is void (the model was asked again)
+    {"side": 0, "text": "…"}      more text
+    {"side": 0, "html": "…"}      the complete answer
+    {"ready": true}               the turn is a question now
+    {"failed": "…"}               an answer is missing, in a sentence; asking for the stream again tries once more
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+
+from starlette.concurrency import run_in_threadpool
+
+from tutelage.data.transport import Refusal
+from tutelage.errors import TutelageError
+from tutelage.people import Store, Unavailable
+from tutelage.people.chat_models import Models
+from tutelage.people.conversing import OpenTurn, keep_answer, open_turn
+from tutelage.people.store.conversations import Turn
+from tutelage.people.store.inbox import notice_model
+from tutelage.people.texts import storable
+from tutelage.people.web.render import LONGEST, render
+
+ATTEMPTS = 3
+WAIT = 1.0
+"""Seconds before a model is asked again; twice as long before the second time."""
+HEARTBEAT = 10.0
+"""Seconds after which a connection on which nothing happens carries a sign of life."""
+REFUSED = (
+    "One of the models refuses this conversation. What you wrote and judged is kept: end the conversation here, and "
+    "begin another one."
+)
+SILENT = (
+    "One of the models does not answer at the moment. Nothing is lost: your message is kept, and what the other one "
+    "answered. Try again in a moment."
+)
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Answer:
+    """An answer as far as it has come; `begun` counts how often it was begun again."""
+
+    text: str = ""
+    begun: int = 0
+    html: str | None = None
+
+
+@dataclass
+class _Seen:
+    """What a listener has been sent of an answer."""
+
+    begun: int = -1
+    length: int = 0
+    complete: bool = False
+
+
+@dataclass
+class AnswerStream:
+    """The answers of one turn while they are written."""
+
+    opened: OpenTurn
+    answers: tuple[_Answer, ...]
+    failed: str = ""
+    over: bool = False
+    _listeners: set[asyncio.Event] = field(default_factory=set)
+
+    def tell(self) -> None:
+        """Wake up whoever listens."""
+        for event in self._listeners:
+            event.set()
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """What has happened so far and what happens from now on, until both answers are there or one has failed."""
+        changed, seen = asyncio.Event(), [_Seen() for _ in self.answers]
+        self._listeners.add(changed)
+        try:
+            while True:
+                changed.clear()
+                for side, model in enumerate(self.opened.turn.order):
+                    for data in _news(self.answers[model], seen[side]):
+                        yield _event({"side": side, **data})
+                if self.over:
+                    yield _event({"failed": self.failed} if self.failed else {"ready": True})
+                    return
+                try:
+                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
+                except TimeoutError:
+                    yield b":\n\n"
+        finally:
+            self._listeners.discard(changed)
+
+
+def _news(answer: _Answer, seen: _Seen) -> list[dict[str, object]]:
+    """What a listener has not been sent yet; it counts as sent."""
+    news: list[dict[str, object]] = []
+    if answer.html is not None:
+        if not seen.complete:
+            news.append({"html": answer.html})
+        seen.complete = True
+    elif seen.begun != answer.begun:
+        news.append({"whole": answer.text})
+    elif len(answer.text) > seen.length:
+        news.append({"text": answer.text[seen.length :]})
+    seen.begun, seen.length = answer.begun, len(answer.text)
+    return news
+
+
+def _event(data: Mapping[str, object]) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+class AnswerStreams:
+    """All answers that are being written. Used by one event loop."""
+
+    def __init__(self, store: Store, models: Models) -> None:
+        self._store, self._models = store, models
+        self._running: dict[int, AnswerStream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def events(self, turn: Turn) -> AsyncGenerator[bytes]:
+        """The events of a turn. Its answers are begun unless they are on their way already."""
+        stream = self._running.get(turn.id)
+        if stream is None:
+            try:
+                opened, answers = await run_in_threadpool(self._known, turn)
+            except Unavailable:
+                return  # without an end: the page asks again
+            stream = self._running.get(turn.id) or self._begin(opened, answers)
+        async with aclosing(stream.events()) as events:
+            async for event in events:
+                yield event
+
+    def _known(self, turn: Turn) -> tuple[OpenTurn, tuple[_Answer, ...]]:
+        """The turn as it is in the database, and its answers as far as they are there."""
+        opened = open_turn(self._store, turn.id, turn.rater_id)
+        return opened, tuple(
+            _Answer() if text is None else _Answer(text, html=render(text)) for text in opened.texts
+        )
+
+    def _begin(self, opened: OpenTurn, answers: tuple[_Answer, ...]) -> AnswerStream:
+        stream = AnswerStream(opened, answers, over=opened.complete)
+        if not stream.over:
+            self._running[opened.turn.id] = stream
+            task = asyncio.create_task(self._write_both(stream))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return stream
+
+    async def _write_both(self, stream: AnswerStream) -> None:
+        missing = [place for place, text in enumerate(stream.opened.texts) if text is None]
+        try:
+            await asyncio.gather(*(self._write(stream, place) for place in missing))
+        finally:
+            stream.over = True
+            del self._running[stream.opened.turn.id]
+            stream.tell()
+
+    async def _write(self, stream: AnswerStream, place: int) -> None:
+        """Let a model answer, keep the answer and show it; or say why there is none."""
+        try:
+            finished = await self._ask(stream, place)
+            await self._keep(stream, place, finished)
+        except Refusal as error:
+            await self._give_up(stream, place, REFUSED, str(error))
+        except TutelageError as error:
+            await self._give_up(stream, place, SILENT, str(error))
+        except Exception as error:
+            _log.exception("an answer failed")
+            await self._give_up(stream, place, SILENT, repr(error))
+
+    async def _ask(self, stream: AnswerStream, place: int) -> bool:
+        """Ask the model, again where that may help; returns whether it came to the end of its answer."""
+        answer, live = stream.answers[place], stream.opened.live
+        for attempt in range(ATTEMPTS):
+            try:
+                seed = stream.opened.seed + 2 * attempt + place
+                ended = await self._listen(stream, place, dict(live.sampling) | {"seed": seed})
+                if answer.text.strip():
+                    return ended != "length"
+                raise TutelageError(f"The model {live.names[place]} answered with nothing.")
+            except Refusal:
+                raise
+            except TutelageError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            await asyncio.sleep(WAIT * 2**attempt)
+            answer.text = ""
+            answer.begun += 1
+            stream.tell()
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _listen(self, stream: AnswerStream, place: int, options: Mapping[str, object]) -> str:
+        """Let the text of an answer grow; returns how it ended."""
+        answer = stream.answers[place]
+        model = self._models(stream.opened.live.names[place])
+        async with aclosing(model.pieces(stream.opened.turn.messages, **options)) as pieces:
+            async for piece in pieces:
+                answer.text += piece.text
+                stream.tell()
+                if piece.ended:
+                    return piece.ended
+                if len(answer.text) > LONGEST:
+                    return "length"
+        return ""
+
+    async def _keep(self, stream: AnswerStream, place: int, finished: bool) -> None:
+        answer, opened = stream.answers[place], stream.opened
+        text = storable(answer.text.strip())
+        for attempt in range(ATTEMPTS):
+            try:
+                await run_in_threadpool(
+                    keep_answer,
+                    self._store,
+                    opened.turn,
+                    place,
+                    text,
+                    sampling=opened.live.sampling,
+                    finished=finished,
+                )
+                break
+            except Unavailable:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            await asyncio.sleep(WAIT * 2**attempt)
+        answer.html = await run_in_threadpool(render, text)
+        stream.tell()
+
+    async def _give_up(self, stream: AnswerStream, place: int, sentence: str, why: str) -> None:
+        stream.failed = stream.failed or sentence
+        name = stream.opened.live.names[place]
+        _log.warning("The model %s did not answer a turn: %s", name, why)
+        with suppress(Unavailable):  # the log has it
+            await run_in_threadpool(notice_model, self._store, stream.opened.turn.study_id, name, why)

@@ -1,0 +1,95 @@
+"""Files that owners have sent and not decided about yet. They lie in a folder of their own, one for each owner, until
+the next one is sent, an hour has passed, or the server ends."""
+
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tutelage.data.tables import Table, read_table
+from tutelage.errors import TutelageError
+
+ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+"""Kinds of file that are taken. None is compressed as a whole: a small one could be made to fill the memory."""
+LONGEST_UPLOAD = 64 * 1024 * 1024
+KEPT_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that was sent: its name as the owner knows it, where it lies, and when it came."""
+
+    token: str
+    name: str
+    path: Path
+    at: float
+
+    def read(self) -> Table:
+        """The rows of the file, under its own name. Raises TutelageError where it is no table."""
+        try:
+            return replace(read_table(self.path), source=self.name)
+        except TutelageError as error:
+            raise TutelageError(str(error).replace(str(self.path), self.name)) from error
+
+
+class Uploads:
+    """The uploads of one running application. Threads may share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._kept: dict[int, Upload] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, owner: int, name: str, content: bytes) -> Upload:
+        """Keep a file for an owner, in place of the one before. Only its ending is taken from its name.
+
+        Raises:
+            TutelageError: it is of no kind that is read here, or empty.
+        """
+        name = Path(name.replace("\\", "/")).name[:100] or "file"
+        ending = Path(name).suffix.lower()
+        if ending not in ENDINGS:
+            raise TutelageError(f"{name} is of no kind that can be read here: use {', '.join(ENDINGS)}.")
+        if not content.strip():
+            raise TutelageError(f"{name} is empty.")
+        with self._lock:
+            self._forget()
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(
+                    prefix="tutelage-upload-", ignore_cleanup_errors=True
+                )
+            place = Path(self._folder.name) / str(owner)
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            path = place / f"table{ending}"
+            path.write_bytes(content)
+            self._kept[owner] = Upload(secrets.token_urlsafe(16), name, path, self._clock())
+            return self._kept[owner]
+
+    def find(self, owner: int, token: str) -> Upload | None:
+        """The owner's upload of that token; None where it is another's or was forgotten."""
+        with self._lock:
+            self._forget()
+            found = self._kept.get(owner)
+        return (
+            found
+            if found is not None and secrets.compare_digest(found.token.encode(), token.encode())
+            else None
+        )
+
+    def drop(self, owner: int) -> None:
+        """Forget the owner's upload."""
+        with self._lock:
+            found = self._kept.pop(owner, None)
+        if found is not None:
+            shutil.rmtree(found.path.parent, ignore_errors=True)
+
+    def _forget(self) -> None:
+        old = [owner for owner, each in self._kept.items() if each.at + KEPT_SECONDS <= self._clock()]
+        for owner in old:
+            shutil.rmtree(self._kept.pop(owner).path.parent, ignore_errors=True)

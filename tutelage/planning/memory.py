@@ -1,0 +1,200 @@
+"""The memory of one rank, by part and at its peak."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tutelage.planning.hardware import Cluster
+from tutelage.planning.tokens import CHUNK_ELEMENTS, bytes_per_token, rows_at_once, tokens_at_once
+from tutelage.planning.workload import Batch, Workload
+
+Sharding = Literal["none", "full", "hybrid"]
+"""Where weights, gradients and moments lie: whole on every rank, in shards over all, or over those of a node."""
+RECORDED = 0.6
+"""Largest share of weights, gradients and moments that the CPU engine keeps of sampling."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What may be chosen without changing what a run computes."""
+
+    sharding: Sharding = "none"
+    checkpointing: bool = False
+    """Activation checkpointing: every layer's forward pass is computed again in the backward pass."""
+    tokens: int | None = None
+    """Tokens at once; None takes what the memory allows, as a run does."""
+
+    def is_available(self, work: Workload) -> bool:
+        """Whether a run can have it; what it cannot have is computed for comparison only."""
+        return self.sharding == "none" or (work.trains and work.can_shard)
+
+    def shards(self, cluster: Cluster) -> int:
+        """Ranks that hold one copy of the weights together."""
+        return {"none": 1, "full": cluster.count, "hybrid": cluster.in_node}[self.sharding]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one rank by part. `peak` is the largest sum of the parts that exist together."""
+
+    weights: float = 0.0
+    gradients: float = 0.0
+    moments: float = 0.0
+    reference: float = 0.0
+    critic: float = 0.0
+    """Weights, gradients and moments of a critic network."""
+    rewards: float = 0.0
+    copies: float = 0.0
+    """Weights in the precision or layout of the arithmetic, and gathered layers of a sharded model."""
+    activations: float = 0.0
+    logits: float = 0.0
+    kv_cache: float = 0.0
+    decoding: float = 0.0
+    """Weights that decoding reads, beside those of training: copies, and all weights of a sharded model."""
+    runtime: float = 0.0
+    tokens: int = 0
+    """Tokens of one forward pass."""
+    rows: int = 0
+    """Responses that are sampled at the same time, at most."""
+
+    @property
+    def held(self) -> float:
+        """Bytes that are there in every phase."""
+        return self.weights + self.moments + self.reference + self.critic + self.rewards + self.runtime
+
+    @property
+    def updating(self) -> float:
+        """Bytes of the update."""
+        return self.held + self.gradients + self.copies + self.activations + self.logits
+
+    @property
+    def sampling(self) -> float:
+        """Bytes of the generation of responses."""
+        return self.held + self.decoding + self.kv_cache
+
+    @property
+    def peak(self) -> float:
+        """Bytes at most."""
+        return max(self.updating, self.sampling)
+
+
+def memory(work: Workload, cluster: Cluster, setting: Setting, *, serves: bool = True) -> Memory:
+    """The memory of one rank. `serves` says whether the ranks that train also generate the responses."""
+    shards, arithmetic = setting.shards(cluster), 2 if work.half else 4
+    model, stored = work.model, 4 if work.trains else arithmetic
+    critic = 16 * work.critic.parameters if work.critic else 0
+    teacher = work.teacher.parameters if work.teacher else 0
+    fixed = Memory(
+        weights=stored * model.parameters / shards,
+        gradients=4 * work.trainable / shards,
+        moments=8 * work.trainable / shards,
+        reference=(4 * model.parameters * (work.has_reference and not work.lora) + arithmetic * teacher)
+        / shards,
+        critic=critic / shards,
+        rewards=sum(arithmetic * reward.parameters for reward in work.rewards) / shards,
+        copies=_copies(work, shards),
+        runtime=cluster.device.runtime,
+    )
+    tokens = setting.tokens or _automatic(work, fixed, cluster, setting)
+    share = work.batch.share(cluster.count)
+    together = pass_tokens(share, tokens, work.minibatches)
+    activations, logits = _activations(work, share, together, setting)
+    decoding = _decoding(work, shards) if serves else 0.0
+    rows = _rows(work, cluster.device.memory - fixed.held - decoding)
+    return Memory(
+        **{name: getattr(fixed, name) for name in ("weights", "gradients", "moments", "reference")},
+        **{name: getattr(fixed, name) for name in ("critic", "rewards", "copies", "runtime")},
+        activations=activations,
+        logits=logits,
+        kv_cache=_kv_cache(work, share, rows) if serves else 0.0,
+        decoding=decoding,
+        tokens=tokens,
+        rows=rows,
+    )
+
+
+def saving(work: Workload) -> float:
+    """Bytes in the memory of the first rank's processor while a checkpoint of a sharded run is written: the gathered
+    weights, and the weights and moments of what is trained."""
+    critic = 16 * work.critic.parameters if work.critic else 0
+    return 4.0 * work.model.parameters + 12.0 * work.trainable + critic
+
+
+def pass_tokens(share: Batch, tokens: int, minibatches: float) -> float:
+    """Tokens of the largest forward pass of a rank: whole prompts with their responses, as many as fit."""
+    one = share.tokens / share.prompts
+    whole = max(tokens // one * one, min(float(tokens), one))
+    return min(whole, max(share.tokens / minibatches, share.tokens / share.rows))
+
+
+def keeps_activations(work: Workload, free: float) -> bool:
+    """Whether the CPU engine keeps the activations of sampling for the update."""
+    if not work.keeps or work.sampling is None or work.updates > 1 or work.epochs > 1 or work.lora:
+        return False
+    longest = Batch(work.batch.prompts, work.batch.samples, work.batch.prompt, work.sampling.limit)
+    held = 16 * work.model.parameters
+    return work.model.recorded * longest.tokens <= min(RECORDED * held, free / 4)
+
+
+def _copies(work: Workload, shards: int) -> float:
+    """The copy in bf16 that autocast keeps; of a sharded model two layers in the precision of the arithmetic, and what
+    lies outside the layers in float32, with such a copy."""
+    model, half = work.model, work.half
+    if shards == 1:
+        return 2.0 * model.parameters * (half and work.trains)
+    outside = max(0, model.parameters - model.layers * model.largest_layer)
+    return (2.0 if half else 4.0) * 2 * model.largest_layer + (6.0 if half else 4.0) * outside
+
+
+def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: Setting) -> int:
+    """Tokens at once as a run chooses them."""
+    model, shards = work.model, setting.shards(cluster)
+    others = work.critic.parameters if work.critic else 0
+    sizes = (model.layers, model.hidden, model.feed_forward)
+    each = bytes_per_token(*sizes, half=work.half, checkpointing=setting.checkpointing)
+    return tokens_at_once(
+        cluster.device.memory - fixed.held + fixed.moments + 0.75 * fixed.critic,
+        weights=(model.parameters + others) // shards,
+        trainable=(work.trainable + others) // shards,
+        vocabulary=model.vocabulary,
+        each=each,
+        half=work.half,
+        on_cpu=not cluster.device.is_gpu,
+    )
+
+
+def _activations(work: Workload, share: Batch, together: float, setting: Setting) -> tuple[float, float]:
+    """Bytes of the activations of one pass, and of its logits: a chunk, and the gradient of it."""
+    model = work.model
+    scored = together * share.scored / share.tokens
+    logits = 0.0 if work.is_scalar else 8 * min(CHUNK_ELEMENTS, scored * model.vocabulary)
+    if not work.trains:
+        return together * model.kept(half=work.half) / model.layers, logits / 2
+    if keeps_activations(work, float("inf")):
+        return model.recorded * share.tokens, logits
+    return together * model.kept(half=work.half, checkpointing=setting.checkpointing), logits
+
+
+def _rows(work: Workload, free: float) -> int:
+    """Rows that are sampled at the same time as a run chooses them; 0 where none are."""
+    if work.sampling is None:
+        return 0
+    sizes = {"layers": work.model.layers, "hidden": work.model.hidden, "limit": work.sampling.limit}
+    return rows_at_once(free, itemsize=2 if work.half else 4, **sizes)
+
+
+def _kv_cache(work: Workload, share: Batch, rows: int) -> float:
+    """Keys and values of the rows that are sampled together, at full length; those of a shared prompt once."""
+    if work.sampling is None:
+        return 0.0
+    prompts = share.prompts if share.shared else share.rows
+    positions = prompts * share.prompt + share.rows * work.sampling.limit
+    together = min(1.0, rows / share.rows)
+    return together * positions * work.model.key_values * (2.0 if work.half else 4.0)
+
+
+def _decoding(work: Workload, shards: int) -> float:
+    """Copies of the weights for decoding: those of the engine, and the gathered weights of a sharded model."""
+    if work.sampling is None:
+        return 0.0
+    gathered = 4.0 * work.model.parameters if shards > 1 else 0.0
+    return work.sampling.copies * work.model.parameters + gathered

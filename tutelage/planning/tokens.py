@@ -1,0 +1,74 @@
+"""The tokens of one forward pass and the rows that are sampled together, from the memory that is left."""
+
+import math
+
+FEWEST = 256
+"""Below this many tokens the products are so thin that it is better to try and be told."""
+MOST_ON_CPU = 8192
+"""More were no faster on a processor."""
+SMALL = 192 << 20
+"""Bytes of activations that a processor's memory is not spared, whatever the size of the model."""
+MOST_ON_GPU = 131_072
+SHARE = 0.5
+"""Of the memory that is left, what the estimate may fill: the rest is for what it does not see."""
+CHUNK_ELEMENTS = 1 << 25
+"""Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
+
+KV_BYTES = 1 << 29
+"""Bytes for the keys and values of the answers that are sampled at the same time."""
+FEWEST_ROWS, MOST_ROWS = 64, 1024
+"""Bounds of the rows of a step: with fewer the linear layers wait for their weights, more were no faster on a small
+model."""
+
+
+def tokens_at_once(
+    free: float, *, weights: int, trainable: int, vocabulary: int, each: int, half: bool, on_cpu: bool
+) -> int:
+    """Tokens of one forward and backward pass through models of so many `weights`, one after the other.
+
+    What fits into half of the free memory:
+
+        tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / each
+
+    `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
+    weights; C logits, a chunk of them or those of all tokens, exist up to three times (see `engines.logprobs`); `each`
+    is the estimate of `bytes_per_token`. At least `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two,
+    so that a little more or less memory gives the same run.
+
+    On a processor no more than about
+
+        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each
+
+    A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
+    tokens was not faster, and would need half as much memory again.
+    """
+    most = MOST_ON_CPU if on_cpu else MOST_ON_GPU
+    held = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
+    fitting = int(min(max((SHARE * free - held) / each, FEWEST), most))
+    tokens = 1 << (fitting.bit_length() - 1)
+    if on_cpu:
+        enough = max(4 * weights + 12 * trainable, SMALL) / each
+        tokens = min(tokens, max(FEWEST, 1 << round(math.log2(enough))))
+    return tokens
+
+
+def bytes_per_token(
+    layers: int, hidden: int, feed_forward: int, *, half: bool, checkpointing: bool = False
+) -> int:
+    """Bytes per token that a training pass needs, with room for gradients on their way back:
+
+        layers · (16 · hidden + 5 · feed-forward) · bytes of an activation
+
+    What is kept of them for the backward pass is `Transformer.kept`. In bf16 norms stay in float32, so that an
+    activation has 2.5 bytes on average instead of 4. With activation checkpointing all of one layer, and of the others
+    their inputs.
+    """
+    layer = 16 * hidden + 5 * feed_forward
+    return int((layers * hidden + layer if checkpointing else layers * layer) * (2.5 if half else 4))
+
+
+def rows_at_once(free: float, *, layers: int, hidden: int, limit: int, itemsize: int) -> int:
+    """Rows that are sampled at the same time: those whose keys and values fit into `KV_BYTES`, or a quarter of the free
+    memory, assuming that each head has keys of its own. `limit` is the longest response in tokens."""
+    available = min(KV_BYTES, free / 4)
+    return int(min(max(available / (2 * layers * hidden * itemsize * limit), FEWEST_ROWS), MOST_ROWS))

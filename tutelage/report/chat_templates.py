@@ -1,0 +1,162 @@
+"""The forms of conversation of the models in a run: the policy, what it was trained from, and the reward models.
+
+A model reads and ends an answer as its tokenizer writes it. Where two models that share tokens write it differently,
+one of them works in a form that it was never trained on. Forms are read from the files of tokenizers, so neither torch
+nor transformers is needed; a model that is no folder of this machine is not compared.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2.exceptions import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tutelage.report.files import read_object
+from tutelage.report.json_values import Object, flat, items, objects, section, string
+
+CONFIG = "tokenizer_config.json"
+ANSWER = "Water that falls from clouds."
+ASKED = ({"role": "user", "content": "What is rain?"},)
+PROMPTS = (
+    ASKED,
+    (*ASKED, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "And snow?"}),
+    ({"role": "system", "content": "Be brief."}, *ASKED),
+)
+"""Conversations by which chat templates are compared."""
+_GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+"""Marks of answers for training, which change nothing that is written."""
+
+
+@dataclass(frozen=True)
+class ChatForm:
+    """The form of conversation of a tokenizer: its chat template (None without one), the special tokens that templates
+    name, and its end token."""
+
+    template: str | None
+    special: Mapping[str, str]
+
+    @property
+    def end(self) -> str:
+        return self.special.get("eos_token", "")
+
+    def prompts(self) -> tuple[str | None, ...]:
+        """The texts of `PROMPTS`; None for one that the template refuses."""
+        return tuple(self._written(messages, asks=True) for messages in PROMPTS)
+
+    def after_answer(self) -> str:
+        """What ends an answer: what the template writes after it, else the end token."""
+        whole = self._written((*ASKED, {"role": "assistant", "content": ANSWER}), asks=False)
+        return self.end if self.template is None or whole is None else whole.rpartition(ANSWER)[2].strip()
+
+    def _written(self, messages: tuple[Mapping[str, str], ...], *, asks: bool) -> str | None:
+        if self.template is None:
+            return ""
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: form}
+        given = {"messages": messages, "add_generation_prompt": asks, "enable_thinking": False}
+        try:
+            template = environment.from_string(_GENERATION.sub("", self.template))
+            return template.render(**self.special, **given)
+        except Exception:  # a template is a program of its author's: it may raise anything
+            return None
+
+
+def _refuse(message: str) -> None:
+    raise TemplateError(message)
+
+
+def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
+    """Sentences on models of the run in `folder` that write conversations in different forms: the model that was
+    trained against the one that was written and against its own source, and reward models against the policy. `config`
+    is the config.json of the run."""
+    trained = _model_of(config)
+    if trained is None:
+        return ()
+    found = list(_differences(folder / "model", trained, "from which it was trained"))
+    source = _model_of(read_object(trained.parent / "config.json")[0])
+    if source is not None:
+        found += _differences(trained, source, "from which it was trained")
+    for name in items(_settings(config), "reward"):
+        reward = Path(str(name).partition("=")[0])
+        differences = tuple(_differences(trained, reward, "the reward model"))
+        if differences and _share_tokens(trained, reward):
+            found += differences
+    return tuple(found)
+
+
+def _settings(config: Object) -> Object:
+    return section(config, "settings") or config
+
+
+def _model_of(config: Object) -> Path | None:
+    """The model that the settings of a run name."""
+    named = flat(_settings(config)).get("model.path")
+    return Path(named) if isinstance(named, str) and named else None
+
+
+def read_form(folder: Path) -> ChatForm | None:
+    """The form of the tokenizer in a folder; None where there is none."""
+    config, _ = read_object(folder / CONFIG)
+    if not config:
+        return None
+    special = {name: _token(value) for name, value in config.items() if name.endswith("_token")}
+    try:
+        template: object = (folder / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        template = config.get("chat_template")
+    return ChatForm(template if isinstance(template, str) else None, special)
+
+
+def _token(value: object) -> str:
+    """The text of a special token, which older files keep as an object."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""
+
+
+def _share_tokens(one: Path, other: Path) -> bool:
+    """Whether two tokenizers have the same vocabulary but for one token; else a reward model reads text by its own."""
+    first, second = (_vocabulary(folder) for folder in (one, other))
+    return len(first ^ second) <= 1
+
+
+def _vocabulary(folder: Path) -> set[tuple[str, object]]:
+    """The tokens of a tokenizer with their numbers."""
+    content, _ = read_object(folder / "tokenizer.json")
+    model = section(content, "model")
+    known = section(model, "vocab") or {
+        str(piece): place for place, piece in enumerate(items(model, "vocab"))
+    }
+    added = [(string(each, "content"), each.get("id")) for each in objects(content, "added_tokens")]
+    return {*known.items(), *added}
+
+
+def _differences(folder: Path, other_folder: Path, role: str) -> Iterator[str]:
+    """Sentences on how the forms of the models in two folders differ; none where one of them has no tokenizer."""
+    one, other = read_form(folder), read_form(other_folder)
+    if one is None or other is None:
+        return
+    name, against = f"{folder}", f"{other_folder}, {role}"
+    pairs = zip(one.prompts(), other.prompts(), strict=True)
+    differing = next(((a, b) for a, b in pairs if a is not None and b is not None and a != b), None)
+    lead = f"The chat template of {name} is not that of {against}: "
+    if (one.template is None) != (other.template is None):
+        yield lead + f"{folder if one.template is None else other_folder} has none."
+    elif differing is not None:
+        yield lead + f"one writes {_short(differing[0])}, the other {_short(differing[1])}."
+    ends = one.after_answer(), other.after_answer()
+    if (
+        not (all(ends) and (ends[0].startswith(ends[1]) or ends[1].startswith(ends[0])))
+        and ends[0] != ends[1]
+    ):
+        yield f"Answers of {name} end with {_short(ends[0])}, those of {against} with {_short(ends[1])}."
+    elif one.end != other.end:
+        yield f"The end token of {name} is {_short(one.end)}, that of {against} {_short(other.end)}."
+
+
+def _short(text: str) -> str:
+    return json.dumps(text[:80], ensure_ascii=False)

@@ -1,0 +1,28 @@
+"""The names of rewards on the command line: what each names, and where its weight begins."""
+
+import re
+from collections.abc import Sequence
+
+from tutelage.errors import TutelageError
+
+_SPEC = re.compile(r"(rule:\w*(?:\(.*\))?|[^=]*)(?:=(.*))?", re.DOTALL)
+"""A reward and its weight; = may stand in the settings of a rule, too."""
+
+
+def split_weight(given: str) -> tuple[str, str | None]:
+    """A reward's name and the text of its weight, None without one. Raises TutelageError for what cannot be read."""
+    match = _SPEC.fullmatch(given)
+    if match is None:
+        raise TutelageError(f"The reward {given!r} cannot be read; its weight is a number after a single =.")
+    return match[1], match[2]
+
+
+def names_model(name: str) -> bool:
+    """Whether a name is the folder of a reward model; else it is that of a rule, a judge or a function."""
+    kind, colon, _ = name.partition(":")
+    return not colon or "/" in kind
+
+
+def reward_models(given: Sequence[str]) -> list[str]:
+    """The folders of reward models among rewards, without their weights."""
+    return [name for name, _ in map(split_weight, given) if names_model(name)]

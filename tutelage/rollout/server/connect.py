@@ -1,0 +1,146 @@
+"""Finding out what runs at an address, and refusing what rollouts cannot come from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tutelage.data.transport import InvalidAddress, Refusal, Transport, check_key
+from tutelage.errors import TutelageError
+from tutelage.rollout.server.api import Api, Connection, Handover
+from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
+from tutelage.rollout.server.vllm import (
+    COMPLETIONS,
+    GENERATE,
+    CompletionsApi,
+    DiskHandover,
+    GenerateApi,
+    LoraHandover,
+    has_route,
+)
+
+TIMEOUT = 1800.0
+"""Seconds without a byte after which a request has failed: a long response arrives as a whole."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server as it was found: how it is asked, what can be handed over to it, its release, the model it serves and
+    how many tokens that attends to (None where it does not say)."""
+
+    connection: Connection
+    api: Api
+    handovers: tuple[Handover, ...]
+    release: str
+    model: str
+    context: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self.connection.url
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of server offers."""
+
+    name: str
+    handovers: tuple[Handover, ...] = field(default=())
+
+
+VLLM = Kind("vLLM", (LoraHandover(), DiskHandover()))
+SGLANG = Kind("SGLang", (SglangLoraHandover(), SglangDiskHandover()))
+OTHER = Kind("a server of completions")
+
+
+def addresses(rollouts: str) -> tuple[str, ...]:
+    """The addresses in `--rollouts`, without a `/v1` at their ends. Raises TutelageError for one that is none, and for
+    one that is named twice."""
+    urls = tuple(url.strip().rstrip("/").removesuffix("/v1") for url in rollouts.split(","))
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise _no_address(url)
+        if urls.count(url) > 1:
+            raise TutelageError(f"--rollouts names the server {url} twice.")
+    return urls
+
+
+def connect(urls: Sequence[str], *, key: str = "", retries: int = 3, wait: float = 1.0) -> list[Server]:
+    """The servers at some addresses, all of one kind and release.
+
+    Raises TutelageError for an address without a server, for one that gives no token ids, and for servers that differ.
+    """
+    check_key(key, "the rollout servers")
+    found = [
+        _found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls
+    ]
+    for other in found[1:]:
+        for what, here, there in (
+            ("runs", found[0].release, other.release),
+            ("serves", found[0].model, other.model),
+        ):
+            if here != there:
+                raise TutelageError(
+                    f"The server {found[0].url} {what} {here} and {other.url} {there}: rollouts of one run come from "
+                    "one release and one model. Start the same on both, or leave one of them out of --rollouts."
+                )
+    return found
+
+
+def _found(connection: Connection) -> Server:
+    try:
+        kind, release = _kind(connection)
+        models = connection.get("/v1/models")
+    except InvalidAddress as error:
+        raise _no_address(connection.url) from error
+    except Refusal as error:
+        raise TutelageError(f"{error} --rollouts takes the addresses of vLLM or SGLang servers.") from error
+    base = next((card for card in _cards(models) if not card.get("parent")), None)
+    if base is None:
+        raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
+    return Server(
+        connection,
+        _api(connection, kind),
+        kind.handovers,
+        release,
+        str(base["id"]),
+        base.get("max_model_len"),
+    )
+
+
+def _cards(models: Any) -> list[dict[str, Any]]:
+    data = models.get("data") if isinstance(models, dict) else None
+    return [card for card in data or () if isinstance(card, dict) and "id" in card]
+
+
+def _kind(connection: Connection) -> tuple[Kind, str]:
+    """What kind of server it is, and its release."""
+    for path, kind in (("/version", VLLM), ("/get_server_info", SGLANG)):
+        try:
+            about = connection.get(path)
+        except Refusal as refusal:
+            if refusal.status not in (404, 405):
+                raise
+        else:
+            release = str(about.get("version", "of unknown release"))
+            return kind, release if " " in release else f"{kind.name} {release}"  # others say their name too
+    return OTHER, OTHER.name
+
+
+def _api(connection: Connection, kind: Kind) -> Api:
+    if kind is SGLANG:
+        return SglangApi()
+    if has_route(connection, GENERATE):
+        return GenerateApi()
+    if has_route(connection, COMPLETIONS):
+        return CompletionsApi()
+    raise TutelageError(
+        f"The server {connection.url} has neither {GENERATE} nor {COMPLETIONS}, so that it cannot be asked with token "
+        "ids. Start vLLM with --enable-scale-out, or SGLang."
+    )
+
+
+def _no_address(url: str) -> TutelageError:
+    return TutelageError(
+        f"{url!r} is no address of a server: give --rollouts as http://localhost:8000, several joined by commas."
+    )

@@ -1,0 +1,104 @@
+"""Several servers that share the requests of a rollout: each request goes to the one with the fewest in flight."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Condition
+
+from tutelage.data.transport import Unanswered
+from tutelage.rollout.generator import RolloutError
+from tutelage.rollout.server.api import TokenRequest, TokenResponse
+from tutelage.rollout.server.connect import Server
+
+AT_ONCE = 64
+"""Requests in flight to one server, at most: enough to keep its batches full, few enough that a quicker server gets
+more of them."""
+
+log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """The servers, which of them are lost, and how many requests each has in flight. Threads share it."""
+
+    def __init__(self, servers: Sequence[Server]) -> None:
+        self.servers = tuple(servers)
+        self._lost: dict[str, str] = {}  # url -> why
+        self._in_flight: Counter[str] = Counter()
+        self._changed = Condition()
+
+    @property
+    def live(self) -> list[Server]:
+        """The servers that answer."""
+        return [server for server in self.servers if server.url not in self._lost]
+
+    @property
+    def width(self) -> int:
+        """How many requests all live servers take at once."""
+        return AT_ONCE * len(self.live)
+
+    def ask(self, request: TokenRequest) -> tuple[Server, list[TokenResponse]]:
+        """The server with the fewest requests in flight, and its answer; where it is lost, those of another.
+
+        Raises RolloutError when no server is left.
+        """
+        while True:
+            with self._least_busy() as server:
+                try:
+                    own = replace(request, model=server.model)
+                    return server, server.api.generate(server.connection, own)
+                except Unanswered as error:
+                    self.lose(server, error)
+
+    def each(self, act: Callable[[Server], None]) -> None:
+        """Do something with every server, the lost ones included: one that answers again is back.
+
+        Raises RolloutError when no server is left.
+        """
+        for server in self.servers:
+            try:
+                act(server)
+            except Unanswered as error:
+                self.lose(server, error)
+            else:
+                self._found(server)
+        if not self.live:
+            raise self._nobody()
+
+    def lose(self, server: Server, error: Unanswered) -> None:
+        """Send nothing more to a server."""
+        with self._changed:
+            if server.url not in self._lost:
+                self._lost[server.url] = str(error)
+                if self.live:
+                    log.warning("%s Its prompts go to the other servers.", error)
+            self._changed.notify_all()
+
+    def _found(self, server: Server) -> None:
+        with self._changed:
+            if self._lost.pop(server.url, None) is not None:
+                log.warning("The server %s answers again, and gets prompts again.", server.url)
+
+    @contextmanager
+    def _least_busy(self) -> Iterator[Server]:
+        with self._changed:
+            while True:
+                live = self.live
+                if not live:
+                    raise self._nobody()
+                server = min(live, key=lambda one: self._in_flight[one.url])
+                if self._in_flight[server.url] < AT_ONCE:
+                    break
+                self._changed.wait()
+            self._in_flight[server.url] += 1
+        try:
+            yield server
+        finally:
+            with self._changed:
+                self._in_flight[server.url] -= 1
+                self._changed.notify()
+
+    def _nobody(self) -> RolloutError:
+        reasons = " ".join(self._lost[server.url] for server in self.servers)
+        return RolloutError(f"No rollout server is left. {reasons}")

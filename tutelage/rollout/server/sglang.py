@@ -1,0 +1,120 @@
+"""SGLang's API, by its contract (`io_struct.py` and `http_server.py` of 0.5): `/generate` with token ids, new weights
+as a folder or as a LoRA adapter."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tutelage.data.transport import Unanswered
+from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse
+
+
+@dataclass(frozen=True)
+class SglangApi:
+    """`/generate` with `input_ids`. It wants a request for each response, so that each has a seed of its own."""
+
+    name: str = "SGLang's /generate"
+    labels: bool = False
+
+    def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
+        """The responses, with the version of the weights at their end."""
+        sampling = request.sampling
+        params: dict[str, object] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+            "min_p": sampling.min_p,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "max_new_tokens": sampling.max_new_tokens,
+            "stop_token_ids": list(request.end_ids),
+            "ignore_eos": True,
+        }
+        if sampling.stop:
+            params["stop"] = list(sampling.stop)
+        body: dict[str, object] = {
+            "input_ids": [list(request.tokens)] * request.n,
+            "sampling_params": [
+                params | {"sampling_seed": request.seed + number} for number in range(request.n)
+            ],
+            "return_logprob": [True] * request.n,
+            "logprob_start_len": [-1] * request.n,
+        }
+        if request.adapter:
+            body["lora_path"] = [request.adapter] * request.n
+        answer = connection.post("/generate", body)
+        _refuse_abort(connection, answer)
+        return Form(self.name, _generated).responses(connection, answer, request.n)
+
+
+def _refuse_abort(connection: Connection, answer: Any) -> None:
+    for one in answer if isinstance(answer, list) else ():
+        reason = one.get("meta_info", {}).get("finish_reason") or {}
+        if reason.get("type") == "abort":
+            raise Unanswered(f"The server {connection.url} gave a request up: {reason.get('message')}.")
+
+
+def _generated(answer: Any) -> Iterator[TokenResponse]:
+    for one in answer:
+        info = one["meta_info"]
+        entries = info["output_token_logprobs"]  # [log-probability, token id, text or None]
+        tokens = tuple(int(entry[1]) for entry in entries)
+        version = info.get("weight_version")
+        yield TokenResponse(
+            tokens,
+            tuple(float(entry[0]) for entry in entries),
+            info["finish_reason"]["type"] == "stop",
+            None if version is None else (str(version),) * len(tokens),
+        )
+
+
+@dataclass(frozen=True)
+class SglangLoraHandover:
+    """A LoRA adapter, loaded under the label as its name."""
+
+    adapters: bool = True
+    needs: str = "--enable-lora, --max-lora-rank and --lora-target-modules"
+    after_failure: str = ""
+
+    def is_possible(self, connection: Connection) -> bool:
+        """Not to be seen from outside: the server says it when an adapter is loaded."""
+        return True
+
+    def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
+        """Load the adapter. What is being written goes on with the adapter that it began with, whatever `wait` says."""
+        connection.once.command("/load_lora_adapter", {"lora_name": label, "lora_path": str(folder)})
+
+    def drop(self, connection: Connection, label: str) -> None:
+        """Unload the adapter."""
+        connection.once.command("/unload_lora_adapter", {"lora_name": label})
+
+
+@dataclass(frozen=True)
+class SglangDiskHandover:
+    """A whole model, read again from a folder."""
+
+    adapters: bool = False
+    needs: str = "no other flags"
+    after_failure: str = ""
+
+    def is_possible(self, connection: Connection) -> bool:
+        """Every server can."""
+        return True
+
+    def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
+        """Pause, read the weights under the label, and go on. `retract` computes the keys and values of what is being
+        written again with the new weights."""
+        once = connection.once
+        if not wait:
+            once.command("/pause_generation", {"mode": "retract"})
+        try:
+            body = {"model_path": str(folder), "weight_version": label, "flush_cache": True}
+            once.command("/update_weights_from_disk", body)
+        finally:
+            if not wait:
+                once.command("/continue_generation")
+
+    def drop(self, connection: Connection, label: str) -> None:
+        """Nothing: the next version takes the place of the last."""

@@ -1,0 +1,173 @@
+"""vLLM's API: tokens in and out, completions with token ids, and new weights as a folder or as a LoRA adapter.
+
+POST /inference/v1/generate     a server with --enable-scale-out; says which weights wrote each token
+POST /v1/completions            every vLLM since 0.10, and servers that follow it
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tutelage.data.transport import Refusal, Unanswered
+from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse
+
+GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+
+def sampling_params(request: TokenRequest) -> dict[str, object]:
+    """The settings under vLLM's names. All of them are said, since a model's generation_config.json sets what is not.
+
+    `ignore_eos` leaves the end tokens to `stop_token_ids`, so that a response ends where a local one would.
+    """
+    sampling = request.sampling
+    params: dict[str, object] = {
+        "n": request.n,
+        "seed": request.seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "max_tokens": sampling.max_new_tokens,
+        "stop_token_ids": list(request.end_ids),
+        "ignore_eos": True,
+        "logprobs": 0,
+    }
+    return params | ({"stop": list(sampling.stop)} if sampling.stop else {})
+
+
+@dataclass(frozen=True)
+class GenerateApi:
+    """vLLM's tokens-in-tokens-out endpoint."""
+
+    name: str = "vLLM's /inference/v1/generate"
+    labels: bool = True
+
+    def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
+        """The responses, with the weights that wrote each token."""
+        body = {
+            "model": request.adapter or request.model,
+            "token_ids": list(request.tokens),
+            "sampling_params": sampling_params(request) | {"detokenize": bool(request.sampling.stop)},
+            "stream": False,
+        }
+        return Form(self.name, _generated).responses(connection, _ask(connection, GENERATE, body), request.n)
+
+
+@dataclass(frozen=True)
+class CompletionsApi:
+    """Completions of a prompt of token ids, with `return_token_ids`."""
+
+    name: str = "/v1/completions with return_token_ids"
+    labels: bool = False
+
+    def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
+        """The responses; such a server does not say which weights wrote them."""
+        body = {
+            "model": request.adapter or request.model,
+            "prompt": list(request.tokens),
+            "return_token_ids": True,
+            "stream": False,
+        } | sampling_params(request)
+        answer = _ask(connection, COMPLETIONS, body)
+        return Form(self.name, _completed).responses(connection, answer, request.n)
+
+
+def _ask(connection: Connection, path: str, body: dict[str, object]) -> Any:
+    """The answer with its choices in order. Raises Unanswered where the server gave a request up."""
+    answer = connection.post(path, body)
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(choices, list):
+        return answer
+    reasons = {str(choice.get("finish_reason")) for choice in choices}
+    if reasons - {"stop", "length"}:
+        raise Unanswered(
+            f"The server {connection.url} gave a request up ({', '.join(sorted(reasons))}). Is it shutting down?"
+        )
+    return answer | {"choices": sorted(choices, key=lambda choice: choice["index"])}
+
+
+def _generated(answer: Any) -> Iterator[TokenResponse]:
+    for choice in answer["choices"]:
+        content = choice["logprobs"]["content"]
+        spans = choice.get("weight_versions")
+        labels = (
+            tuple(str(s["version"]) for s in spans for _ in range(s["start"], s["end"])) if spans else None
+        )
+        if [entry["token_id"] for entry in content] != choice["token_ids"]:
+            raise ValueError("log-probabilities of other tokens")
+        if labels is not None and len(labels) != len(choice["token_ids"]):
+            raise ValueError("tokens without a version")
+        logp = tuple(float(entry["logprob"]) for entry in content)
+        yield TokenResponse(tuple(choice["token_ids"]), logp, choice["finish_reason"] == "stop", labels)
+
+
+def _completed(answer: Any) -> Iterator[TokenResponse]:
+    for choice in answer["choices"]:
+        logp = tuple(float(value) for value in choice["logprobs"]["token_logprobs"])
+        yield TokenResponse(tuple(choice["token_ids"]), logp, choice["finish_reason"] == "stop")
+
+
+def has_route(connection: Connection, path: str) -> bool:
+    """Whether the server has a route for POST: then it refuses GET with another status than 404."""
+    try:
+        connection.once.get(path)
+    except Refusal as refusal:
+        return refusal.status != 404
+    return True
+
+
+@dataclass(frozen=True)
+class LoraHandover:
+    """A LoRA adapter, loaded under the label as its name.
+
+    Every version has a name and a folder of its own: vLLM keeps the keys and values of prompts by the adapter's name
+    and path, and would go on using those of earlier weights.
+    """
+
+    adapters: bool = True
+    needs: str = "--enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
+    after_failure: str = ""
+
+    def is_possible(self, connection: Connection) -> bool:
+        """Whether adapters can be loaded as the server runs."""
+        return has_route(connection, "/v1/load_lora_adapter")
+
+    def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
+        """Load the adapter. What is being written goes on with the adapter that it began with, whatever `wait` says."""
+        body = {"lora_name": label, "lora_path": str(folder)}
+        connection.once.command("/v1/load_lora_adapter", body)
+
+    def drop(self, connection: Connection, label: str) -> None:
+        """Unload the adapter."""
+        connection.once.command("/v1/unload_lora_adapter", {"lora_name": label})
+
+
+@dataclass(frozen=True)
+class DiskHandover:
+    """A whole model, read again from a folder."""
+
+    adapters: bool = False
+    needs: str = "VLLM_SERVER_DEV_MODE=1"
+    after_failure: str = "Restart it: the weights that it had are gone."
+
+    def is_possible(self, connection: Connection) -> bool:
+        """Whether the routes of development are there."""
+        return has_route(connection, "/collective_rpc")
+
+    def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
+        """Pause, read the weights, name them, and go on."""
+        once = connection.once
+        once.command(f"/pause?mode={'wait' if wait else 'keep'}")
+        try:
+            body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            once.command("/collective_rpc", body)
+            once.command("/update_weight_version", {"new_version": label})
+        finally:
+            once.command("/resume")
+
+    def drop(self, connection: Connection, label: str) -> None:
+        """Nothing: the next version takes the place of the last."""

@@ -1,0 +1,145 @@
+"""A round of the demonstration: what every world's round does from sampling to evaluation, and where it lies.
+
+A world is a function from a `Place` to a `Round`: the settings of these stages, the stages before them, the texts that
+they read, and the gold utility of the raters. Nothing in here trains or samples by itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tutelage import config
+from tutelage.data.formats import load_comparisons, load_completions, load_prompts
+from tutelage.rounds.judging import Judging, Questions, Utility, hold_study
+from tutelage.rounds.stages import Stage, Story
+from tutelage.simulate import calibrated_tau, panel
+from tutelage.train.run.terminal import complete
+from tutelage.workflows.evaluate import evaluate
+from tutelage.workflows.improve import prepare_improve
+from tutelage.workflows.reward import prepare_reward
+from tutelage.workflows.sample import sample
+from tutelage.workflows.settings.evaluate import EvaluateSettings
+from tutelage.workflows.settings.improve import ImproveSettings
+from tutelage.workflows.settings.reward import RewardSettings
+from tutelage.workflows.settings.sample import SampleSettings
+
+AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a round lies, and what all its stages share: the seed, and the engine of the models."""
+
+    folder: Path
+    seed: int
+    quiet: bool
+    engine: config.EngineName = "auto"
+
+    def run(self, stage: str) -> dict[str, Any]:
+        """The settings that every run directory of the round has."""
+        return {"out": self.folder / stage, "seed": self.seed, "resume": True, "quiet": self.quiet}
+
+    def data(self, name: str) -> str:
+        """A file of the world's texts."""
+        return str(self.folder / "data" / name)
+
+    def model(self, stage: str) -> config.Model:
+        """The model that a stage has made."""
+        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
+
+
+class AnswerScale(Protocol):
+    """How many answers of what length a round has judged."""
+
+    @property
+    def answers(self) -> int: ...
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def answer_tokens(self) -> int: ...
+
+
+def answer_sampling(scale: AnswerScale) -> config.Sampling:
+    """The sampling of all answers of a round."""
+    return config.Sampling(temperature=0.7, max_new_tokens=scale.answer_tokens)
+
+
+def answers_to_judge(place: Place, model: config.Model, scale: AnswerScale) -> SampleSettings:
+    """The stage that samples the answers of `model` to the prompts that are judged."""
+    return SampleSettings(
+        model=model,
+        prompts=place.data("prompts_to_judge.jsonl"),
+        out=place.folder / "sample",
+        n=scale.answers,
+        pairs=scale.pairs,
+        sampling=answer_sampling(scale),
+        seed=place.seed,
+        quiet=place.quiet,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """The stages of a round by their settings.
+
+    `write` writes the texts that the stages read, as `texts` (a dataclass) decides, when the first stage begins.
+    `before` are the stages that make the model whose answers are sampled, where the world does not bring one. The
+    raters want `gold`.
+    """
+
+    place: Place
+    story: Story
+    texts: object
+    write: Callable[[], object]
+    gold: Utility
+    before: tuple[Stage, ...] = ()
+    sampling: SampleSettings
+    judging: Judging
+    fitting: RewardSettings
+    improving: ImproveSettings
+    evaluation: EvaluateSettings
+
+    def stages(self) -> list[Stage]:
+        """All stages, in order."""
+        quiet = self.place.quiet
+        stages = [
+            *self.before,
+            Stage("sample", "Sampling answers", (self.sampling,), lambda: sample(self.sampling)),
+            Stage("judge", "Raters judge pairs", (self.judging,), self._judge),
+            Stage(
+                "reward",
+                "Reward model",
+                (self.fitting,),
+                lambda: complete(prepare_reward(self.fitting), quiet=quiet),
+            ),
+            Stage(
+                "improve",
+                self.improving.recipe.upper(),
+                (self.improving,),
+                lambda: complete(prepare_improve(self.improving), quiet=quiet),
+            ),
+            Stage("evaluate", "Evaluation", (self.evaluation,), lambda: evaluate(self.evaluation)),
+        ]
+        return [self._with_texts(stages[0]), *stages[1:]]
+
+    def _with_texts(self, stage: Stage) -> Stage:
+        """A stage that writes the texts of the world before it begins."""
+
+        def run() -> object:
+            self.write()
+            return stage.run()
+
+        return replace(stage, settings=(self.texts, *stage.settings), run=run)
+
+    def _judge(self) -> None:
+        """Let the simulated raters judge every pair, and write their preferences for training."""
+        asked, place = self.sampling.out, self.place
+        questions = Questions(
+            load_prompts(asked / "prompts.jsonl").records,
+            load_completions(asked / "completions.jsonl").records,
+            load_comparisons(asked / "comparisons.jsonl").records,
+        )
+        tau = calibrated_tau(list(questions.differences(self.gold).values()), AGREEMENT)
+        raters = panel(place.seed, self.judging.raters, tau)
+        hold_study(place.folder / "judge", questions, raters, self.gold, self.judging, quiet=place.quiet)

@@ -1,0 +1,205 @@
+"""Which rater model suits a table of votes, by the likelihood of votes that the model has not seen.
+
+Each candidate is fitted to a part of the votes and predicts the others: with q the posterior of the item and θ the
+confusion matrix of the rater, both from the part,
+
+    log P(choice = k) = log Σ_j q_item(j) θ_rater[j, k].
+
+The simplest candidate whose mean lies within one standard error of the best one's is chosen (Breiman et al. 1984): a
+richer model that predicts votes no better may still label items worse.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from tutelage.stats.calibration import Calibration, calibration
+from tutelage.stats.copies import Link, Weighted, fit_without_copies, likely_links, predict
+from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
+from tutelage.stats.rater_models import ConfusionMatrices, fit
+from tutelage.stats.reliability import Reliability, describe, gold_codes
+from tutelage.stats.votes import Bools, Floats, Ints, Votes
+
+_PARTS = 5
+_ENOUGH = 4_000  # held-out votes, from which on one part is precise enough
+_QUICK = 5e-3  # tolerance of the fits that are only compared
+_FEW_RATERS = 30  # among more, no two decide what counts as true
+_LINKS_TRIED = 3
+_LINK_PARTS = 2
+
+
+class Candidate(Protocol):
+    """A rater model: fits itself to votes with golds [I] and weights [N], until no posterior moves by more than
+    `tolerance`."""
+
+    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability: ...
+
+
+@dataclass(frozen=True)
+class WithEffects:
+    """The hierarchical model with these effects."""
+
+    effects: Effects
+
+    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
+        model = Hierarchical(votes, gold, weight, self.effects)
+        return describe(model, fit_hierarchical(model, tolerance=tolerance))
+
+
+@dataclass(frozen=True)
+class OwnMatrices:
+    """The model of Dawid and Skene: matrices that share nothing but a fixed prior."""
+
+    prior: tuple[float, float] = (4.0, 2.0)
+
+    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
+        classes = np.arange(len(votes.choices))
+        model = ConfusionMatrices(votes, gold, weight, self.prior, classes)
+        return describe(model, fit(model, tolerance=tolerance))
+
+
+CANDIDATES: Mapping[str, Candidate] = {
+    "majority": WithEffects(Effects()),
+    "coin": WithEffects(Effects(ability=True)),
+    "biased": WithEffects(Effects(ability=True, bias=True)),
+    "hierarchical": WithEffects(Effects(ability=True, bias=True, pattern=True)),
+    "matrix": OwnMatrices(),
+}
+"""The rater models by name, from the simplest to the richest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The model that was chosen: its `name`; for each candidate the mean log-likelihood of a held-out vote in nats,
+    `predicted`, and how far it lies below the best one's, `deficit`, with the standard error of that, `error`; the
+    number of `votes` held out; how often the chosen model's predictions of single votes came true, `calibration`; and
+    the `links` between raters who copy."""
+
+    name: str
+    predicted: Mapping[str, float]
+    deficit: Mapping[str, float]
+    error: Mapping[str, float]
+    votes: int
+    calibration: Calibration
+    links: tuple[Link, ...]
+
+
+def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Choice:
+    """The candidate that predicts votes best which it has not seen, or a simpler one that does it as well; among few
+    raters with links between those who copy, where links predict votes better by more than two standard errors."""
+    trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed))
+    found = trial.compare(())
+    if len(votes.raters) > _FEW_RATERS:
+        return found
+    links = replace(trial, parts=trial.parts[:_LINK_PARTS]).links(found.name)
+    return trial.compare(links) if links else found
+
+
+def fit_model(name: str, votes: Votes, gold: Ints | None = None, links: tuple[Link, ...] = ()) -> Reliability:
+    """The fit of the candidate of that name. With `majority`, where all raters count alike, what is said about the
+    raters is the fit of `coin`. Two classes without golds are named so that most raters are better than chance."""
+    codes = gold_codes(votes, gold)
+    found = fit_without_copies(votes, codes, links, _with_tolerance(CANDIDATES[name], 1e-3))
+    reliability = found.reliability
+    if name == "majority":
+        described = CANDIDATES["coin"](votes, codes, found.weight, 1e-3)
+        reliability = replace(described, posterior=reliability.posterior)
+    return reliability if (codes >= 0).any() else _named_by_most(reliability)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """The candidates against votes that they have not seen, part by part."""
+
+    votes: Votes
+    gold: Ints
+    parts: list[Bools]
+
+    def compare(self, links: tuple[Link, ...]) -> Choice:
+        """All candidates with these links."""
+        chance = {name: self._predict(name, links) for name in CANDIDATES}
+        item, choice = self._held_out()
+        value = {name: self._log(p) for name, p in chance.items()}
+        predicted = {name: float(log.mean()) for name, log in value.items()}
+        best = value[max(predicted, key=lambda name: predicted[name])]
+        deficit = {name: float((best - log).mean()) for name, log in value.items()}
+        error = {name: _clustered_error(best - log, item) for name, log in value.items()}
+        name = next(name for name in CANDIDATES if deficit[name] <= error[name])
+        came_true = (choice[:, None] == np.arange(len(self.votes.choices))).astype(float)
+        diagram = calibration(chance[name].ravel(), came_true.ravel())
+        return Choice(name, predicted, deficit, error, len(item), diagram, links)
+
+    def links(self, name: str) -> tuple[Link, ...]:
+        """The links between raters who seem to copy, one after the other, until none predicts votes clearly better."""
+        links: tuple[Link, ...] = ()
+        item = self._held_out()[0]
+        before = self._log(self._predict(name, links))
+        while len(links) < len(self.votes.raters) // 2:
+            better = [
+                (float((after - before).mean()), (*links, link), after)
+                for link in self._untried(links)
+                for after in [self._log(self._predict(name, (*links, link)))]
+                if (after - before).mean() > 2 * _clustered_error(after - before, item)
+            ]
+            if not better:
+                break
+            _, links, before = max(better, key=lambda found: found[0])
+        fitted = fit_without_copies(self.votes, self.gold, links, _with_tolerance(CANDIDATES[name], _QUICK))
+        return fitted.links
+
+    def _untried(self, links: tuple[Link, ...]) -> list[Link]:
+        known = {(link.follower, link.leader) for link in links}
+        likely = likely_links(self.votes, _LINKS_TRIED + len(links))
+        return [link for link in likely if (link.follower, link.leader) not in known]
+
+    def _held_out(self) -> tuple[Ints, Ints]:
+        """The item and the choice of each vote that is held out."""
+        numbers = np.concatenate([np.flatnonzero(part) for part in self.parts])
+        return self.votes.item[numbers], self.votes.choice[numbers]
+
+    def _predict(self, name: str, links: tuple[Link, ...]) -> Floats:
+        """[held out, K]: the probability of each choice."""
+        chances = []
+        for part in self.parts:
+            others = self.votes.keep(~part)
+            fitted = fit_without_copies(others, self.gold, links, _with_tolerance(CANDIDATES[name], _QUICK))
+            chances.append(predict(fitted, others, self.votes.item[part], self.votes.rater[part]))
+        return np.clip(np.concatenate(chances), 1e-12, 1.0)
+
+    def _log(self, chance: Floats) -> Floats:
+        return np.log(chance[np.arange(len(chance)), self._held_out()[1]])
+
+
+def _with_tolerance(candidate: Candidate, tolerance: float) -> Weighted:
+    return lambda votes, gold, weight: candidate(votes, gold, weight, tolerance)
+
+
+def _named_by_most(found: Reliability) -> Reliability:
+    """The same with the names of two classes exchanged, if more raters are clearly worse than chance than clearly
+    better: two perfect liars and three mediocre raters are as likely as the reverse, and the prior sees the mean."""
+    if found.posterior.shape[1] != 2 or (found.high < 0.5).sum() <= (found.low > 0.5).sum():
+        return found
+    return replace(
+        found,
+        posterior=found.posterior[:, ::-1],
+        prevalence=found.prevalence[::-1],
+        confusion=found.confusion[:, ::-1],
+        accuracy=1 - found.accuracy,
+        low=1 - found.high,
+        high=1 - found.low,
+    )
+
+
+def _held_out_parts(votes: int, seed: int) -> list[Bools]:
+    """Disjoint random fifths of the votes, as many as it takes to hold out enough of them."""
+    part = np.random.default_rng(seed).permutation(votes) % _PARTS
+    size = max(1, votes // _PARTS)
+    return [part == n for n in range(min(_PARTS, -(-_ENOUGH // size)))]
+
+
+def _clustered_error(difference: Floats, item: Ints) -> float:
+    """The standard error of the mean difference, over items."""
+    total = np.bincount(item, weights=difference - difference.mean())
+    return float(np.sqrt((total**2).sum()) / len(difference))

@@ -1,0 +1,184 @@
+"""What the first steps of reinforcement learning show: answers that were cut, and rewards that teach nothing, whole or
+in part."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tutelage import config
+from tutelage.algorithms.recipe import Recipe
+from tutelage.core.batch import ScoredRollout
+from tutelage.core.shaping import ScoreShaping
+from tutelage.train.learner import Step
+
+log = logging.getLogger(__name__)
+
+STEPS = 3
+"""Steps after which it is said that most groups are dead."""
+PART_STEPS = 10
+"""Steps after which parts of the reward that never told two answers apart are named."""
+MOST = 0.5
+
+CUT, CONSTANT, REPEATED, EQUAL = "cut", "constant", "repeated", "equal"
+
+
+class FirstSteps:
+    """Follows the first steps of a run, and logs what a user should know of them before hours are spent.
+
+    After the first step a remark on the answers that were cut at the limit, and on what they score. After `STEPS` steps
+    a warning, if on average more than half of the prompts had answers that all got one shaped score (with one answer to
+    a prompt: if all answers of a step did), with the cause and the settings that change it. After `PART_STEPS` steps a
+    remark on the parts of the reward that gave all answers to each prompt one score in every one of them, unless the
+    warning has told it.
+    """
+
+    def __init__(self, recipe: Recipe, sampling: config.Sampling, total: int) -> None:
+        self._recipe, self._sampling, self._last = recipe, sampling, min(STEPS, total)
+        self._dead: list[float] = []
+        self._causes: Counter[str] = Counter()
+        self._parts = _ConstantParts()
+
+    def look(self, step: Step) -> None:
+        """Look at a step, and log what it shows."""
+        self._parts = self._parts.after(step.metrics)
+        if step.sample is not None and step.index <= self._last:
+            self._look_at_scores(step, step.sample)
+        if self._parts.steps == PART_STEPS and self._parts.names:
+            log.info(self._of_parts())
+
+    def _look_at_scores(self, step: Step, sample: ScoredRollout) -> None:
+        instead = self._replacement(step)
+        if step.index == 1:
+            self._tell_cuts(sample, instead)
+        causes = tuple(_causes(sample, step.texts, instead))
+        groups = max(1, len(sample) // sample.group) if sample.group > 1 else 1
+        self._dead.append(step.metrics.get("groups/dead", len(causes) / groups))
+        self._causes.update(causes)
+        if step.index == self._last and sum(self._dead) > MOST * len(self._dead):
+            cause = self._causes.most_common(1)[0][0] if self._causes else EQUAL
+            log.warning(self._warning(cause, instead))
+            if cause != CUT:
+                self._parts = _ConstantParts(self._parts.steps)
+
+    def _replacement(self, step: Step) -> float | None:
+        shaping = self._recipe.shaping
+        known = isinstance(shaping, ScoreShaping) and step.recipe is not None
+        return shaping.replacement(step.recipe.shaping) if known else None  # type: ignore[union-attr]
+
+    def _tell_cuts(self, sample: ScoredRollout, instead: float | None) -> None:
+        cut = 1 - float(sample.terminated.float().mean())
+        shaping = self._recipe.shaping
+        if not cut or not isinstance(shaping, ScoreShaping):
+            return
+        head = (
+            f"Of the first {len(sample):,} answers {cut:.0%} were cut at {self._sampling.max_new_tokens} tokens "
+            "(--sampling.max-new-tokens)"
+        )
+        if instead is not None:
+            why = ", since most answers end by themselves" if shaping.missing_end == "auto" else ""
+            log.info(
+                f"{head}: these score {instead:g} instead of what the reward gives{why}. "
+                "--set shaping.missing_end=none keeps the reward's scores."
+            )
+        elif shaping.missing_end != "auto":
+            log.info(f"{head}; they keep the reward's scores (shaping.missing_end=none).")
+        elif cut > MOST:
+            log.info(
+                f"{head}; they keep the reward's scores, because −1 instead would leave little of them. A longer limit "
+                "lets more of them end; --set shaping.missing_end=none shaping.missing_end_penalty=1 lowers their "
+                "scores."
+            )
+        else:
+            log.info(
+                f"{head}; they keep the reward's scores, because finished answers score less than the −1 that they "
+                "would get instead. --set shaping.missing_end=NUMBER gives them another."
+            )
+
+    def _warning(self, cause: str, instead: float | None) -> str:
+        share, count = sum(self._dead) / len(self._dead), len(self._dead)
+        steps = "step" if count == 1 else f"{count} steps"
+        if self._recipe.samples > 1:
+            head = (
+                f"In the first {steps} {share:.0%} of the prompts taught nothing: all {self._recipe.samples} answers "
+                "to one got the same score"
+            )
+        else:
+            head = f"In the first {steps} all answers got the same score, from which nothing can be learnt"
+        return f"{head}, {self._because(cause, instead)}"
+
+    def _because(self, cause: str, instead: float | None) -> str:
+        if cause == CUT:
+            return (
+                f"because they were cut at {self._sampling.max_new_tokens} tokens and score {instead:g} instead of "
+                "what the reward gives. Use a larger --sampling.max-new-tokens, or --set shaping.missing_end=none, "
+                "which keeps the reward's scores."
+            )
+        if cause == CONSTANT:
+            return "because the reward gives one score to everything. Check the reward on a few answers."
+        if cause == REPEATED:
+            return (
+                f"because they are the same answer. Use a higher --sampling.temperature than "
+                f"{self._sampling.temperature:g}."
+            )
+        parts = f" ({_listed('part', self._parts.names)} never did)" if self._parts.names else ""
+        return (
+            f"because the reward does not tell them apart{parts}. A reward with more grades does, or more answers "
+            f"(--set samples={2 * self._recipe.samples}), or prompts that are neither too easy nor too hard for the "
+            "model; --set dynamic_sampling=3 replaces such prompts by others."
+        )
+
+    def _of_parts(self) -> str:
+        return (
+            f"In each of {PART_STEPS} steps {_listed('part', self._parts.names)} of the reward taught nothing: all "
+            f"{self._recipe.samples} answers to one prompt got the same score. Look at a few answers in "
+            "samples.jsonl: a rule that none of them fulfils needs a prompt or demonstrations that show it, one that "
+            "all fulfil can be left out."
+        )
+
+
+@dataclass(frozen=True)
+class _ConstantParts:
+    """The parts of a reward that gave all answers to each prompt one score in each of so many steps."""
+
+    steps: int = 0
+    names: tuple[str, ...] = ()
+
+    def after(self, metrics: Mapping[str, float]) -> "_ConstantParts":
+        """The parts that are left after one more step, by its metrics score/<part>/dead."""
+        constant = tuple(
+            metric.removeprefix("score/").removesuffix("/dead")
+            for metric, share in metrics.items()
+            if metric.startswith("score/") and metric.endswith("/dead") and share == 1.0
+        )
+        known = tuple(name for name in self.names if name in constant) if self.steps else constant
+        return _ConstantParts(self.steps + 1, known)
+
+
+def _listed(noun: str, names: Sequence[str]) -> str:
+    """ "the part 'a'", "the parts 'a' and 'b'"."""
+    *before, last = map(repr, names)
+    return f"the {noun}s {', '.join(before)} and {last}" if before else f"the {noun} {last}"
+
+
+def _causes(sample: ScoredRollout, texts: Sequence[tuple[str, str]], instead: float | None) -> Iterator[str]:
+    """Why the answers to a prompt got one shaped score, for each prompt where they did; with one answer to a prompt,
+    of the whole batch."""
+    size = sample.group if sample.group > 1 else len(sample)
+    for start in range(0, len(sample), size):
+        rows = slice(start, start + size)
+        score, ended = sample.score[rows], sample.terminated[rows]
+        if instead is not None and not ended.any() and not _equal(score):
+            yield CUT
+        elif _equal(score):
+            answers = {answer for _, answer in texts[rows]}
+            if _equal(sample.score):
+                yield CONSTANT
+            else:
+                yield REPEATED if len(answers) == 1 else EQUAL
+
+
+def _equal(score: Tensor) -> bool:
+    return bool((score == score[0]).all())

@@ -1,0 +1,25 @@
+"""The prompts of a run that samples."""
+
+from collections.abc import Sequence
+
+from tutelage.errors import TutelageError
+from tutelage.models.policy import Policy
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.workflows.runs import remark
+
+
+def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int) -> list[EncodedPrompt]:
+    """The prompts that leave room for an answer of `limit` tokens; a remark counts the others.
+
+    Raises TutelageError where none does.
+    """
+    room = (policy.context or 1 << 30) - limit
+    fitting = [each for each in prompts if len(each.tokens) <= room]
+    if not fitting:
+        raise TutelageError(
+            f"No prompt fits: the model has {policy.context} positions, and {limit} are kept for the answer. Set a "
+            "smaller --sampling.max-new-tokens."
+        )
+    if len(fitting) < len(prompts):
+        remark(f"{len(prompts) - len(fitting)} prompts are longer than {room} tokens and were left out.")
+    return fitting

@@ -1,0 +1,136 @@
+"""The layout of models over the ranks of a run: whole on every rank, or in shards.
+
+The ranks of a machine load a model that is sharded one after another, in the memory of the processor. So a machine has
+one whole model at a time, and a GPU never has more than one layer of it beside its shards.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from tutelage import config
+from tutelage.config.run import ShardSettings
+from tutelage.distributed.passes import Passes
+from tutelage.distributed.processes import rank_on_this_machine, ranks_on_this_machine
+from tutelage.distributed.ranks import Ranks
+from tutelage.distributed.shards import mesh_of
+from tutelage.errors import TutelageError
+from tutelage.models.backbone import pick_device
+from tutelage.models.heads import ScalarModel
+from tutelage.models.policy import Policy
+from tutelage.models.sharding import shard_
+from tutelage.rewards.model import ModelReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward, made_of
+from tutelage.train.run.folder import Run
+
+M = TypeVar("M", bound=Policy | ScalarModel)
+T = TypeVar("T")
+
+
+def lay_out(
+    settings: ShardSettings,
+    run: Run,
+    model: config.Model,
+    load: Callable[[config.Model], M],
+    *,
+    with_reference: bool = False,
+) -> M:
+    """The model that `load` reads, laid out over the ranks of a run as the settings say. `with_reference` takes a
+    policy as it is now for its reference too.
+
+    Raises TutelageError where one process would hold all shards, where another engine than the plain one is set, and
+    where the machines of hybrid shards have no equal numbers of processes.
+    """
+    if settings.shard == "none":
+        loaded = load(model)
+        if with_reference:
+            assert isinstance(loaded, Policy)
+            loaded.freeze_reference()
+        return loaded
+    if run.ranks.size == 1:
+        raise TutelageError(
+            f"--shard {settings.shard} divides a model among several processes, and this is one: add --processes N, or "
+            "leave --shard out."
+        )
+    if model.engine == "cpu":
+        raise TutelageError(
+            f"--shard {settings.shard} is computed by the plain engine alone: leave --model.engine cpu out."
+        )
+    in_shards = _on_each_machine(run.ranks) if settings.shard == "hybrid" else run.ranks.size
+    return _in_shards(Passes(run.ranks, in_shards), model, load, with_reference=with_reference)
+
+
+def lay_out_beside(policy: Policy, model: config.Model, load: Callable[[config.Model], M]) -> M:
+    """Another model of a run, laid out as its policy is."""
+    return load(model) if policy.passes is None else _in_shards(policy.passes, model, load)
+
+
+def reward_beside(policy: Policy, names: Sequence[str], model: config.Model) -> Reward:
+    """The reward of these names (see `make_reward`), with its reward models laid out as the policy is."""
+    passes = policy.passes
+    if passes is None:
+        return make_reward(names, policy, model)
+    device = pick_device(model.device)
+
+    def load() -> Reward:
+        reward = make_reward(names, policy, _staged(model))
+        for part in made_of(reward):
+            if isinstance(part, ModelReward):
+                shard_(part.model, passes, device)
+        return reward
+
+    return _in_turn(passes.ranks, load)
+
+
+def _in_shards(
+    passes: Passes, model: config.Model, load: Callable[[config.Model], M], *, with_reference: bool = False
+) -> M:
+    device = pick_device(model.device)
+    mesh_of(device.type, passes.ranks.size, passes.in_shards)  # all ranks together, before each has its turn
+
+    def own() -> M:
+        loaded = load(_staged(model))
+        shard_(loaded, passes, device, with_reference=with_reference)
+        return loaded
+
+    return _in_turn(passes.ranks, own)
+
+
+def _staged(model: config.Model) -> config.Model:
+    """The settings by which a model is read into the memory of the processor, as transformers computes it."""
+    return replace(model, device="cpu", engine="plain")
+
+
+def _in_turn(ranks: Ranks, load: Callable[[], T]) -> T:
+    """What `load` returns, which the ranks of a machine call one after another. Its error is raised on every rank."""
+    found: list[T] = []
+
+    def take(turn: int) -> None:
+        if turn == rank_on_this_machine():
+            found.append(load())
+
+    for turn in range(int(ranks.largest(ranks_on_this_machine()))):
+        ranks.together(partial(take, turn))
+    return found[0]
+
+
+def _on_each_machine(ranks: Ranks) -> int:
+    """The number of ranks on each machine. Raises TutelageError where hybrid shards cannot lie on them."""
+    counts = ranks.gather(ranks_on_this_machine())
+    if len(set(counts)) > 1:
+        raise TutelageError(
+            f"--shard hybrid needs as many processes on every machine, and there are {min(counts)} on one and "
+            f"{max(counts)} on another."
+        )
+    if counts[0] == ranks.size:
+        raise TutelageError(
+            "--shard hybrid keeps a copy of the model on every machine, and this is one machine: use --shard full."
+        )
+    if counts[0] == 1:
+        raise TutelageError(
+            "--shard hybrid divides a model among the processes of a machine, and there is one on each: use --shard "
+            "full, or leave --shard out."
+        )
+    return counts[0]

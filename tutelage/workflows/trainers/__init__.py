@@ -1,0 +1,1 @@
+"""Runs of `improve` as the settings of other trainers."""

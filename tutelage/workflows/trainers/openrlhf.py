@@ -1,0 +1,192 @@
+"""A run of `improve` in the settings of OpenRLHF's PPO trainer (`openrlhf.cli.train_ppo_ray`, OpenRLHF 0.11)."""
+
+import math
+
+from tutelage.algorithms.recipe import Recipe
+from tutelage.core.advantages import Gae, RewardToGo
+from tutelage.core.baselines import NoBaseline
+from tutelage.core.groups import Group
+from tutelage.core.kl import Fixed
+from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
+from tutelage.workflows.settings.export import ExportSettings
+from tutelage.workflows.trainers.translation import (
+    UNBOUNDED,
+    OwnFile,
+    Settings,
+    Translation,
+    Value,
+    gradient_steps,
+    minibatch,
+    no_counterpart,
+    refuse_what_none_has,
+    run_differences,
+    score_shaping,
+)
+
+NAME = "OpenRLHF"
+KL = {"k1": "k1", "k2": "k2", "mse": "k2", "k3": "k3"}
+"""Names of KL estimators: ours and OpenRLHF's."""
+REDUCE = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
+
+
+def openrlhf(
+    recipe: Recipe, given: ExportSettings, prompts: int, prompt_tokens: int, reward_model: str | None
+) -> Translation:
+    """The settings of OpenRLHF for a recipe and a run over so many prompts, of at most `prompt_tokens` tokens.
+
+    `reward_model` is the folder of the reward model where it is the whole reward. Raises TutelageError where OpenRLHF
+    has no counterpart of a choice.
+    """
+    refuse_what_none_has(recipe, NAME)
+    if recipe.dynamic_sampling:
+        raise no_counterpart(recipe, "dynamic_sampling for scores of any range", NAME)
+    if recipe.reduce not in REDUCE:
+        raise no_counterpart(recipe, f"reduce={recipe.reduce} (only token_mean and sequence_mean)", NAME)
+    update = gradient_steps(recipe, NAME)
+    responses = minibatch(given.batch_size, update.minibatches) * recipe.samples
+    limit = given.sampling.max_new_tokens
+    differences = run_differences(recipe, given, NAME)
+    passes = given.steps * given.batch_size / prompts
+    if passes != int(passes):
+        differences.append(
+            f"The run goes {math.ceil(passes)} times through the {prompts} prompts, where {given.steps} steps of "
+            f"{given.batch_size} are {passes:.2f} times: OpenRLHF counts episodes."
+        )
+    settings: dict[str, Value] = {
+        "actor.model_name_or_path": given.model.path,
+        "actor.gradient_checkpointing_enable": True,
+        "actor.policy_loss_type": "ppo",
+        "actor.loss_agg_mode": REDUCE[recipe.reduce],
+        "actor.entropy_coef": recipe.entropy or None,  # type: ignore[dict-item]
+        "data.prompt_dataset": OwnFile("prompts.jsonl"),
+        "data.input_key": "input",
+        "data.label_key": "label",
+        "data.apply_chat_template": True,
+        "data.max_len": prompt_tokens + limit,
+        "rollout.max_new_tokens": limit,
+        "rollout.temperature": given.sampling.temperature,
+        "rollout.batch_size": given.batch_size,
+        "rollout.n_samples_per_prompt": recipe.samples,
+        "train.batch_size": responses,
+        "train.max_epochs": update.epochs,
+        "train.num_episodes": math.ceil(passes),
+        "train.seed": given.seed,
+        "train.colocate_all": True,
+        "vllm.num_engines": given.gpus,
+        "vllm.tensor_parallel_size": 1,
+        "vllm.enable_sleep": True,
+        "ds.enable_sleep": True,
+        "ds.zero_stage": 3,
+        "ckpt.output_dir": OwnFile("model"),
+        "ckpt.path": OwnFile("checkpoints"),
+        "ckpt.save_steps": given.checkpoints.every or -1,
+    }
+    settings |= _machines(given) | _advantage(recipe) | _surrogate(recipe) | _penalty(recipe, differences)
+    settings |= _optimiser(given, "actor", given.optimiser.lr) | _adapters(given)
+    settings |= _critic(recipe, given) | _reward(recipe, given, reward_model)
+    return Translation(settings, tuple(differences))
+
+
+def _machines(given: ExportSettings) -> Settings:
+    each = min(given.gpus, given.gpus_per_node)
+    settings: Settings = {}
+    for model in ("actor", "ref", "critic", "reward"):
+        settings |= {f"{model}.num_nodes": given.nodes, f"{model}.num_gpus_per_node": each}
+    return settings
+
+
+def _advantage(recipe: Recipe) -> Settings:
+    name = "algo.advantage.estimator"
+    match recipe.advantage:
+        case Gae(lam=float(lam), gamma=gamma, value_lam=None, whiten=True):
+            return {name: "gae", "algo.advantage.lambd": lam, "algo.advantage.gamma": gamma}
+        case RewardToGo(baseline=NoBaseline(), gamma=gamma, whiten=True):
+            return {name: "reinforce", "algo.advantage.gamma": gamma}
+        case Group(leave_one_out=False, standardise=False, whiten=True):
+            return {name: "reinforce_baseline"}
+        case Group(leave_one_out=True, whiten=False):
+            return {name: "rloo"}
+        case Group(standardise=True, whiten=False):
+            return {name: "group_norm"}
+        case Group(leave_one_out=False, standardise=False, whiten=False):
+            return {name: "dr_grpo"}
+    raise no_counterpart(recipe, f"the advantage {recipe.advantage}", NAME)
+
+
+def _surrogate(recipe: Recipe) -> Settings:
+    match recipe.surrogate:
+        case Clipped(low=low, high=high, dual=dual):
+            return {"actor.eps_clip_low_high": (low, high), "actor.dual_clip": dual}
+        case SequenceClipped(low=low, high=high, length_normalised=True):
+            return {"actor.eps_clip_low_high": (low, high), "actor.policy_loss_type": "gspo"}
+        case ScoreFunction() if recipe.update.steps == 1:  # type: ignore[union-attr]  # the ratio is 1: no clip
+            return {"actor.eps_clip_low_high": (0.2, 0.2)}
+    raise no_counterpart(recipe, f"the surrogate {recipe.surrogate}", NAME)
+
+
+def _penalty(recipe: Recipe, differences: list[str]) -> Settings:
+    penalty = recipe.penalty
+    if penalty is None:
+        return {"algo.kl.init_coef": 0.0}
+    if not isinstance(penalty.controller, Fixed):
+        what = f"penalty.controller={type(penalty.controller).__name__}, which counts the KL per response"
+        raise no_counterpart(recipe, what, NAME)
+    if penalty.kind not in KL:
+        raise no_counterpart(recipe, f"penalty.kind={penalty.kind}", NAME)
+    if penalty.where == "reward" and isinstance(recipe.advantage, Group):
+        differences.append(
+            "The KL is taken off after the responses of a prompt were compared: OpenRLHF compares their scores alone."
+        )
+    return {
+        "algo.kl.init_coef": penalty.coef,
+        "algo.kl.estimator": KL[penalty.kind],
+        "algo.kl.use_loss": penalty.where == "loss",
+    }
+
+
+def _optimiser(given: ExportSettings, owner: str, rate: float) -> Settings:
+    optimiser = given.optimiser
+    schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+    warmup = optimiser.warmup
+    return {
+        f"{owner}.adam.lr": rate,
+        f"{owner}.adam.betas": tuple(optimiser.betas),
+        f"{owner}.adam.eps": optimiser.eps,
+        f"{owner}.adam.weight_decay": optimiser.weight_decay,
+        f"{owner}.lr_scheduler": schedules[optimiser.schedule],
+        f"{owner}.lr_warmup_ratio": warmup if warmup < 1 else warmup / given.steps,
+        f"{owner}.max_norm": min(optimiser.max_norm, UNBOUNDED),
+    }
+
+
+def _adapters(given: ExportSettings) -> Settings:
+    if not given.lora.rank:
+        return {}
+    targets = given.lora.targets
+    return {
+        "ds.lora.rank": given.lora.rank,
+        "ds.lora.alpha": round(given.lora.alpha),
+        "ds.lora.target_modules": ("all-linear",) if targets == "auto" else tuple(targets.split(",")),
+    }
+
+
+def _critic(recipe: Recipe, given: ExportSettings) -> Settings:
+    critic = recipe.critic
+    if critic is None:
+        return {}
+    return dict(_optimiser(given, "critic", given.critic_lr or given.optimiser.lr)) | {
+        "critic.model_name_or_path": given.model.path if given.critic == "trunk" else given.critic_source,
+        "critic.value_clip": critic.clip or UNBOUNDED,
+        "critic.freezing_steps": critic.warmup if critic.warmup else None,
+    }
+
+
+def _reward(recipe: Recipe, given: ExportSettings, reward_model: str | None) -> Settings:
+    settings: dict[str, Value] = {"reward.clip_range": (-UNBOUNDED, UNBOUNDED)}
+    overlong = score_shaping(recipe).overlong
+    if overlong is not None:
+        settings["reward.overlong_buffer_len"] = overlong.buffer * given.sampling.max_new_tokens
+        settings["reward.overlong_penalty_factor"] = overlong.penalty
+    if reward_model is None:
+        return settings | {"reward.remote_url": OwnFile("reward.py")}
+    return settings | {"reward.model_name_or_path": reward_model}
