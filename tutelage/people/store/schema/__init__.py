@@ -1,0 +1,58 @@
+"""The tables. Everything a person said is append-only; whatever else changes, changes together with an `event`.
+
+Times are milliseconds since the epoch, JSON is text (it is never searched), states are checked text. Integer keys are
+internal; `key` and `name` columns hold the identifiers that files and people use. What is kept beside what it could be
+computed from is named in the file of its table, and changes in the same transaction.
+"""
+
+from tutelage.people.store.schema.columns import metadata
+from tutelage.people.store.schema.conversations import conversation, live, turn
+from tutelage.people.store.schema.history import FORMER, event, export, revision
+from tutelage.people.store.schema.items import (
+    FRESH,
+    OPEN,
+    STARTED,
+    VERDICTS,
+    item,
+    item_response,
+    prompt,
+    response,
+)
+from tutelage.people.store.schema.judgements import LEASED, NOTICES, WAITING, assignment, judgement, notice
+from tutelage.people.store.schema.raters import TALLIES, invite, rater, session
+from tutelage.people.store.schema.recruitment import recruitment, visit
+from tutelage.people.store.schema.studies import consent, study, study_version
+
+__all__ = [
+    "FORMER",
+    "FRESH",
+    "LEASED",
+    "NOTICES",
+    "OPEN",
+    "STARTED",
+    "TALLIES",
+    "VERDICTS",
+    "WAITING",
+    "assignment",
+    "consent",
+    "conversation",
+    "event",
+    "export",
+    "invite",
+    "item",
+    "item_response",
+    "judgement",
+    "live",
+    "metadata",
+    "notice",
+    "prompt",
+    "rater",
+    "recruitment",
+    "response",
+    "revision",
+    "session",
+    "study",
+    "study_version",
+    "turn",
+    "visit",
+]

@@ -1,0 +1,43 @@
+"""What the tables are made of: their metadata, and the columns, checks and indexes that several have."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+)
+from sqlalchemy.types import TypeEngine
+
+metadata = MetaData()
+
+Key: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
+
+
+def id_() -> Column[int]:
+    """The primary key of a table."""
+    return Column("id", Key, primary_key=True, autoincrement=True)
+
+
+def of_study() -> Column[int]:
+    """The study that a row belongs to."""
+    return Column("study_id", Key, ForeignKey("study.id"), nullable=False)
+
+
+def count(name: str) -> Column[int]:
+    """A number that begins at 0."""
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+def one_of(column: str, *values: str) -> CheckConstraint:
+    """The check that a text column holds one of `values`."""
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"known_{column}")
+
+
+def partial(name: str, where: ColumnElement[bool], *columns: Column) -> None:
+    """Add an index of the rows for which `where` holds."""
+    Index(name, *columns, sqlite_where=where, postgresql_where=where)

@@ -1,0 +1,104 @@
+"""Tables of what raters compare: prompts, responses, items.
+
+Kept beside what they could be computed from are an item's `answered`, `leased`, `skipped` and votes by verdict, and
+`room` and `started`, which follow from them.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    literal_column,
+)
+
+from tutelage.people.store.schema.columns import Key, count, id_, metadata, of_study, one_of, partial
+
+prompt = Table(
+    "prompt",
+    metadata,
+    id_(),
+    of_study(),
+    Column("key", Text, nullable=False),
+    Column("messages", Text, nullable=False),
+    Column("split", Text, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    one_of("split", "train", "held_out"),
+    sqlite_autoincrement=True,
+)
+
+response = Table(
+    "response",
+    metadata,
+    id_(),
+    of_study(),
+    Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("sampler", Text, nullable=False),
+    Column("sampling", Text, nullable=False),
+    Column("finished", Integer, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    sqlite_autoincrement=True,
+)
+
+VERDICTS = ("a_votes", "b_votes", "ties", "both_bad")
+
+item = Table(
+    "item",
+    metadata,
+    id_(),
+    of_study(),
+    Column("key", Text, nullable=False),
+    Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
+    Column("lengths", Text, nullable=False),
+    Column("samplers", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("gold", Text),
+    Column("explanation", Text),
+    Column("overlap", Integer),
+    Column("second", Integer, nullable=False),
+    Column("target", Integer, nullable=False),
+    Column("priority", Float, nullable=False),
+    Column("shuffle", BigInteger, nullable=False),
+    Column("excluded", Text),
+    Column("created", BigInteger, nullable=False),
+    count("answered"),
+    count("leased"),
+    count("skipped"),
+    *(count(name) for name in VERDICTS),
+    Column("room", Integer, nullable=False),
+    count("started"),
+    Column("touched", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    one_of("pool", "production", "gold", "training"),
+    sqlite_autoincrement=True,
+)
+FRESH = item.c.started == literal_column("0")
+STARTED = and_(item.c.started == literal_column("1"), item.c.room > literal_column("0"))
+OPEN = item.c.room > literal_column("0")
+"""Conditions of the partial indexes; a query uses the index only if it repeats the condition word for word."""
+
+_round = (item.c.study_id, item.c.pool, item.c.round)
+partial("item_started", STARTED, *_round, item.c.room, item.c.touched)
+partial("item_fresh", FRESH, *_round, item.c.shuffle)
+partial("item_fresh_priority", FRESH, *_round, item.c.priority, item.c.shuffle)
+partial("item_open_round", OPEN, *_round)
+partial("item_open", OPEN, item.c.study_id, item.c.pool, item.c.shuffle)
+Index("item_of_round", item.c.study_id, item.c.pool, item.c.round)
+
+item_response = Table(
+    "item_response",
+    metadata,
+    Column("item_id", Key, ForeignKey("item.id"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("response_id", Key, ForeignKey("response.id"), nullable=False),
+)

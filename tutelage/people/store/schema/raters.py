@@ -1,0 +1,75 @@
+"""Tables of raters, their invites and their sessions.
+
+A rater's tallies are kept beside what they could be computed from. A rater's `folded` name is what two names are
+compared by (`texts.folded`); `agreed` is the number of the text about consent that the rater agreed to. A rater is
+`forgotten` at a time; what could tell who it was is erased then. An invite with a `rater_id` brings that rater back.
+"""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
+
+from tutelage.people.store.schema.columns import Key, count, id_, metadata, of_study, one_of
+
+TALLIES = (
+    "answered", "skipped", "left_chosen", "right_chosen", "ties", "longer_chosen", "shorter_chosen",
+    "gold_seen", "gold_right", "repeat_seen", "repeat_same", "flagged", "timed", "active_ms",
+)  # fmt: skip
+
+rater = Table(
+    "rater",
+    metadata,
+    id_(),
+    of_study(),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("quota", Integer),
+    Column("consented", BigInteger),
+    Column("excluded", Text),
+    Column("created", BigInteger, nullable=False),
+    Column("seen", BigInteger),
+    count("asked"),
+    *(Column(name, BigInteger, nullable=False, server_default="0") for name in TALLIES),
+    Column("folded", Text, nullable=False, server_default=""),
+    Column("agreed", Integer, nullable=False, server_default="0"),
+    Column("forgotten", BigInteger),
+    UniqueConstraint("study_id", "name"),
+    one_of("kind", "human", "llm", "simulated"),
+    one_of("role", "rater", "owner"),
+    one_of("state", "training", "active", "paused"),
+    sqlite_autoincrement=True,
+)
+Index("rater_of_name", rater.c.study_id, rater.c.folded)
+
+invite = Table(
+    "invite",
+    metadata,
+    id_(),
+    of_study(),
+    Column("role", Text, nullable=False),
+    Column("token_sha256", Text, nullable=False, unique=True),
+    Column("note", Text, nullable=False),
+    Column("max_uses", Integer, nullable=False),
+    count("uses"),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+    Column("created", BigInteger, nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id")),
+    sqlite_autoincrement=True,
+)
+Index("invite_of_rater", invite.c.rater_id)
+
+session = Table(
+    "session",
+    metadata,
+    id_(),
+    of_study(),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("token_sha256", Text, nullable=False, unique=True),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("session_of_rater", session.c.rater_id)
