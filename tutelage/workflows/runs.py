@@ -136,7 +136,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) 
         checkpointing=settings.activation_checkpointing,
     )
     tokens = int(-ranks.largest(-own))
-    remark(f"Up to {tokens:,} tokens at once, by the memory that is left (--tokens-at-once).")
+    remark(f"Up to {tokens:,} tokens at once, chosen for this machine (--tokens-at-once).")
     return Budget(tokens, ranks, remedy, first.passes)
 
 
