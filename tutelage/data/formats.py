@@ -117,7 +117,12 @@ def _every_answer(record: Demonstration) -> Iterator[Demonstration]:
 
 def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
     """Pairs of answers of which one is preferred; a pair of equal answers says nothing and is skipped."""
-    return load(source, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides)
+    return preferences_of(read_table(source), tolerate=tolerate)
+
+
+def preferences_of(table: Table, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
+    """`load_preferences` of a table that was read before."""
+    return load_table(table, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides)
 
 
 def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Prompt]:

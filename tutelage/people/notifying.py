@@ -1,8 +1,9 @@
-"""Telling owners outside the browser what has come into the inbox: to a webhook, by e-mail.
+"""Telling owners outside the browser what has come into the inbox: to webhooks, by e-mail.
 
-A thread looks into the inbox every `LOOK_SECONDS` and sends what is new since the server started, all of it in one
-message. A channel that fails is tried again with the next look, with everything that it missed; nothing else waits for
-it.
+A thread looks every `LOOK_SECONDS`. It puts occasions into the inbox (rounds that are full, agreement that is low),
+sends to channels what is new since the server started, all of it in one message, and to the webhooks of the study what
+they want to know, each notice as a message of its own (`delivering`). A channel that fails is tried again with the next
+look, with everything that it missed; nothing else waits for it.
 """
 
 import hashlib
@@ -19,6 +20,8 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from tutelage.errors import TutelageError
+from tutelage.people.delivering import TIMEOUT_SECONDS, deliver, notice_row
+from tutelage.people.occasions import Lookout
 from tutelage.people.store.engine import Store
 from tutelage.people.store.inbox import Notice, count_notices, list_notices
 from tutelage.people.store.studies import study_of
@@ -27,7 +30,6 @@ LOOK_SECONDS = 60.0
 MOST_NOTICES = 200
 LINES = 20
 """Notices that a message quotes; it counts the others."""
-TIMEOUT_SECONDS = 20.0
 WORDS = {
     "flag": "flagged",
     "skip": "could not be judged",
@@ -35,6 +37,8 @@ WORDS = {
     "note": "note",
     "disagreement": "undecided item",
     "model": "model that does not answer",
+    "round": "full round",
+    "agreement": "low agreement",
 }
 
 _log = logging.getLogger("tutelage")
@@ -162,12 +166,14 @@ class Mail:
 
 
 class Notifier:
-    """Sends what comes into the inbox of a study to channels. `start` begins a thread, `close` ends it."""
+    """Sends what comes into the inbox of a study to channels, and to the webhooks that its owner set. `start` begins a
+    thread, `close` ends it."""
 
     def __init__(self, store: Store, study_id: int, channels: Sequence[Channel], address: str = "") -> None:
         self._store, self._study, self._address = store, study_id, address
         newest = max((notice.id for notice in self._new(0)), default=0)
         self._told = dict.fromkeys(channels, newest)
+        self._lookout = Lookout(store, study_id)
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -179,7 +185,9 @@ class Notifier:
         self._ended.set()
 
     def look(self) -> None:
-        """Send what is new to each channel; one that fails is told again at the next look."""
+        """Look out for occasions, and send what is new to each channel and webhook; one that fails is told again at a
+        later look."""
+        self._lookout.look()
         for channel, last in self._told.items():
             new = self._new(last)
             if not new:
@@ -192,6 +200,7 @@ class Notifier:
                 _log.warning("The inbox could not be sent to %s: %s.", channel.name, error)
             else:
                 self._told[channel] = new[-1].id
+        deliver(self._store, self._study, self._address)
 
     def _new(self, after: int) -> tuple[Notice, ...]:
         found = list_notices(self._store, self._study, after=after, limit=MOST_NOTICES)
@@ -225,17 +234,5 @@ def _as_json(message: Message) -> dict[str, object]:
         "study": message.study,
         "inbox": message.address,
         "waiting": dict(message.waiting),
-        "notices": [
-            {
-                "id": notice.id,
-                "kind": notice.kind,
-                "item": notice.item,
-                "asked": notice.asked,
-                "rater": notice.name,
-                "flags": list(notice.flags),
-                "said": notice.text,
-                "created": notice.created,
-            }
-            for notice in message.notices
-        ],
+        "notices": [notice_row(notice) for notice in message.notices],
     }

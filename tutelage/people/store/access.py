@@ -57,7 +57,7 @@ def create_invite(
         raise TutelageError("An invitation is good for at least one use and a positive number of days.")
     token, now = secrets.token_urlsafe(32), store.now()
     row = {
-        "study_id": study_id, "role": role, "token_sha256": _hash(token), "note": note, "max_uses": max_uses,
+        "study_id": study_id, "role": role, "token_sha256": hashed(token), "note": note, "max_uses": max_uses,
         "expires": now + int(days * _DAY_MS), "created": now,
     }  # fmt: skip
     with store.write() as connection:
@@ -119,7 +119,7 @@ def personal_links(
 def _new_link(connection: Connection, rater: Rater, now: int, days: float, note: str, actor: str) -> str:
     token = secrets.token_urlsafe(32)
     row = {
-        "study_id": rater.study_id, "role": rater.role, "token_sha256": _hash(token), "note": note,
+        "study_id": rater.study_id, "role": rater.role, "token_sha256": hashed(token), "note": note,
         "max_uses": MOST_RETURNS, "expires": now + int(days * _DAY_MS), "created": now, "rater_id": rater.id,
     }  # fmt: skip
     inserted(connection, _invites, row)
@@ -145,7 +145,7 @@ def revoke_invite(store: Store, invite_id: int, *, actor: str = "owner") -> None
 
 def peek_invite(store: Store, token: str) -> Invite | None:
     """The invitation of that token, without using it; None for a token nobody was given."""
-    query = sa.select(_invites).where(_invites.c.token_sha256 == _hash(token))
+    query = sa.select(_invites).where(_invites.c.token_sha256 == hashed(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _invite(row, store.now())
@@ -162,7 +162,7 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
     now = store.now()
     seen = peek_invite(store, token)
     with store.write(alone=seen is not None and has_stand_ins(store, seen.study_id)) as connection:
-        query = sa.select(_invites).where(_invites.c.token_sha256 == _hash(token)).with_for_update()
+        query = sa.select(_invites).where(_invites.c.token_sha256 == hashed(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
             raise TutelageError("This invitation does not exist; ask whoever sent it for a new one.")
@@ -192,7 +192,7 @@ def start_session(store: Store, rater_id: int, *, days: float = 30) -> str:
 
 def rater_of_session(store: Store, token: str) -> Rater | None:
     """The rater whose session this token belongs to; None if the session is unknown, over or ended."""
-    query = sa.select(_sessions).where(_sessions.c.token_sha256 == _hash(token))
+    query = sa.select(_sessions).where(_sessions.c.token_sha256 == hashed(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
         if row is None or row["revoked"] is not None or row["expires"] <= store.now():
@@ -202,19 +202,22 @@ def rater_of_session(store: Store, token: str) -> Rater | None:
 
 def end_session(store: Store, token: str) -> None:
     """End a session: its token is not accepted any more."""
-    change = _sessions.update().where(_sessions.c.token_sha256 == _hash(token), _sessions.c.revoked.is_(None))
+    change = _sessions.update().where(
+        _sessions.c.token_sha256 == hashed(token), _sessions.c.revoked.is_(None)
+    )
     with store.write() as connection:
         connection.execute(change.values(revoked=store.now()))
 
 
-def _hash(token: str) -> str:
+def hashed(token: str) -> str:
+    """What is stored of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def new_session(connection: Connection, rater: Rater, now: int, days: float) -> str:
     """`start_session` within a transaction."""
     token = secrets.token_urlsafe(32)
-    row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": _hash(token)}
+    row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": hashed(token)}
     inserted(connection, _sessions, row | {"expires": now + int(days * _DAY_MS), "created": now})
     return token
 

@@ -72,6 +72,18 @@ def find_items(
         return Found(questions_of(connection, study_id, ids), total)
 
 
+def items_after(
+    store: Store, study_id: int, wanted: ItemFilter, *, after: int = 0, limit: int = 100
+) -> tuple[tuple[int, Question], ...]:
+    """The items that the filter lets through and whose numbers are above `after`, with their numbers, in the order they
+    were added."""
+    where = [*_conditions(store, study_id, wanted), _items.c.id > after]
+    query = sa.select(_items.c.id).join(_prompts).where(*where).order_by(_items.c.id).limit(limit)
+    with store.read() as connection:
+        ids = list(connection.scalars(query))
+        return tuple(zip(ids, questions_of(connection, study_id, ids), strict=True))
+
+
 def find_keys(store: Store, study_id: int, wanted: ItemFilter) -> tuple[str, ...]:
     """The keys of all items that the filter lets through, in the order they were added."""
     query = sa.select(_items.c.key).join(_prompts).where(*_conditions(store, study_id, wanted))

@@ -44,6 +44,12 @@ def record_export(
         return export_id
 
 
+def record_reading(store: Store, study_id: int, what: str, *, actor: str) -> None:
+    """Note in the audit trail that a program read so much of the study."""
+    with store.write(lasting=False) as connection:
+        record_event(connection, study_id, store.now(), actor, "exported", what)
+
+
 def list_exports(store: Store, study_id: int) -> tuple[ExportRecord, ...]:
     """All exports of a study, newest first."""
     table = schema.export

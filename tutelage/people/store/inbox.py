@@ -1,5 +1,5 @@
 """The owner's inbox: notices of what people flagged, skipped or wrote, of practice that was failed, and of items that
-raters disagree about, and of models that do not answer.
+raters disagree about, of models that do not answer, of rounds that are full, and of agreement that is low.
 
 A notice is written in the transaction that gives rise to it. Answers of people only make notices: a model judge gives
 a reason for everything. An answer has at most one: of its flags, else of being skipped, else of its reason. A change
@@ -8,7 +8,7 @@ of the answer changes it, and closes it where nothing is left to say.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -23,20 +23,38 @@ from tutelage.people.store.leases import Lease
 from tutelage.people.store.raters import Rater, load_rater
 from tutelage.people.texts import refuse_unstorable
 
-NoticeKind: TypeAlias = Literal["flag", "skip", "practice", "note", "reason", "disagreement", "model"]
+NoticeKind: TypeAlias = Literal[
+    "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"
+]
 LONGEST_NOTE = 2_000
 QUIET = ("reason",)
 """Kinds that come only where they are asked for by name: reasons of ordinary answers, which some studies ask for."""
 
 _notices, _items, _raters, _said = schema.notice, schema.item, schema.rater, schema.judgement
 _given = schema.assignment
+_NOTICES = (
+    sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
+    .add_columns(_said.c.verdict, _said.c.flags, _said.c.reason)
+    .outerjoin(_items, _items.c.id == _notices.c.item_id)
+    .outerjoin(schema.prompt, schema.prompt.c.id == _items.c.prompt_id)
+    .outerjoin(_raters, _raters.c.id == _notices.c.rater_id)
+    .outerjoin(_said, _said.c.id == _notices.c.judgement_id)
+)
+_TEXTS = {
+    "practice": "{right} of {seen} right",
+    "model": "{model}: {why}",
+    "round": "round {round} is full: its {items:,} items have all their answers",
+    "agreement": "agreement is {agreement:.1%}, below {bound:.0%}, on {items:,} items with two raters or more",
+}
+"""The texts of notices that nobody wrote, from the facts that are stored."""
 
 
 @dataclass(frozen=True)
 class Notice:
     """A line of the inbox. `item` is the key of the item and `asked` the last turn of its prompt, `rater` the number of
     the rater and `name` the name; None and empty where the notice is about no item or nobody. `flags` and `text` are
-    what the rater said. `closed` is when it was closed (milliseconds since the epoch), None while it waits."""
+    what the rater said. `closed` is when it was closed (milliseconds since the epoch), None while it waits. `facts` are
+    the numbers behind the text of a notice that nobody wrote."""
 
     id: int
     kind: NoticeKind
@@ -50,6 +68,7 @@ class Notice:
     created: int
     closed: int | None
     closed_by: str | None
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def notice_answer(
@@ -75,7 +94,9 @@ def notice_answer(
         connection.execute(_notices.update().where(_notices.c.id == known).values(**again))
     elif kind is not None:
         item, said = lease.item_id, judgement.id
-        _insert(connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=said)
+        insert_notice(
+            connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=said
+        )
 
 
 def notice_disagreement(connection: Connection, lease: Lease, now: int) -> None:
@@ -89,7 +110,7 @@ def notice_disagreement(connection: Connection, lease: Lease, now: int) -> None:
         return
     mine = sa.and_(_notices.c.item_id == lease.item_id, _notices.c.kind == "disagreement")
     if connection.scalar(sa.select(_notices.c.id).where(mine).limit(1)) is None:
-        _insert(connection, lease.study_id, "disagreement", now, item_id=lease.item_id)
+        insert_notice(connection, lease.study_id, "disagreement", now, item_id=lease.item_id)
 
 
 def settle_disagreement(connection: Connection, item_id: int, by: str, now: int) -> None:
@@ -104,7 +125,7 @@ def notice_practice(connection: Connection, rater: Rater, seen: int, right: int,
     """Put a failed practice into the inbox: the rater waits for an owner to decide."""
     if rater.kind == "human":
         text = json.dumps({"right": right, "seen": seen})
-        _insert(connection, rater.study_id, "practice", now, rater_id=rater.id, text=text)
+        insert_notice(connection, rater.study_id, "practice", now, rater_id=rater.id, text=text)
 
 
 def notice_model(store: Store, study_id: int, model: str, why: str) -> None:
@@ -114,7 +135,7 @@ def notice_model(store: Store, study_id: int, model: str, why: str) -> None:
         waiting = connection.scalars(sa.select(_notices.c.text).where(mine))
         if all(json.loads(text)["model"] != model for text in waiting):
             text = json.dumps({"model": model, "why": why}, ensure_ascii=False)
-            _insert(connection, study_id, "model", store.now(), text=text)
+            insert_notice(connection, study_id, "model", store.now(), text=text)
 
 
 def write_note(store: Store, rater_id: int, text: str) -> None:
@@ -128,7 +149,7 @@ def write_note(store: Store, rater_id: int, text: str) -> None:
     refuse_unstorable(text, "The note")
     with store.write() as connection:
         rater = load_rater(connection, rater_id)
-        _insert(connection, rater.study_id, "note", store.now(), rater_id=rater.id, text=text.strip())
+        insert_notice(connection, rater.study_id, "note", store.now(), rater_id=rater.id, text=text.strip())
 
 
 def count_notices(store: Store, study_id: int) -> Mapping[str, int]:
@@ -155,13 +176,7 @@ def list_notices(
     """The notices that wait, or those that are closed, newest first; of one kind (else of all but `QUIET` ones), about
     one rater or item, and numbered above `after`, where these are given."""
     query = (
-        sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
-        .add_columns(_said.c.verdict, _said.c.flags, _said.c.reason)
-        .outerjoin(_items, _items.c.id == _notices.c.item_id)
-        .outerjoin(schema.prompt, schema.prompt.c.id == _items.c.prompt_id)
-        .outerjoin(_raters, _raters.c.id == _notices.c.rater_id)
-        .outerjoin(_said, _said.c.id == _notices.c.judgement_id)
-        .where(_notices.c.study_id == study_id, _notices.c.id > after)
+        _NOTICES.where(_notices.c.study_id == study_id, _notices.c.id > after)
         .where(_notices.c.closed.is_not(None) if closed else schema.WAITING)
         .order_by(_notices.c.id.desc())
     )
@@ -173,6 +188,11 @@ def list_notices(
     with store.read() as connection:
         rows = connection.execute(query.limit(limit).offset(offset)).mappings()
         return tuple(_notice(row) for row in rows)
+
+
+def load_notice(connection: Connection, number: int) -> Notice:
+    """The notice of this number, whether it waits or not."""
+    return _notice(connection.execute(_NOTICES.where(_notices.c.id == number)).mappings().one())
 
 
 def close_notices(
@@ -227,7 +247,7 @@ def _is_opposed(connection: Connection, lease: Lease) -> bool:
     return lease.screen.scale > 1 and {"a", "b"} <= set(connection.scalars(query))
 
 
-def _insert(
+def insert_notice(
     connection: Connection,
     study_id: int,
     kind: NoticeKind,
@@ -244,15 +264,12 @@ def _insert(
 
 def _notice(row: sa.RowMapping) -> Notice:
     messages = messages_from_text(row["messages"]) if row["messages"] else ()
-    text = row["reason"] or row["text"]
-    if row["kind"] == "practice":
-        said = json.loads(row["text"])
-        text = f"{said['right']} of {said['seen']} right"
-    elif row["kind"] == "model":
-        said = json.loads(row["text"])
-        text = f"{said['model']}: {said['why']}"
+    text, facts = row["reason"] or row["text"], {}
+    if row["kind"] in _TEXTS and row["text"]:
+        facts = json.loads(row["text"])
+        text = _TEXTS[row["kind"]].format(**facts)
     return Notice(
         row["id"], row["kind"], row["key"], messages[-1].content if messages else "", row["rater_id"],
         row["name"] or "", row["verdict"] or "", tuple(json.loads(row["flags"] or "[]")), text, row["created"],
-        row["closed"], row["closed_by"],
+        row["closed"], row["closed_by"], facts,
     )  # fmt: skip

@@ -6,6 +6,7 @@ call.py      one request: who asks, what was sent, and the refusals
 auth.py      cookies, where requests may come from, invitations tried too often
 render.py    text of models as HTML that can do nothing (maths.py: formulae)
 pages/       what each address does
+api/         the addresses for programs
 client.py    a rater over HTTP, for simulations and load tests
 """
 

@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.people import Store
 from tutelage.people.chat_models import Models, only_endpoints
+from tutelage.people.web.api import admitting
+from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
 from tutelage.people.web.routes import ROUTES
@@ -52,6 +54,15 @@ def create_app(store: Store, *, public_url: str = "", models: Models = only_endp
         )
         for route in ROUTES
     ]
+    endpoints += [
+        Endpoint(
+            admitting.ROOT + route.path,
+            admitting.answering(site, route),
+            methods=[route.method],
+            name=f"api {route.name}",
+        )
+        for route in API_ROUTES
+    ]
     return Starlette(
         routes=[*endpoints, Mount("/static", StaticFiles(directory=STATIC))],
         middleware=[Middleware(Headers)],
@@ -84,6 +95,8 @@ def _http_error(site: Site) -> Any:
 
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if _is_api(request):
+            return admitting.unknown_address(error.status_code, request.method, request.url.path)
         sentence = sentences.get(error.status_code, error.detail)
         return refused(site, Refusal(error.status_code, sentence), _wants_json(request))
 
@@ -92,12 +105,18 @@ def _http_error(site: Site) -> Any:
 
 def _defect(site: Site) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
+        if _is_api(request):
+            return admitting.defect(request.method, request.url.path)
         sentence = (
             "Something went wrong in the server, and this request saved nothing. The server's log has more."
         )
         return refused(site, Refusal(500, sentence), _wants_json(request))
 
     return handle
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith(f"{admitting.ROOT}/")
 
 
 def _wants_json(request: Request) -> bool:

@@ -19,6 +19,7 @@ from tutelage.people.store.schema.items import (
     response,
 )
 from tutelage.people.store.schema.judgements import LEASED, NOTICES, WAITING, assignment, judgement, notice
+from tutelage.people.store.schema.programs import alarm, api_request, delivery, token, webhook
 from tutelage.people.store.schema.raters import TALLIES, invite, rater, session
 from tutelage.people.store.schema.recruitment import recruitment, visit
 from tutelage.people.store.schema.studies import consent, study, study_version
@@ -33,9 +34,12 @@ __all__ = [
     "TALLIES",
     "VERDICTS",
     "WAITING",
+    "alarm",
+    "api_request",
     "assignment",
     "consent",
     "conversation",
+    "delivery",
     "event",
     "export",
     "invite",
@@ -53,6 +57,8 @@ __all__ = [
     "session",
     "study",
     "study_version",
+    "token",
     "turn",
     "visit",
+    "webhook",
 ]

@@ -87,7 +87,7 @@ Index("judgement_of_study", judgement.c.study_id, judgement.c.id)
 Index("judgement_of_item", judgement.c.item_id)
 Index("judgement_of_rater", judgement.c.rater_id, judgement.c.id)
 
-NOTICES = ("flag", "skip", "practice", "note", "reason", "disagreement", "model")
+NOTICES = ("flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement")
 
 notice = Table(
     "notice",

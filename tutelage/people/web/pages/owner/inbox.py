@@ -1,5 +1,5 @@
-"""The inbox: what raters flagged, skipped and wrote, failed practice, items that raters disagree about, and models that
-do not answer."""
+"""The inbox: what raters flagged, skipped and wrote, failed practice, items that raters disagree about, models that
+do not answer, full rounds and low agreement."""
 
 from urllib.parse import urlencode
 
@@ -18,6 +18,8 @@ KINDS = {
     "note": ("Notes", "what raters wrote to you"),
     "disagreement": ("Disagreements", "all answers are there and decide nothing"),
     "model": ("Models", "a model of the live conversations did not answer a rater"),
+    "round": ("Rounds", "every item of a round has all its answers"),
+    "agreement": ("Agreement", "it fell below the bound that you set on the page Programs"),
     "reason": ("Reasons", "why raters answered as they did; they are not counted among what waits"),
 }
 """The kinds of notices: the name of the tab, and what they mean."""

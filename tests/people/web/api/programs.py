@@ -1,0 +1,61 @@
+"""Programs that use the API of a site in a test."""
+
+import json
+from typing import Any
+
+import httpx
+import jsonschema
+
+from tutelage.people.store.tokens import RIGHTS, create_token
+from tutelage.people.web.api.admitting import ROOT, ApiRoute
+from tutelage.people.web.api.describing import describe
+from tutelage.people.web.api.table import API_ROUTES
+
+from ..conftest import World
+
+DESCRIPTION = describe(API_ROUTES)
+
+
+class Program:
+    """A program with a token or none. What it is answered is held against the description of the API."""
+
+    def __init__(self, world: World, token: str = "", cookie: str = "") -> None:
+        self.client = world.client
+        self.headers = {"authorization": f"Bearer {token}"} if token else {}
+        self.headers |= {"cookie": cookie} if cookie else {}
+
+    def get(self, path: str, **query: Any) -> httpx.Response:
+        found = self.client.get(ROOT + path, params=query, headers=self.headers)
+        return checked(found, "get", path)
+
+    def post(self, path: str, data: object = None, *, content: bytes = b"", **headers: str) -> httpx.Response:
+        body = content or json.dumps(data).encode()
+        sent = {"content-type": "application/json"} | self.headers
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return checked(self.client.post(ROOT + path, content=body, headers=sent), "post", path)
+
+    def use(self, route: ApiRoute) -> httpx.Response:
+        """Use a route as it is meant to be used."""
+        if route.method == "GET":
+            return self.get(route.path)
+        return self.post(route.path, {"rows": [{"prompt": "Why?", "chosen": "So.", "rejected": "No."}]})
+
+
+def checked(response: httpx.Response, method: str, path: str) -> httpx.Response:
+    """The response, after a look whether it is what the description says of that route and status."""
+    told = DESCRIPTION["paths"][ROOT + path][method]["responses"][str(response.status_code)]["content"]
+    (kind,) = told
+    assert response.headers["content-type"].split(";")[0] == kind
+    schema = told[kind]["schema"] | {"components": DESCRIPTION["components"]}
+    lines = response.text.splitlines() if kind.endswith("jsonl") else [response.text]
+    validator = jsonschema.Draft202012Validator(schema)
+    for line in lines:
+        validator.validate(json.loads(line))
+    return response
+
+
+def program(world: World, *rights: str, **settings: Any) -> Program:
+    """A program with a token of these rights; of all without any."""
+    number = len(rights) and abs(hash((rights, len(settings))))
+    name = f"test {number} {world.store.now()}"
+    return Program(world, create_token(world.store, world.study.id, name, rights or RIGHTS, **settings))

@@ -1,0 +1,187 @@
+"""What the API answers: the figures of the owner's pages, rows as the importer takes them, the files of an export."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from tutelage.people import (
+    Answer,
+    Selection,
+    add_rater,
+    count_study,
+    label_study,
+    list_events,
+    list_questions,
+    list_votes,
+    next_assignment,
+    submit,
+)
+from tutelage.people.export import preference_row
+from tutelage.people.store.exports import list_exports
+from tutelage.people.store.votes import vote_row
+from tutelage.people.web.api import admitting
+
+from ...worlds import raters_of, work
+from ..conftest import World, add_known
+from .programs import program
+
+ROWS = [{"prompt": f"New {n}?", "chosen": f"right {n}", "rejected": f"wrong {n}"} for n in range(3)]
+
+
+def plain(rows: object) -> object:
+    return json.loads(json.dumps(rows))
+
+
+def test_the_overview_has_the_counts_of_the_study(world: World) -> None:
+    raters = raters_of(world.store, world.study, 2)
+    work(world.store, raters)
+    found, counts = program(world).get("/overview").json(), count_study(world.store, world.study.id)
+    assert (found["items"], found["items_done"]) == (counts.items, counts.complete) == (6, 6)
+    assert (found["votes"], found["votes_wanted"]) == (counts.answered, counts.wanted) == (12, 12)
+    assert found["raters"] == 2
+    assert [(each["number"], each["done"], each["agreement"]) for each in found["rounds"]] == [(1, 6, 1.0)]
+    agreement = program(world).get("/agreement").json()
+    assert (agreement["value"], agreement["items"], agreement["pairs"]) == (1.0, 6, 6)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 500])
+def test_pages_in_a_row_are_the_whole_list(world: World, limit: int) -> None:
+    add_known(world.store, world.study, "gold")
+    raters_of(world.store, world.study, 3)
+    asks = program(world)
+    for path, name in (("/items", "items"), ("/raters", "raters")):
+        found, cursor = [], ""
+        while cursor is not None:
+            page = asks.get(path, limit=limit, cursor=cursor).json()
+            found += page[name]
+            cursor = page["cursor"]
+            assert len(page[name]) <= limit
+        whole = asks.get(path).json()[name]
+        assert found == whole
+        assert len(whole) == (8 if name == "items" else 3)
+
+
+def test_items_are_filtered_as_on_the_page(world: World) -> None:
+    add_known(world.store, world.study, "gold")
+    rater = add_rater(world.store, world.study.id, "anna")
+    question = next_assignment(world.store, rater.id)
+    assert question is not None
+    submit(world.store, question.id, Answer("left", 1))
+    asks = program(world, "read")
+    assert len(asks.get("/items", pool="gold").json()["items"]) == 2
+    assert len(asks.get("/items", pool="production", state="open").json()["items"]) == 6
+    assert asks.get("/items", round=2).json()["items"] == []
+    (voted,) = (each for each in asks.get("/items").json()["items"] if each["answered"])
+    assert sum(voted["votes"].values()) == 1
+    assert {each["model"] for each in voted["responses"]} == {"old-model", "new-model"}
+
+
+def test_what_is_exported_is_what_the_files_of_an_export_hold(world: World) -> None:
+    work(world.store, raters_of(world.store, world.study, 2))
+    asks = program(world, "export")
+    sent = [json.loads(line) for line in asks.get("/preferences").text.splitlines()]
+    labelled = label_study(world.store, world.study.id, Selection())
+    assert sent == plain([preference_row(row, world.study.name) for row in labelled.rows])
+    assert len(sent) == 6
+    assert asks.get("/preferences", min_votes=3).text == ""
+    votes = [json.loads(line) for line in asks.get("/votes").text.splitlines()]
+    assert votes == plain([vote_row(vote) for vote in list_votes(world.store, world.study.id)])
+    first, second = list_exports(world.store, world.study.id)
+    assert (first.selection["min_votes"], second.selection["min_votes"]) == (3, 1)
+    told = list_events(world.store, world.study.id, action="exported")
+    assert len(told) == 3
+    assert all(event.actor.startswith("program ") for event in told)
+
+
+def test_rows_are_added_once_and_known_by_their_content(world: World) -> None:
+    asks = program(world, "add")
+    first = asks.post("/items", {"rows": ROWS, "round": 2}).json()
+    assert (first["items"], first["known"], first["prompts"], first["responses"]) == (3, 0, 3, 6)
+    again = asks.post("/items", {"rows": ROWS, "round": 2}).json()
+    assert (again["items"], again["known"]) == (0, 3)
+    added = [q for q in list_questions(world.store, world.study.id) if q.item.round == 2]
+    assert {text for q in added for text in q.texts} == {row[side] for row in ROWS for side in row} - {
+        row["prompt"] for row in ROWS
+    }
+
+
+def test_the_lines_of_an_export_are_the_same_items_again(world: World) -> None:
+    add_known(world.store, world.study, "gold")
+    lines = [
+        {
+            "item": asdict(q.item) | {"key": f"copy of {q.key}"},
+            "prompt": {"id": q.prompt.id, "prompt": q.messages[0].content, "split": q.prompt.split},
+            "completions": [asdict(each) for each in q.completions],
+        }
+        for q in list_questions(world.store, world.study.id)
+    ]
+    added = program(world).post("/items", {"rows": plain(lines)}).json()
+    assert (added["items"], added["prompts"], added["responses"]) == (8, 0, 0)
+    copies = [q for q in list_questions(world.store, world.study.id) if q.key.startswith("copy of ")]
+    assert [q.item.pool for q in copies] == ["production"] * 6 + ["gold"] * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([*ROWS, {"prompt": "p", "chosen": "same", "rejected": "same"}], "chosen equals rejected (row 4)"),
+        ([*ROWS, {"prompt": "p", "chosen": 7, "rejected": "b"}], "row 4"),
+        ([{"question": "Why?"}], "no preferences can be read"),
+        ([*ROWS, {"prompt": "p", "chosen": "a\u0000", "rejected": "b"}], "zero character"),
+        ([{"item": {}, "prompt": {}, "completions": []}], "row 1 is no line of items.jsonl"),
+    ],
+)
+def test_one_row_that_cannot_be_used_and_nothing_is_added(
+    world: World, rows: list[object], complaint: str
+) -> None:
+    before = len(list_questions(world.store, world.study.id))
+    response = program(world).post("/items", {"rows": rows})
+    assert response.status_code == 400
+    assert complaint in response.json()["error"]["what"]
+    assert len(list_questions(world.store, world.study.id)) == before
+
+
+def test_a_key_adds_once_and_answers_the_same(world: World) -> None:
+    asks = program(world, "add", "read")
+    first = asks.post("/items", {"rows": ROWS}, idempotency_key="k1")
+    again = asks.post("/items", {"rows": ROWS}, idempotency_key="k1")
+    assert first.json() == again.json()
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
+    other = asks.post("/items", {"rows": ROWS[:1]}, idempotency_key="k1")
+    assert other.status_code == 409
+    assert program(world).post("/items", {"rows": ROWS[:1]}, idempotency_key="k1").json()["known"] == 1
+    assert len(list_events(world.store, world.study.id, action="items_added")) == 3
+
+
+def test_bodies_that_make_no_sense_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = program(world)
+    assert asks.post("/items", content=b"{").status_code == 400
+    assert asks.post("/items", content=b'{"rows": []}').json()["error"]["where"] == "$.rows in the body"
+    assert asks.post("/items", content=b'{"rows": [1]}').json()["error"]["where"] == "$.rows[0] in the body"
+    assert asks.post("/items", {}, content_type="text/plain").status_code == 415
+    assert asks.post("/items", {"rows": ROWS}, idempotency_key="k" * 201).status_code == 400
+    monkeypatch.setattr(admitting, "LONGEST_BODY", 1_000)
+    assert asks.post("/items", {"rows": ROWS * 20}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "where"),
+    [
+        ("/items", {"limit": 0}, "'limit' in the query"),
+        ("/items", {"limit": "many"}, "'limit' in the query"),
+        ("/items", {"limit": 501}, "'limit' in the query"),
+        ("/items", {"state": "lost"}, "'state' in the query"),
+        ("/items", {"cursor": "x"}, "'cursor' in the query"),
+        ("/items", {"limit": [1, 2]}, "'limit' in the query"),
+        ("/overview", {"limit": 1}, "'limit' in the query"),
+        ("/preferences", {"kinds": ["human", "robots"]}, "'kinds[1]' in the query"),
+    ],
+)
+def test_queries_that_make_no_sense_are_refused_by_name(
+    world: World, path: str, query: dict[str, object], where: str
+) -> None:
+    response = program(world).get(path, **query)
+    assert response.status_code == 400
+    assert response.json()["error"]["where"] == where

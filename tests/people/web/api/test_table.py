@@ -1,0 +1,88 @@
+"""Who may use the API: every route with every kind of token, and cookies and tokens apart."""
+
+import pytest
+
+from tutelage.people import create_study
+from tutelage.people.store.tokens import RIGHTS, create_token, list_tokens, revoke_token
+from tutelage.people.web.api.admitting import ROOT, ApiRoute
+from tutelage.people.web.api.table import API_ROUTES
+from tutelage.people.web.auth import csrf_token
+from tutelage.people.web.call import Route
+from tutelage.people.web.routes import ROUTES
+
+from ..conftest import World
+from .programs import Program, program
+
+WITH_TOKEN = [route for route in API_ROUTES if route.right is not None]
+
+
+def named(route: ApiRoute) -> str:
+    return f"{route.method} {route.path}"
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+@pytest.mark.parametrize("route", WITH_TOKEN, ids=named)
+def test_a_route_takes_its_right_and_no_other(world: World, route: ApiRoute, right: str) -> None:
+    response = program(world, right).use(route)
+    assert response.status_code == (200 if right == route.right else 403)
+    if right != route.right:
+        assert f"no right to {route.right}" in response.json()["error"]["what"]
+
+
+@pytest.mark.parametrize("route", WITH_TOKEN, ids=named)
+def test_only_a_token_that_works_opens_a_route(world: World, route: ApiRoute) -> None:
+    study = world.study.id
+    revoked = create_token(world.store, study, "revoked", RIGHTS)
+    revoke_token(world.store, study, list_tokens(world.store, study)[0].id)
+    expired = create_token(world.store, study, "expired", RIGHTS, days=1e-9)
+    invitation = world.owner().session
+    for token in ("", "nonsense", revoked[:-1], revoked, expired, invitation):
+        response = Program(world, token).use(route)
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert response.headers["cache-control"] == "no-store"
+    for scheme in ("Basic", "bearer", "Token"):
+        asks = program(world)
+        asks.headers["authorization"] = asks.headers["authorization"].replace("Bearer", scheme)
+        assert asks.use(route).status_code == (200 if scheme == "bearer" else 401)
+
+
+@pytest.mark.parametrize("role", ["rater", "owner"])
+@pytest.mark.parametrize("route", WITH_TOKEN, ids=named)
+def test_no_cookie_opens_a_route(world: World, route: ApiRoute, role: str) -> None:
+    browser = world.owner() if role == "owner" else world.rater()
+    asks = Program(world, cookie=browser.headers()["cookie"])
+    asks.headers |= {"origin": "http://site.test", "x-csrf-token": csrf_token(browser.session)}
+    assert asks.use(route).status_code == 401
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_no_token_opens_a_page(world: World, route: Route) -> None:
+    path = route.path.replace("{token}", "x").replace("{number}", "1").replace("{key:path}", "x")
+    token = program(world).headers | {"origin": "http://site.test"}
+    with_token, without = (
+        world.client.request(route.method, path, headers=headers)
+        for headers in (token, {"origin": "http://site.test"})
+    )
+    assert with_token.status_code == without.status_code
+    assert route.who == "anyone" or with_token.status_code == 401
+
+
+def test_the_description_needs_no_token_and_tells_nothing_about_a_study(world: World) -> None:
+    response = Program(world).get("/openapi.json")
+    assert response.status_code == 200
+    assert world.study.name not in response.text
+
+
+def test_a_token_is_of_one_study(world: World) -> None:
+    other = create_study(world.store, "another")
+    asks = Program(world, create_token(world.store, other.id, "theirs", RIGHTS))
+    assert asks.get("/overview").json()["study"] == "another"
+    assert asks.get("/items").json() == {"items": [], "cursor": None}
+
+
+def test_addresses_beside_the_table_are_refused_as_json(world: World) -> None:
+    for method, path, status in (("GET", "/nothing", 404), ("DELETE", "/items", 405)):
+        response = world.client.request(method, ROOT + path)
+        assert response.status_code == status
+        assert "openapi.json" in response.json()["error"]["instead"]

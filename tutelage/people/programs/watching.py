@@ -1,0 +1,80 @@
+"""What somebody waits for in a study, and where its progress is read."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tutelage.errors import TutelageError
+from tutelage.people.programs.reading import agreement_figures, study_overview
+from tutelage.people.store.engine import Store
+from tutelage.people.store.studies import study_of
+from tutelage.people.web.statistics.keeping import Keeper
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is, as far as somebody waits for it; `agreement` is None where it was not asked for, or nothing
+    is known about it yet."""
+
+    votes: int
+    items: int
+    items_done: int
+    agreement: float | None = None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What somebody waits for: so many `votes`, so many `items_done` ("all" of them), so much `agreement`. What is None
+    is not waited for; what is given has to hold at once."""
+
+    votes: int | None = None
+    items_done: int | str | None = None
+    agreement: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.votes is None and self.items_done is None and self.agreement is None:
+            raise TutelageError("Say what to wait for: --votes N, --items-done N (or all), --agreement X.")
+        if self.votes is not None and self.votes < 1:
+            raise TutelageError(f"--votes is {self.votes}; wait for at least one.")
+        done = self.items_done
+        if (isinstance(done, str) and done != "all") or (isinstance(done, int) and done < 1):
+            raise TutelageError(f"--items-done is '{done}'; give a whole number from 1, or all.")
+        if self.agreement is not None and not 0 < self.agreement <= 1:
+            raise TutelageError(
+                f"--agreement is {self.agreement:g}; it is a share above 0 and at most 1, such as 0.7."
+            )
+
+    def holds(self, progress: Progress) -> bool:
+        """Whether the study is that far."""
+        done = self.items_done
+        wanted = max(1, progress.items) if done == "all" else done
+        return (
+            (self.votes is None or progress.votes >= self.votes)
+            and (wanted is None or progress.items_done >= int(wanted))
+            and (
+                self.agreement is None
+                or (progress.agreement is not None and progress.agreement >= self.agreement)
+            )
+        )
+
+
+class Source(Protocol):
+    """Where the progress of a study is read."""
+
+    def look(self, *, agreement: bool) -> Progress:
+        """How far the study is now, with its agreement where that is wanted."""
+
+
+@dataclass(frozen=True)
+class DatabaseSource:
+    """A study in an open database."""
+
+    store: Store
+    study_id: int
+
+    def look(self, *, agreement: bool) -> Progress:
+        study = study_of(self.store, self.study_id)
+        found = study_overview(self.store, study)
+        value = None
+        if agreement:
+            value = agreement_figures(Keeper(self.store).compute(study), self.store.now()).value
+        return Progress(found.votes, found.items, found.items_done, value)

@@ -1,0 +1,82 @@
+"""Occasions that an owner waits for, as notices: a round that is full, and agreement that falls below a bound."""
+
+import json
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.inbox import insert_notice
+
+AGAIN = 0.02
+"""How far above the bound the agreement has to rise until it can fall below it again."""
+_notices, _alarms = schema.notice, schema.alarm
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The least agreement of a study, a share; `low` says that it was told to be below, and has not risen since."""
+
+    agreement: float
+    low: bool
+
+
+def notice_round(store: Store, study_id: int, number: int, items: int) -> bool:
+    """Put a full round into the inbox, once for each number of items that it is full with; whether that was done."""
+    text = json.dumps({"round": number, "items": items})
+    mine = sa.and_(_notices.c.study_id == study_id, _notices.c.kind == "round", _notices.c.text == text)
+    with store.read() as connection:
+        if connection.scalar(sa.select(_notices.c.id).where(mine).limit(1)) is not None:
+            return False
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        if connection.scalar(sa.select(_notices.c.id).where(mine).limit(1)) is not None:
+            return False
+        insert_notice(connection, study_id, "round", store.now(), text=text)
+        return True
+
+
+def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: str = "owner") -> None:
+    """Set the least agreement, a share; None for no alarm.
+
+    Raises:
+        TutelageError: it is no share above 0.
+    """
+    if agreement is not None and not 0 < agreement <= 1:
+        raise TutelageError(f"The least agreement is {agreement:g}; it is a share above 0 and at most 1.")
+    now = store.now()
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        connection.execute(_alarms.delete().where(_alarms.c.study_id == study_id))
+        if agreement is not None:
+            inserted(connection, _alarms, {"study_id": study_id, "agreement": agreement, "low": 0})
+        record_event(connection, study_id, now, actor, "alarm_set", "agreement", bound=agreement)
+
+
+def alarm_of(store: Store, study_id: int) -> Alarm | None:
+    """The alarm of a study; None without one."""
+    query = sa.select(_alarms).where(_alarms.c.study_id == study_id)
+    with store.read() as connection:
+        row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else Alarm(row["agreement"], bool(row["low"]))
+
+
+def notice_agreement(store: Store, study_id: int, agreement: float, items: int) -> bool:
+    """Compare the agreement, on so many items, with the alarm of the study. Where it has fallen below, that is put into
+    the inbox, once until it has risen by `AGAIN` above the bound; whether that was done."""
+    alarm = alarm_of(store, study_id)
+    if alarm is None or (agreement < alarm.agreement and alarm.low):
+        return False
+    falls, rises = agreement < alarm.agreement, alarm.low and agreement >= alarm.agreement + AGAIN
+    if not falls and not rises:
+        return False
+    mine = sa.and_(_alarms.c.study_id == study_id, _alarms.c.agreement == alarm.agreement)
+    with store.write() as connection:
+        change = _alarms.update().where(mine, _alarms.c.low == int(alarm.low)).values(low=int(falls))
+        if not connection.execute(change).rowcount or not falls:
+            return False
+        facts = {"agreement": agreement, "bound": alarm.agreement, "items": items}
+        insert_notice(connection, study_id, "agreement", store.now(), text=json.dumps(facts))
+        return True

@@ -1,0 +1,219 @@
+"""Addresses that programs of an owner listen at, and what is on its way to them.
+
+Each notice that an address wants to know of is one delivery, with a message id that stays the same however often it is
+tried. A delivery is claimed before it is sent: claiming it sets the time of the next attempt, so that a server that
+dies meanwhile loses nothing, and two servers do not send at once.
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.inbox import QUIET, Notice, load_notice
+
+Topic: TypeAlias = Literal["round", "agreement", "inbox"]
+TOPICS: tuple[Topic, ...] = ("round", "agreement", "inbox")
+"""What an address may want to know: full rounds, low agreement, and everything else in the inbox."""
+WAITS_MS = tuple(
+    1_000 * seconds for seconds in (60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+)
+"""Waits after the first, second, … attempt. A delivery is given up when the attempt after all of them fails, which is
+three days after the first."""
+_hooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
+
+
+@dataclass(frozen=True)
+class WebhookAddress:
+    """An address as an owner sees it: the `topics` it is told of, how many messages wait, when the last one arrived
+    (milliseconds since the epoch, None for never), and what went wrong at the newest one that did not arrive."""
+
+    id: int
+    url: str
+    topics: tuple[Topic, ...]
+    waiting: int
+    delivered: int | None
+    error: str
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message that is to be sent now, for the `attempts`-th time."""
+
+    id: int
+    webhook: int
+    url: str
+    secret: str
+    message: str
+    attempts: int
+    notice: Notice
+
+
+def add_webhook(
+    store: Store, study_id: int, url: str, topics: Sequence[str], *, actor: str = "owner"
+) -> tuple[int, str]:
+    """Tell an address of what happens from now on; returns its number, and the secret that its messages are signed
+    with.
+
+    Raises:
+        TutelageError: it is no http or https address, a topic is unknown, or there is none.
+    """
+    check_address(url)
+    wanted = [topic for topic in TOPICS if topic in topics]
+    unknown = [topic for topic in topics if topic not in TOPICS]
+    if unknown or not wanted:
+        said = f"'{unknown[0]}' is nothing to be told of" if unknown else "Say what the address is told of"
+        raise TutelageError(f"{said}: give one or more of {', '.join(TOPICS)}.")
+    secret, now = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(), store.now()
+    with store.write() as connection:
+        newest = connection.scalar(
+            sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
+        )
+        row = {"study_id": study_id, "url": url, "secret": secret, "topics": json.dumps(wanted)}
+        number = inserted(connection, _hooks, row | {"since": newest or 0, "created": now})
+        host = urlsplit(url).hostname
+        record_event(
+            connection, study_id, now, actor, "webhook_added", f"webhook {number}", host=host, topics=wanted
+        )
+    return number, secret
+
+
+def check_address(url: str) -> None:
+    """Raises TutelageError for what is no http or https address, and for one with a password in it."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url or len(url) > 2_000:
+        raise TutelageError(
+            f"The webhook '{url[:200]}' is no address; write it as https://hooks.example.org/…."
+        )
+    if parts.username or parts.password:
+        raise TutelageError("Leave name and password out of the webhook; its messages are signed instead.")
+
+
+def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
+    """The addresses of a study, oldest first; those that were removed are left out."""
+    query = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    with store.read() as connection:
+        rows = connection.execute(query.order_by(_hooks.c.id)).mappings().all()
+        return tuple(_address(connection, row) for row in rows)
+
+
+def secret_of(store: Store, study_id: int, number: int) -> tuple[str, str]:
+    """Address and secret of a webhook. Raises TutelageError where the study has no such webhook."""
+    with store.read() as connection:
+        row = _row(connection, study_id, number)
+    return row["url"], row["secret"]
+
+
+def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
+    """Tell an address nothing more; what waits is not sent. Raises TutelageError where the study has no such
+    webhook."""
+    now = store.now()
+    with store.write() as connection:
+        host = urlsplit(_row(connection, study_id, number)["url"]).hostname
+        connection.execute(_hooks.update().where(_hooks.c.id == number).values(removed=now, secret=""))
+        record_event(connection, study_id, now, actor, "webhook_removed", f"webhook {number}", host=host)
+
+
+def queue_deliveries(store: Store, study_id: int) -> None:
+    """Make a delivery of each notice that an address wants to know of and was not made one of before."""
+    hooks = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    with store.read() as connection:
+        if not any(list(_missing(connection, hook)) for hook in connection.execute(hooks).mappings().all()):
+            return
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        now = store.now()
+        for hook in connection.execute(hooks).mappings().all():
+            row = {"webhook_id": hook["id"], "attempts": 0, "due": now, "error": ""}
+            for number in list(_missing(connection, hook)):
+                message = f"msg_{secrets.token_urlsafe(24)}"
+                inserted(connection, _deliveries, row | {"notice_id": number, "message": message})
+
+
+def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -> Delivery | None:
+    """The delivery that is due for the longest time, for whoever asks first; None where none is. Those of the webhooks
+    `besides` are left out."""
+    now = store.now()
+    query = (
+        sa.select(_deliveries.c.id, _deliveries.c.attempts, _deliveries.c.message, _deliveries.c.notice_id)
+        .add_columns(_deliveries.c.webhook_id, _hooks.c.url, _hooks.c.secret)
+        .join(_hooks, _hooks.c.id == _deliveries.c.webhook_id)
+        .where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+        .where(_deliveries.c.due <= now, _hooks.c.id.not_in(besides))
+        .order_by(_deliveries.c.due, _deliveries.c.id)
+        .limit(1)
+    )
+    with store.read() as connection:
+        if connection.execute(query).first() is None:
+            return None
+    with store.write() as connection:
+        row = connection.execute(query.with_for_update(of=_deliveries, skip_locked=True)).one_or_none()
+        if row is None:
+            return None
+        wait = WAITS_MS[min(row.attempts, len(WAITS_MS) - 1)]
+        claim = {"attempts": row.attempts + 1, "due": now + wait}
+        connection.execute(_deliveries.update().where(_deliveries.c.id == row.id).values(**claim))
+        notice = load_notice(connection, row.notice_id)
+    return Delivery(row.id, row.webhook_id, row.url, row.secret, row.message, row.attempts + 1, notice)
+
+
+def settle_delivery(store: Store, delivery: Delivery, error: str = "") -> bool:
+    """Note that a delivery arrived, or what went wrong; whether it will be tried again."""
+    mine = _deliveries.update().where(_deliveries.c.id == delivery.id)
+    given_up = delivery.attempts > len(WAITS_MS)
+    with store.write() as connection:
+        if not error:
+            connection.execute(mine.values(delivered=store.now(), due=None, error=""))
+        else:
+            connection.execute(mine.values(error=error[:500], **({"due": None} if given_up else {})))
+    return bool(error) and not given_up
+
+
+def _missing(connection: Connection, hook: sa.RowMapping) -> Sequence[int]:
+    """The notices that an address is to be told of, and that are no deliveries to it yet."""
+    topics = json.loads(hook["topics"])
+    own = [topic for topic in topics if topic != "inbox"]
+    wanted: sa.ColumnElement[bool] = _notices.c.kind.in_(own)
+    if "inbox" in topics:
+        others = [topic for topic in TOPICS if topic != "inbox"]
+        wanted = sa.or_(wanted, _notices.c.kind.not_in((*others, *QUIET)))
+    known = sa.exists().where(
+        _deliveries.c.webhook_id == hook["id"], _deliveries.c.notice_id == _notices.c.id
+    )
+    query = sa.select(_notices.c.id).where(_notices.c.study_id == hook["study_id"], wanted, ~known)
+    return connection.scalars(query.where(_notices.c.id > hook["since"]).order_by(_notices.c.id)).all()
+
+
+def _address(connection: Connection, row: sa.RowMapping) -> WebhookAddress:
+    mine = _deliveries.c.webhook_id == row["id"]
+    waiting = sa.select(sa.func.count()).where(mine, _deliveries.c.due.is_not(None))
+    last = sa.select(sa.func.max(_deliveries.c.delivered)).where(mine)
+    failed = sa.select(_deliveries.c.error).where(mine, _deliveries.c.error != "")
+    return WebhookAddress(
+        row["id"],
+        row["url"],
+        tuple(json.loads(row["topics"])),
+        connection.scalar(waiting) or 0,
+        connection.scalar(last),
+        connection.scalar(failed.order_by(_deliveries.c.id.desc()).limit(1)) or "",
+    )
+
+
+def _row(connection: Connection, study_id: int, number: int) -> sa.RowMapping:
+    mine = sa.and_(_hooks.c.id == number, _hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    row = connection.execute(sa.select(_hooks).where(mine)).mappings().one_or_none()
+    if row is None:
+        raise TutelageError(f"There is no webhook {number} in this study.")
+    return row

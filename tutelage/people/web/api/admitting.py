@@ -1,0 +1,263 @@
+"""Requests of programs: whose token they carry, what was sent, and how they are refused.
+
+A token comes in the header Authorization and nowhere else. Cookies are not looked at, and so no page of another site
+can use the API with somebody's session. The token is looked at before anything of the body is read.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal, NamedTuple, cast, get_origin, get_type_hints
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from tutelage.errors import TutelageError
+from tutelage.people import Store, Study, Unavailable
+from tutelage.people.programs.values import NoQuery, Problem, Refused
+from tutelage.people.store.studies import study_of
+from tutelage.people.store.tokens import KeyReused, Right, Token, find_token, note_use
+from tutelage.people.web.site import Site
+
+ROOT = "/api/v1"
+LONGEST_BODY = 16 * 1024 * 1024
+LONGEST_KEY = 200
+JSON_LINES = "application/jsonl"
+_log = logging.getLogger("tutelage")
+
+
+class ApiRefusal(Exception):
+    """A request that is not answered as asked: the status, what is wrong, where, and what to do instead."""
+
+    def __init__(
+        self, status: int, what: str, where: str, instead: str = "", *, retry_after: int = 0
+    ) -> None:
+        super().__init__(what)
+        self.status, self.what, self.where, self.instead = status, what, where, instead
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """A request that may be answered. `query` and `data` are of the types that the route names; `body` is what `data`
+    was read from, `key` the idempotency key, empty without one."""
+
+    site: Site
+    token: Token
+    study: Study
+    query: Any
+    data: Any = None
+    body: bytes = b""
+    key: str = ""
+
+    @property
+    def store(self) -> Store:
+        return self.site.store
+
+
+class Reply(NamedTuple):
+    """An answer with headers of its own."""
+
+    value: object
+    headers: Mapping[str, str]
+
+
+class ApiRoute(NamedTuple):
+    """An address below `ROOT`: the right that it takes, None where it needs no token; what is asked and sent, and the
+    type of the answer, or with `lines` that of each line."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    right: Right | None
+    name: str
+    about: str
+    answer: Callable[[ApiCall], object]
+    result: type
+    query: type = NoQuery
+    data: type | None = None
+    lines: bool = False
+
+
+def answering(site: Site, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of a route: look at the token, read what was sent, do everything else in a thread."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            call = await run_in_threadpool(_admit, site, route, request)
+            body = await _read(request) if route.data is not None else b""
+        except (ApiRefusal, TutelageError) as error:
+            return refused(_as_refusal(error, route))
+        return await run_in_threadpool(_respond, route, call, request, body)
+
+    return endpoint
+
+
+def refused(refusal: ApiRefusal) -> Response:
+    """The refusal as JSON."""
+    message = " ".join(filter(None, (_sentence(refusal.what, refusal.where), refusal.instead)))
+    problem = Problem(refusal.what, refusal.where, refusal.instead, message)
+    response = _json(Refused(problem), refusal.status)
+    if refusal.status == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
+    if refusal.retry_after:
+        response.headers["retry-after"] = str(refusal.retry_after)
+    return response
+
+
+def unknown_address(status: int, method: str, path: str) -> Response:
+    """The refusal of a request below `ROOT` to which no route belongs."""
+    what = "There is no such address." if status == HTTPStatus.NOT_FOUND else "It takes another method."
+    return refused(ApiRefusal(status, what, f"{method} {path}", f"{ROOT}/openapi.json lists every address."))
+
+
+def defect(method: str, path: str) -> Response:
+    """The answer to a request that met a defect of ours."""
+    what = "Something went wrong in the server, and this request changed nothing."
+    return refused(ApiRefusal(500, what, f"{method} {path}", "The server's log has more."))
+
+
+def _admit(site: Site, route: ApiRoute, request: Request) -> ApiCall | None:
+    """The call without its body; None where the route needs no token."""
+    if route.right is None:
+        _query(route.query, request)
+        return None
+    token = _token(site.store, request)
+    if route.right not in token.rights:
+        raise ApiRefusal(
+            403,
+            f"The token '{token.name}' has no right to {route.right}.",
+            "the header Authorization",
+            f"Its rights: {', '.join(token.rights)}. An owner makes another token on the page Programs.",
+        )
+    with suppress(Unavailable):  # the time of the last use may be missing, an answer may not
+        note_use(site.store, token)
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > LONGEST_KEY or not key.isprintable() or not key.isascii():
+        raise ApiRefusal(
+            400,
+            "The idempotency key cannot be used.",
+            "the header Idempotency-Key",
+            f"Send at most {LONGEST_KEY} printable characters.",
+        )
+    return ApiCall(site, token, study_of(site.store, token.study_id), _query(route.query, request), key=key)
+
+
+def _token(store: Store, request: Request) -> Token:
+    where = "the header Authorization"
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not text.strip():
+        raise ApiRefusal(
+            401,
+            "The request carries no token.",
+            where,
+            "Send 'Authorization: Bearer TOKEN'; an owner makes tokens on the page Programs.",
+        )
+    token = find_token(store, text.strip())
+    if token is None:
+        raise ApiRefusal(401, "The token is unknown.", where, "Look whether it was copied whole.")
+    if token.problem:
+        raise ApiRefusal(401, token.problem, where, "Ask an owner of the study for a new one.")
+    return token
+
+
+def _query(kind: type, request: Request) -> Any:
+    """What is asked, as a value of that type. Raises ApiRefusal for what it does not know."""
+    hints = get_type_hints(kind)
+    asked: dict[str, object] = {}
+    for name in dict.fromkeys(request.query_params):
+        where = f"'{name[:60]}' in the query"
+        if name not in hints:
+            known = ", ".join(hints) or "nothing"
+            raise ApiRefusal(
+                400, f"'{name[:60]}' is unknown here.", where, f"What may be asked here: {known}."
+            )
+        values = request.query_params.getlist(name)
+        if get_origin(hints[name]) is tuple:
+            asked[name] = values
+        elif len(values) == 1:
+            asked[name] = values[0]
+        else:
+            raise ApiRefusal(400, f"'{name}' is given {len(values)} times.", where, "Give it once.")
+    try:
+        return msgspec.convert(asked, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$.")
+        raise ApiRefusal(400, f"{what}.", f"'{place.rstrip('`')}' in the query") from error
+
+
+async def _read(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").split(";")[0].strip()
+    if kind != "application/json":
+        raise ApiRefusal(
+            415, f"The body is '{kind[:60]}'.", "the header Content-Type", "Send application/json."
+        )
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LONGEST_BODY:
+                most = f"{LONGEST_BODY // 1024**2} MiB"
+                raise ApiRefusal(413, f"The body is longer than {most}.", "the body", "Send it in parts.")
+    except ClientDisconnect as error:
+        raise ApiRefusal(400, "The body ended too early.", "the body", "Send it again.") from error
+    return bytes(body)
+
+
+def _respond(route: ApiRoute, call: ApiCall | None, request: Request, body: bytes) -> Response:
+    try:
+        return _encoded(route, route.answer(_filled(route, call, body)))
+    except (ApiRefusal, TutelageError) as error:
+        return refused(_as_refusal(error, route))
+
+
+def _filled(route: ApiRoute, call: ApiCall | None, body: bytes) -> ApiCall:
+    """The call with what was sent."""
+    if call is None or route.data is None:
+        return cast(ApiCall, call)  # a route without a right looks at no call
+    try:
+        data: object = msgspec.json.decode(body, type=route.data)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `")
+        raise ApiRefusal(400, f"{what}.", f"{place.rstrip('`') or '$'} in the body") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiRefusal(400, f"The body is no JSON: {error}.", "the body") from error
+    return ApiCall(call.site, call.token, call.study, call.query, data, body, call.key)
+
+
+def _encoded(route: ApiRoute, answer: object) -> Response:
+    if route.lines:
+        return StreamingResponse(_lines(cast(Iterable[object], answer)), media_type=JSON_LINES)
+    if isinstance(answer, Reply):
+        response = _json(answer.value, 200)
+        response.headers.update(answer.headers)
+        return response
+    return _json(answer, 200)
+
+
+def _lines(rows: Iterable[object]) -> Iterator[bytes]:
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _json(value: object, status: int) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _as_refusal(error: ApiRefusal | TutelageError, route: ApiRoute) -> ApiRefusal:
+    if isinstance(error, ApiRefusal):
+        return error
+    where = f"{route.method} {ROOT}{route.path}"
+    if isinstance(error, Unavailable):
+        return ApiRefusal(503, str(error), where, "Send the same request again.", retry_after=2)
+    if isinstance(error, KeyReused):
+        return ApiRefusal(409, str(error), "the header Idempotency-Key")
+    return ApiRefusal(400, str(error), where)
+
+
+def _sentence(what: str, where: str) -> str:
+    return f"{where}: {what}" if where else what

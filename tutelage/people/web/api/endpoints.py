@@ -1,0 +1,152 @@
+"""What each address of the API answers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
+from tutelage.people.export import describe, preference_row
+from tutelage.people.programs.adding import add_rows
+from tutelage.people.programs.reading import agreement_figures, study_overview
+from tutelage.people.programs.values import (
+    AgreementFigures,
+    ItemPage,
+    ItemQuery,
+    ItemValue,
+    MessageValue,
+    NewRows,
+    Overview,
+    PageQuery,
+    PreferenceQuery,
+    RaterCounts,
+    RaterPage,
+    ResponseValue,
+)
+from tutelage.people.store.browsing import ItemFilter, items_after
+from tutelage.people.store.catalogue import Question
+from tutelage.people.store.exports import record_export, record_reading
+from tutelage.people.store.votes import vote_row
+from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, Reply
+from tutelage.people.web.pages.owner.exports import TOO_MANY
+
+
+def overview(call: ApiCall) -> Overview:
+    """How far the study is."""
+    return study_overview(call.store, call.study)
+
+
+def agreement(call: ApiCall) -> AgreementFigures:
+    """The agreement, as old as it says."""
+    kept = call.site.keeper.whole(call.study)
+    if kept.value is None:
+        raise ApiRefusal(
+            503,
+            kept.error or "The figures are being computed.",
+            "the agreement",
+            "Ask again in a moment.",
+            retry_after=5,
+        )
+    return agreement_figures(kept.value, kept.at)
+
+
+def items(call: ApiCall) -> ItemPage:
+    """A page of items, in the order they were added."""
+    asked: ItemQuery = call.query
+    wanted = ItemFilter(state=asked.state, pool=asked.pool, round=asked.round)
+    after = _after(asked)
+    found = items_after(call.store, call.study.id, wanted, after=after, limit=asked.limit + 1)
+    shown = found[: asked.limit]
+    return ItemPage(tuple(_item(question) for _, question in shown), _cursor([n for n, _ in shown], found))
+
+
+def add(call: ApiCall) -> Reply:
+    """Add rows as items, all or none."""
+    sent: NewRows = call.data
+    added, again = add_rows(call.store, call.token, sent, call.body, call.key)
+    return Reply(added, {"idempotent-replayed": "true"} if again else {})
+
+
+def raters(call: ApiCall) -> RaterPage:
+    """A page of raters, in the order they came."""
+    asked: PageQuery = call.query
+    after = _after(asked)
+    known = [each for each in list_raters(call.store, call.study.id) if each.role == "rater"]
+    found = sorted((each for each in known if each.id > after), key=lambda rater: rater.id)
+    shown = found[: asked.limit]
+    return RaterPage(tuple(map(_rater, shown)), _cursor([each.id for each in shown], found))
+
+
+def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
+    """The preferences that follow from the votes as they are now. The study keeps a record of the export."""
+    asked: PreferenceQuery = call.query
+    if study_overview(call.store, call.study).judgements >= TOO_MANY:
+        raise ApiRefusal(
+            409,
+            f"The study has {TOO_MANY:,} judgements or more, too many for one answer.",
+            "the study",
+            "Export it with `tutelage collect export`.",
+        )
+    selection = Selection(**asdict(asked) | {"versions": asked.versions or None})
+    labelled = label_study(call.store, call.study.id, selection)
+    manifest = describe(call.store, call.study, selection, labelled)
+    record_export(
+        call.store, call.study.id, labelled.snapshot, asdict(selection), manifest, actor=call.token.actor
+    )
+    return (preference_row(row, call.study.name) for row in labelled.rows)
+
+
+def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
+    """Every revision of every judgement. The audit trail says that they were read."""
+    found = list_votes(call.store, call.study.id, every_revision=True)
+    record_reading(call.store, call.study.id, f"{len(found)} judgements", actor=call.token.actor)
+    return map(vote_row, found)
+
+
+def _after(asked: PageQuery) -> int:
+    """The number of the last row of the page before."""
+    if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and len(asked.cursor) < 19):
+        raise ApiRefusal(
+            400,
+            "This is no cursor.",
+            "'cursor' in the query",
+            "Send that of the page before, or none for the first page.",
+        )
+    return int(asked.cursor or 0)
+
+
+def _cursor(numbers: Sequence[int], found: Sequence[object]) -> str | None:
+    return str(numbers[-1]) if len(found) > len(numbers) else None
+
+
+def _item(question: Question) -> ItemValue:
+    item = question.item
+    return ItemValue(
+        key=item.key,
+        round=item.round,
+        pool=item.pool,
+        gold=item.gold,
+        messages=tuple(MessageValue(turn.role, turn.content) for turn in question.messages),
+        responses=tuple(ResponseValue(each.id, each.text, each.sampler) for each in question.completions),
+        target=question.target,
+        answered=question.answered,
+        skipped=question.skipped,
+        votes=question.counts,
+        excluded=question.excluded,
+    )
+
+
+def _rater(rater: Rater) -> RaterCounts:
+    tallies = rater.tallies
+    return RaterCounts(
+        name=rater.name,
+        kind=rater.kind,
+        state=rater.state,
+        excluded=rater.excluded,
+        seen=rater.seen,
+        answered=tallies.answered,
+        skipped=tallies.skipped,
+        flagged=tallies.flagged,
+        gold_seen=tallies.gold_seen,
+        gold_right=tallies.gold_right,
+        repeat_seen=tallies.repeat_seen,
+        repeat_same=tallies.repeat_same,
+    )
