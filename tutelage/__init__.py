@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tutelage.data.formats import load_preferences as load_preferences
     from tutelage.data.formats import load_prompts as load_prompts
     from tutelage.errors import TutelageError as TutelageError
+    from tutelage.people.programs.client import StudyClient as StudyClient
+    from tutelage.people.programs.signing import verify_webhook as verify_webhook
     from tutelage.workflows.distill import distill as distill
     from tutelage.workflows.distill import prepare_distill as prepare_distill
     from tutelage.workflows.dpo import dpo as dpo
@@ -82,6 +84,8 @@ _NAMES = {
     "config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
     "data.formats": ("load_demonstrations", "load_preferences", "load_prompts"),
     "errors": ("TutelageError",),
+    "people.programs.client": ("StudyClient",),
+    "people.programs.signing": ("verify_webhook",),
     "workflows.distill": ("distill", "prepare_distill"),
     "workflows.dpo": ("dpo", "prepare_dpo"),
     "workflows.evaluate": ("EvaluateResult", "evaluate"),

@@ -130,6 +130,15 @@ VERBS = (
         ),
     ),
     Verb(
+        "watch",
+        "people",
+        "a command as soon as a study is far enough",
+        (
+            'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study --out runs/reward"',
+            'https://rate.example.org --votes 500 --no-once --then "./train.sh"',
+        ),
+    ),
+    Verb(
         "raters",
         "people",
         "how reliable the raters are, and how well they agree",

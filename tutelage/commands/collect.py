@@ -5,6 +5,7 @@ from importlib import import_module
 
 from tutelage.commands.collecting import settings as of
 from tutelage.commands.collecting import settings_people as people
+from tutelage.commands.collecting import settings_programs as programs
 
 Settings = of.Settings
 
@@ -22,6 +23,8 @@ COMMANDS: Mapping[str, type[Settings]] = {
     "payments": people.Payments,
     "consent": people.Consent,
     "forget": people.Forget,
+    "token": programs.Token,
+    "webhook": programs.Webhook,
 }
 
 RUNNERS: Mapping[type[Settings], str] = {
@@ -38,6 +41,8 @@ RUNNERS: Mapping[type[Settings], str] = {
     people.Payments: "recruiting:write_payments",
     people.Consent: "forgetting:ask",
     people.Forget: "forgetting:forget_raters",
+    programs.Token: "connecting:manage_tokens",
+    programs.Webhook: "connecting:manage_webhooks",
 }
 """The function that runs each command, as module:function of `commands.collecting`; loaded when it is called."""
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -63,20 +63,22 @@ class Transport:
         """The JSON at an address. Errors are those of `post`."""
         return self._decoded(self.text(address))
 
-    def post(self, address: str, body: object) -> Any:
-        """The decoded answer to a JSON body.
+    def post(self, address: str, body: object, headers: Mapping[str, str] | None = None) -> Any:
+        """The decoded answer to a JSON body, with `headers` besides the usual ones.
 
         Raises Unanswered where the server still fails after the retries, Refusal where it refuses, InvalidAddress, and
         TutelageError where the answer is no JSON.
         """
-        return self._decoded(self.text(address, body))
+        return self._decoded(self.text(address, body, headers))
 
-    def text(self, address: str, body: object | None = None) -> str:
+    def text(self, address: str, body: object | None = None, headers: Mapping[str, str] | None = None) -> str:
         """The answer as text, to a JSON body by POST, or by GET without one. Errors are those of `post`."""
         data = None if body is None else json.dumps(body).encode()
 
         def send() -> "httpx.Response":
-            return self._client.get(address) if data is None else self._client.post(address, content=data)
+            if data is None:
+                return self._client.get(address, headers=headers)
+            return self._client.post(address, content=data, headers=headers)
 
         failure = _Failure("")
         for attempt in range(self.retries + 1):
@@ -89,6 +91,12 @@ class Transport:
         raise Unanswered(
             f"{self.name} did not answer after {self.retries + 1} attempts: {failure}. Is it running?"
         ) from failure
+
+    def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        client = self.__dict__.pop("_client", None)
+        if client is not None:
+            client.close()
 
     @cached_property
     def _client(self) -> "httpx.Client":

@@ -1,13 +1,20 @@
 """What somebody waits for in a study, and where its progress is read."""
 
+import logging
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from tutelage.data.transport import Unanswered
 from tutelage.errors import TutelageError
-from tutelage.people.programs.reading import agreement_figures, study_overview
-from tutelage.people.store.engine import Store
+from tutelage.people.programs.client import StudyClient
+from tutelage.people.programs.reading import study_overview
+from tutelage.people.store.engine import Store, Unavailable
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.statistics.keeping import Keeper
+
+_log = logging.getLogger("tutelage")
 
 
 @dataclass(frozen=True)
@@ -64,17 +71,44 @@ class Source(Protocol):
         """How far the study is now, with its agreement where that is wanted."""
 
 
-@dataclass(frozen=True)
 class DatabaseSource:
     """A study in an open database."""
 
-    store: Store
-    study_id: int
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._store, self._study, self._keeper = store, study_id, Keeper(store)
 
     def look(self, *, agreement: bool) -> Progress:
-        study = study_of(self.store, self.study_id)
-        found = study_overview(self.store, study)
-        value = None
-        if agreement:
-            value = agreement_figures(Keeper(self.store).compute(study), self.store.now()).value
+        study = study_of(self._store, self._study)
+        found = study_overview(self._store, study)
+        kept = self._keeper.whole(study).value if agreement else None
+        value = None if kept is None else kept.statistics.agreement.value
         return Progress(found.votes, found.items, found.items_done, value)
+
+
+@dataclass(frozen=True)
+class ClientSource:
+    """A study behind the API of its server."""
+
+    client: StudyClient
+
+    def look(self, *, agreement: bool) -> Progress:
+        found = self.client.overview()
+        value = self.client.agreement().value if agreement else None
+        return Progress(found.votes, found.items, found.items_done, value)
+
+
+def looks(
+    source: Source, condition: Condition, *, every: float, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Progress]:
+    """Look at a study every so many seconds; the progress at each look, the last one being that at which the condition
+    holds. A database that is busy, and a server that does not answer, are looked at again."""
+    while True:
+        try:
+            progress = source.look(agreement=condition.agreement is not None)
+        except (Unavailable, Unanswered) as error:
+            _log.warning("The study could not be looked at; the next look is in %g s: %s", every, error)
+        else:
+            yield progress
+            if condition.holds(progress):
+                return
+        sleep(every)

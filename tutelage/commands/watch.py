@@ -1,0 +1,143 @@
+"""`tutelage watch`: wait until a study is far enough, then run a command."""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from tutelage.errors import TutelageError
+
+if TYPE_CHECKING:
+    from tutelage.people.programs.watching import Condition, Progress, Source
+
+SHORTEST = 0.1
+"""Seconds between two looks, at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Wait until a study is far enough, then run a command, whose exit status becomes that of this one. All conditions
+    that are given have to hold at once. Without --then nothing is run, and the status is 0."""
+
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
+    """The study: its database file, the folder that holds it as study.sqlite, with --db its name, or the address of its
+    site; that one needs a token with the right `read` in TUTELAGE_TOKEN."""
+    then: str = ""
+    """Command to run, with its arguments in one text; no shell reads it."""
+    votes: int | None = None
+    """Wait for so many votes."""
+    items_done: str = ""
+    """Wait for so many items that have all their answers, or `all`."""
+    agreement: float | None = None
+    """Wait for so much agreement, a share such as 0.7."""
+    every: float = 30.0
+    """Seconds between two looks."""
+    once: bool = True
+    """Run the command once; --no-once runs it again after every further --votes, until it fails."""
+    db: str = ""
+    """Database to use instead of a file: a postgresql:// URL."""
+    name: str = ""
+    """The study's name, where a file holds several."""
+
+    def __post_init__(self) -> None:
+        self.condition  # noqa: B018  # refuses what cannot be waited for
+        if not self.every >= SHORTEST:
+            raise TutelageError(f"--every is {self.every:g}; look at most every {SHORTEST:g} seconds.")
+        if not self.once and (self.votes is None or not self.then):
+            raise TutelageError(
+                "--no-once needs --votes and --then: the command runs after every so many votes."
+            )
+        if self.then:
+            self.words  # noqa: B018  # refuses what cannot be run
+        if self.is_remote and (self.db or self.name):
+            raise TutelageError("An address names the study by its token; leave out --db and --name.")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the study is behind the API of its site."""
+        return self.study.startswith(("http://", "https://"))
+
+    @property
+    def condition(self) -> "Condition":
+        """What is waited for. Raises TutelageError for what makes no sense."""
+        from tutelage.people.programs.watching import Condition
+
+        done = self.items_done
+        number = int(done) if done.isascii() and done.isdecimal() and len(done) < 10 else done
+        return Condition(self.votes, None if number == "" else number, self.agreement)
+
+    @property
+    def words(self) -> list[str]:
+        """The command. `tutelage` is that of this Python. Raises TutelageError where there is no such program."""
+        try:
+            words = shlex.split(self.then)
+        except ValueError as error:
+            raise TutelageError(f"--then cannot be read ({error}); look at its quotation marks.") from error
+        if not words:
+            raise TutelageError("--then is empty; name a command, or leave it out.")
+        if words[0] == "tutelage":
+            return [sys.executable, "-m", *words]
+        if shutil.which(words[0]) is None:
+            raise TutelageError(f"--then names '{words[0]}', and there is no such program here.")
+        return words
+
+
+def main(settings: Settings) -> int:
+    """Wait, run, and wait again where that is asked for."""
+    from tutelage.commands.collecting.running import run
+    from tutelage.people.programs.watching import looks
+
+    condition = settings.condition
+    with _source(settings) as source:
+        while True:
+            before: Progress | None = None
+            for progress in looks(source, condition, every=settings.every):
+                if progress != before:
+                    print(_line(progress, condition), file=sys.stderr, flush=True)
+                before = progress
+            assert before is not None, "a look comes before the end"
+            if not settings.then:
+                return 0
+            print(f"running {settings.then}", file=sys.stderr, flush=True)
+            status = run(settings.words)
+            if settings.once or status:
+                return status
+            condition = replace(condition, votes=before.votes + (settings.votes or 0))
+
+
+@contextmanager
+def _source(settings: Settings) -> "Iterator[Source]":
+    """Where the progress is read."""
+    from tutelage.people.programs.watching import ClientSource, DatabaseSource
+
+    if settings.is_remote:
+        from tutelage.people.programs.client import StudyClient
+
+        with StudyClient(settings.study) as client:
+            yield ClientSource(client)
+        return
+    from tutelage.commands.collecting.place import open_existing
+    from tutelage.commands.collecting.settings import Settings as Place
+
+    store, study = open_existing(Place(study=settings.study, db=settings.db, name=settings.name))
+    with closing(store):
+        yield DatabaseSource(store, study.id)
+
+
+def _line(progress: "Progress", condition: "Condition") -> str:
+    """How far the study is, as far as that is waited for."""
+    parts = []
+    if condition.votes is not None:
+        parts.append(f"{progress.votes:,} of {condition.votes:,} votes")
+    if condition.items_done is not None:
+        wanted = progress.items if condition.items_done == "all" else int(condition.items_done)
+        parts.append(f"{progress.items_done:,} of {wanted:,} items done")
+    if condition.agreement is not None:
+        found = "unknown" if progress.agreement is None else f"{progress.agreement:.1%}"
+        parts.append(f"agreement {found}, waiting for {condition.agreement:.1%}")
+    return "; ".join(parts)

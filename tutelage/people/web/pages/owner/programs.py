@@ -1,0 +1,133 @@
+"""Programs that work with the study: tokens for the API, webhooks, and the least agreement."""
+
+from collections.abc import Callable, Mapping
+
+from starlette.responses import Response
+
+from tutelage.errors import TutelageError
+from tutelage.people.delivering import send_test
+from tutelage.people.store.occasions import alarm_of, set_alarm
+from tutelage.people.store.tokens import RIGHTS, create_token, list_tokens, revoke_token
+from tutelage.people.store.webhooks import TOPICS, add_webhook, list_webhooks, remove_webhook
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import FieldError, given_again, share, whole_number
+
+MOST_DAYS = 3_650
+MEANINGS = {
+    "read": "how far the study is, its items and raters in numbers",
+    "add": "new items",
+    "export": "every preference and every vote",
+    "round": "a round is full",
+    "agreement": "agreement fell below the bound",
+    "inbox": "everything else that comes into the inbox",
+}
+"""What rights let a program see or do, and what webhooks are told of."""
+PLACE = "/owner/programs"
+
+
+def form(call: Call) -> Response:
+    """Tokens and webhooks, and the forms for new ones."""
+    return _page(call)
+
+
+def make_token(call: Call) -> Response:
+    """A new token. It is shown this once: only its hash is kept."""
+    try:
+        days = whole_number(call, "days", "The number of days", 1, MOST_DAYS) if call.text("days") else None
+        token = create_token(
+            call.store,
+            call.here.id,
+            call.text("name"),
+            call.fields.get("rights", ()),
+            days=days,
+            actor=call.me.name,
+        )
+    except FieldError as error:
+        return _page(call, problems={error.field: str(error)})
+    except TutelageError as error:
+        return _page(call, problems={"rights" if "right" in str(error) else "name": str(error)})
+    return _page(call, secret=("Your token", token))
+
+
+def revoke(call: Call) -> Response:
+    """Make a token useless."""
+    _of_study(revoke_token, call, "token")
+    return see(PLACE)
+
+
+def make_webhook(call: Call) -> Response:
+    """A new webhook. Its secret is shown this once."""
+    try:
+        _, secret = add_webhook(
+            call.store, call.here.id, call.text("url"), call.fields.get("topics", ()), actor=call.me.name
+        )
+    except TutelageError as error:
+        return _page(call, problems={"topics" if "told of" in str(error) else "url": str(error)})
+    return _page(call, secret=("The secret of the webhook", secret))
+
+
+def drop_webhook(call: Call) -> Response:
+    """Tell an address nothing more."""
+    _of_study(remove_webhook, call, "webhook")
+    return see(PLACE)
+
+
+def test_webhook(call: Call) -> Response:
+    """Send a message of the type `test` to an address, and say whether it arrived."""
+    number = _number(call, "webhook")
+    try:
+        problem = send_test(call.store, call.here.id, number)
+    except TutelageError as error:
+        raise Refusal(404, str(error)) from error
+    return _page(call, tested=(number, problem))
+
+
+def set_bound(call: Call) -> Response:
+    """Set the least agreement, or none."""
+    try:
+        bound = share(call, "bound", "The least agreement", 1.0) if call.text("bound") else None
+        set_alarm(call.store, call.here.id, bound or None, actor=call.me.name)
+    except FieldError as error:
+        return _page(call, problems={error.field: str(error)})
+    return see(PLACE)
+
+
+def _of_study(change: Callable[..., None], call: Call, field: str) -> None:
+    """Change what the field names by number."""
+    try:
+        change(call.store, call.here.id, _number(call, field), actor=call.me.name)
+    except TutelageError as error:
+        raise Refusal(404, str(error)) from error
+
+
+def _number(call: Call, field: str) -> int:
+    text = call.text(field)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+
+
+def _page(
+    call: Call,
+    *,
+    problems: Mapping[str, str] | None = None,
+    secret: tuple[str, str] = ("", ""),
+    tested: tuple[int, str] = (0, ""),
+) -> Response:
+    page = call.page(
+        "owner/programs.html",
+        tokens=list_tokens(call.store, call.here.id),
+        webhooks=list_webhooks(call.store, call.here.id),
+        alarm=alarm_of(call.store, call.here.id),
+        rights=RIGHTS,
+        topics=TOPICS,
+        meanings=MEANINGS,
+        secret=secret,
+        tested=tested,
+        ticked=call.fields if problems else {},
+        given=given_again(call, problems or {}),
+        problems=problems or {},
+        origin=call.origin,
+        place="programs",
+    )
+    if problems:
+        page.status_code = 400
+    return page
