@@ -2,11 +2,8 @@
 
 import hashlib
 import hmac
-import http.server
 import json
 import logging
-import threading
-from collections.abc import Iterator
 from email.message import EmailMessage
 from typing import Any, ClassVar
 
@@ -94,28 +91,6 @@ def test_what_was_closed_in_the_meantime_is_not_sent_and_much_is_cut(lite: Store
     (message,) = recorder.sent
     assert "- and 5 more" in message.text
     assert len(message.text) < 300 * LINES
-
-
-@pytest.fixture
-def hook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A server that takes webhooks: its address, and what came."""
-    came: list[tuple[dict[str, str], bytes]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            came.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(500 if self.path == "/broken" else 204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", came
-    server.shutdown()
-    server.server_close()
 
 
 def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) -> None:

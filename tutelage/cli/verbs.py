@@ -134,7 +134,7 @@ VERBS = (
         "people",
         "a command as soon as a study is far enough",
         (
-            'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study --out runs/reward"',
+            'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study"',
             'https://rate.example.org --votes 500 --no-once --then "./train.sh"',
         ),
     ),

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from tutelage.errors import TutelageError
 from tutelage.people.delivering import TIMEOUT_SECONDS, deliver, notice_row
-from tutelage.people.occasions import Lookout
+from tutelage.people.lookout import Lookout
 from tutelage.people.store.engine import Store
 from tutelage.people.store.inbox import Notice, count_notices, list_notices
 from tutelage.people.store.studies import study_of

@@ -1,0 +1,166 @@
+"""The client against a site: what it returns, what it sends again, and what it says when something is wrong."""
+
+import contextlib
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutelage.data.formats import load_preferences
+from tutelage.data.transport import Refusal, Unanswered
+from tutelage.errors import TutelageError
+from tutelage.people import Store, Study, list_events, list_questions, preferences
+from tutelage.people.programs.client import StudyClient
+from tutelage.people.store.tokens import RIGHTS, create_token
+from tutelage.people.web import create_app
+from tutelage.serving.listening import listen, server
+
+from ..worlds import raters_of, study_of, work
+
+ROWS = [{"prompt": f"New {n}?", "chosen": f"right {n}", "rejected": f"wrong {n}"} for n in range(3)]
+
+
+class Unreliable:
+    """An application whose answers get lost, after it has done what was asked, as often as it is told to."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.losses = app, itertools.repeat(False)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        lost = scope["type"] == "http" and next(self.losses, False)
+
+        async def lose(message: Any) -> None:
+            return
+
+        await self.app(scope, receive, lose if lost else send)
+
+
+@contextlib.contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """The address of the application while it is served."""
+    listening = listen("127.0.0.1", 0)
+    running = server(app)
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        running.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture
+def study(lite: Store) -> Study:
+    return study_of(lite, 3)
+
+
+@pytest.fixture
+def app(lite: Store) -> Unreliable:
+    return Unreliable(create_app(lite))
+
+
+@pytest.fixture
+def url(app: Unreliable) -> Iterator[str]:
+    with serving(app) as address:
+        yield address
+
+
+@pytest.fixture
+def client(lite: Store, study: Study, url: str) -> Iterator[StudyClient]:
+    token = create_token(lite, study.id, "the test", RIGHTS)
+    with StudyClient(url, token, wait=0.0) as found:
+        yield found
+
+
+def test_everything_comes_in_types(lite: Store, study: Study, client: StudyClient, tmp_path: Path) -> None:
+    work(lite, raters_of(lite, study, 2))
+    found = client.overview()
+    assert (found.study, found.items, found.items_done, found.votes) == ("tutoring", 3, 3, 6)
+    assert client.agreement().value == 1.0
+    assert [item.key for item in client.items(state="done")] == [
+        q.key for q in list_questions(lite, study.id)
+    ]
+    assert list(client.items(pool="gold")) == []
+    assert [rater.answered for rater in client.raters()] == [3, 3]
+    assert {row.chosen for row in client.preferences(min_votes=2)} == {f"good {n}" for n in range(3)}
+    assert client.preferences(kinds=("llm",), use_strength=False) == ()
+    assert len(client.votes()) == 6
+    assert client.export(tmp_path / "preferences.jsonl") == 3
+    assert load_preferences(tmp_path / "preferences.jsonl").records == preferences(lite, study.id)
+    assert client.export(tmp_path / "votes.jsonl", "votes") == 6
+    assert json.loads((tmp_path / "votes.jsonl").read_text().splitlines()[0])["displayed"]
+
+
+def test_lists_come_page_by_page(
+    lite: Store, study: Study, client: StudyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raters_of(lite, study, 5)
+    whole = list(client.items()), list(client.raters())
+    monkeypatch.setattr("tutelage.people.programs.client.PAGE", 2)
+    assert (list(client.items()), list(client.raters())) == whole
+    assert tuple(map(len, whole)) == (3, 5)
+
+
+def test_an_addition_whose_answer_is_lost_is_made_once(
+    lite: Store, study: Study, client: StudyClient, app: Unreliable
+) -> None:
+    app.losses = iter([True, True])
+    added = client.add(ROWS)
+    assert (added.items, added.known) == (3, 0)
+    assert len(list_events(lite, study.id, action="items_added")) == 2  # the other one made the study
+    assert client.add(ROWS[:2]).known == 2
+
+
+def test_a_server_that_is_away_is_asked_again_and_then_given_up(
+    lite: Store, client: StudyClient, app: Unreliable
+) -> None:
+    app.losses = iter([True] * 4)
+    assert client.overview().items == 3
+    with StudyClient("http://127.0.0.1:1", "token", wait=0.0, retries=1) as nobody:
+        began = time.monotonic()
+        with pytest.raises(Unanswered, match="after 2 attempts"):
+            nobody.overview()
+        assert time.monotonic() - began < 5
+
+
+def test_refusals_say_what_and_where(
+    lite: Store, study: Study, client: StudyClient, url: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Refusal, match="row 1") as refused:
+        client.add([{"prompt": "p", "chosen": 1, "rejected": "b"}])
+    assert refused.value.status == 400
+    with StudyClient(url, create_token(lite, study.id, "reader", ["read"])) as reader:
+        with pytest.raises(Refusal, match="no right to add") as refused:
+            reader.add(ROWS)
+        assert refused.value.status == 403
+        with pytest.raises(Refusal, match="no right to export"):
+            reader.export(tmp_path / "x.jsonl")
+    assert not (tmp_path / "x.jsonl").exists()
+    with StudyClient(url, "nonsense") as stranger, pytest.raises(Refusal, match="unknown") as refused:
+        stranger.overview()
+    assert refused.value.status == 401
+    with pytest.raises(TutelageError, match="'kind' chooses nothing"):
+        client.preferences(kind="human")
+    with pytest.raises(TutelageError, match="at a time"):
+        client.add([])
+    with pytest.raises(TutelageError, match="no JSON"):
+        client.add([{"prompt": {1, 2}}])
+
+
+def test_addresses_and_tokens_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUTELAGE_TOKEN", raising=False)
+    for address in ("rate.example.org", "ftp://x", "https://x/owner", "http://[", ""):
+        with pytest.raises(TutelageError, match="no address"):
+            StudyClient(address, "token")
+    with pytest.raises(TutelageError, match="TUTELAGE_TOKEN"):
+        StudyClient("https://x")
+    with pytest.raises(TutelageError, match="header"):
+        StudyClient("https://x", "a\nb")
+    monkeypatch.setenv("TUTELAGE_TOKEN", "from the environment")
+    assert "environment" not in repr(StudyClient("https://x/")._transport)

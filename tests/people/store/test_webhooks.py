@@ -1,0 +1,154 @@
+"""What is on its way to webhooks: each notice once to each address, tried again until it arrives or is given up."""
+
+import pytest
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people import Store, add_rater, list_events, open_store, write_note
+from tutelage.people.store import schema
+from tutelage.people.store.occasions import notice_round
+from tutelage.people.store.webhooks import (
+    WAITS_MS,
+    Delivery,
+    add_webhook,
+    claim_delivery,
+    list_webhooks,
+    queue_deliveries,
+    remove_webhook,
+    secret_of,
+    settle_delivery,
+)
+
+from ..worlds import Clock, study_of
+
+URL = "https://hooks.example.org/x"
+
+
+def claimed(store: Store, study: int) -> Delivery:
+    queue_deliveries(store, study)
+    delivery = claim_delivery(store, study)
+    assert delivery is not None
+    return delivery
+
+
+def test_each_address_is_told_once_of_what_it_wants_to_know_from_then_on(store: Store) -> None:
+    study = study_of(store, 1).id
+    anna = add_rater(store, study, "anna").id
+    notice_round(store, study, 1, 1)
+    add_webhook(store, study, f"{URL}/rounds", ["round"])
+    add_webhook(store, study, f"{URL}/inbox", ["inbox", "agreement"])
+    notice_round(store, study, 2, 5)
+    write_note(store, anna, "Hello.")
+    told = []
+    for _ in range(2):
+        queue_deliveries(store, study)
+        while (delivery := claim_delivery(store, study)) is not None:
+            told.append((delivery.url.rpartition("/")[2], delivery.notice.kind, dict(delivery.notice.facts)))
+            settle_delivery(store, delivery)
+    assert sorted(told, key=str) == [("inbox", "note", {}), ("rounds", "round", {"round": 2, "items": 5})]
+    assert [hook.waiting for hook in list_webhooks(store, study)] == [0, 0]
+    assert all(hook.delivered for hook in list_webhooks(store, study))
+
+
+def test_what_arrived_is_not_sent_again_after_a_restart_and_what_was_lost_is(url: str, clock: Clock) -> None:
+    store = open_store(url, clock=clock)
+    study = study_of(store, 1).id
+    add_webhook(store, study, URL, ["round"])
+    for number in (1, 2):
+        notice_round(store, study, number, 1)
+    first = claimed(store, study)
+    settle_delivery(store, first)
+    second = claimed(store, study)  # the server dies while it sends this one
+    store.close()
+    store = open_store(url, clock=clock)
+    queue_deliveries(store, study)
+    assert claim_delivery(store, study) is None
+    clock.seconds += WAITS_MS[0] / 1000
+    again = claimed(store, study)
+    assert (again.message, again.notice.id, again.attempts) == (second.message, second.notice.id, 2)
+    assert again.message != first.message
+    settle_delivery(store, again)
+    clock.seconds += 10_000_000
+    queue_deliveries(store, study)
+    assert claim_delivery(store, study) is None
+    store.close()
+
+
+def test_a_message_is_tried_with_growing_waits_and_given_up_after_three_days(
+    store: Store, clock: Clock
+) -> None:
+    study = study_of(store, 1).id
+    add_webhook(store, study, URL, ["round"])
+    notice_round(store, study, 1, 1)
+    begin, messages = store.now(), set()
+    for wait in WAITS_MS:
+        delivery = claimed(store, study)
+        messages.add(delivery.message)
+        assert settle_delivery(store, delivery, "answered with status 500")
+        clock.seconds += wait / 1000 - 1
+        assert claim_delivery(store, study) is None
+        clock.seconds += 1
+    assert not settle_delivery(store, claimed(store, study), "answered with status 500")
+    assert len(messages) == 1
+    assert 3 < (store.now() - begin) / 86_400_000 < 4
+    clock.seconds += 10_000_000
+    queue_deliveries(store, study)
+    assert claim_delivery(store, study) is None
+    (hook,) = list_webhooks(store, study)
+    assert (hook.waiting, hook.delivered, hook.error) == (0, None, "answered with status 500")
+
+
+def test_a_failing_address_holds_up_no_other(store: Store) -> None:
+    study = study_of(store, 1).id
+    number, _ = add_webhook(store, study, f"{URL}/broken", ["round"])
+    add_webhook(store, study, f"{URL}/sound", ["round"])
+    for each in (1, 2):
+        notice_round(store, study, each, 1)
+    queue_deliveries(store, study)
+    found = []
+    while (delivery := claim_delivery(store, study, {number})) is not None:
+        found.append((delivery.url, delivery.notice.facts["round"]))
+    assert found == [(f"{URL}/sound", 1), (f"{URL}/sound", 2)]
+
+
+def test_an_address_that_was_removed_is_told_nothing_more_and_its_secret_is_gone(store: Store) -> None:
+    study = study_of(store, 1).id
+    number, secret = add_webhook(store, study, URL, ["round"], actor="boss")
+    assert secret_of(store, study, number) == (URL, secret)
+    notice_round(store, study, 1, 1)
+    queue_deliveries(store, study)
+    remove_webhook(store, study, number, actor="boss")
+    assert claim_delivery(store, study) is None
+    assert list_webhooks(store, study) == ()
+    with pytest.raises(TutelageError, match="no webhook"):
+        secret_of(store, study, number)
+    with store.read() as connection:
+        assert connection.scalar(sa.select(schema.webhook.c.secret)) == ""
+    added, removed = (list_events(store, study, action=f"webhook_{what}")[0] for what in ("added", "removed"))
+    assert (added.actor, removed.actor) == ("boss", "boss")
+    assert added.detail["host"] == "hooks.example.org"
+    assert "hooks.example.org/x" not in str(added.detail)  # an address is often a secret
+
+
+@pytest.mark.parametrize(
+    ("url", "topics", "complaint"),
+    [
+        ("hooks.example.org", ["round"], "no address"),
+        ("ftp://hooks.example.org", ["round"], "no address"),
+        ("file:///etc/passwd", ["round"], "no address"),
+        ("http://", ["round"], "no address"),
+        ("http://[", ["round"], "no address"),
+        ("http://x:99999/", ["round"], "no address"),
+        ("http://x/ y", ["round"], "no address"),
+        ("https://me:pw@x/", ["round"], "password"),
+        (URL, [], "what the address is told of"),
+        (URL, ["everything"], "'everything' is nothing"),
+    ],
+)
+def test_webhooks_that_make_no_sense_are_refused(
+    lite: Store, url: str, topics: list[str], complaint: str
+) -> None:
+    study = study_of(lite, 1).id
+    with pytest.raises(TutelageError, match=complaint):
+        add_webhook(lite, study, url, topics)
+    assert list_webhooks(lite, study) == ()
