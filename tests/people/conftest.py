@@ -1,10 +1,8 @@
 """The same tests on SQLite and, where its programs are installed, on PostgreSQL."""
 
-import http.server
 import itertools
 import os
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import sqlalchemy as sa
 from tutelage.people import Store, open_store
 
 from .cluster import cluster, programs
+from .hooks import Received, webhook_server
 from .worlds import Clock
 
 _numbers = itertools.count()
@@ -80,24 +79,7 @@ def lite(folder: Path, clock: Clock) -> Iterator[Store]:
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A server that takes webhooks: its address, and what came. `/broken` answers 500, `/moved` leads to `/hook`."""
-    came: list[tuple[dict[str, str], bytes]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            came.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response({"/broken": 500, "/moved": 307}.get(self.path, 204))
-            if self.path == "/moved":
-                self.send_header("location", "/hook")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", came
-    server.shutdown()
-    server.server_close()
+def hook() -> Iterator[tuple[str, list[Received]]]:
+    """A server that takes webhooks: its address, and what came."""
+    with webhook_server() as server:
+        yield server

@@ -1,9 +1,7 @@
 """The client against a site: what it returns, what it sends again, and what it says when something is wrong."""
 
-import contextlib
 import itertools
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +16,8 @@ from tutelage.people import Store, Study, list_events, list_questions, preferenc
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.store.tokens import RIGHTS, create_token
 from tutelage.people.web import create_app
-from tutelage.serving.listening import listen, server
 
+from ..sites import serving
 from ..worlds import raters_of, study_of, work
 
 ROWS = [{"prompt": f"New {n}?", "chosen": f"right {n}", "rejected": f"wrong {n}"} for n in range(3)]
@@ -38,21 +36,6 @@ class Unreliable:
             return
 
         await self.app(scope, receive, lose if lost else send)
-
-
-@contextlib.contextmanager
-def serving(app: Any) -> Iterator[str]:
-    """The address of the application while it is served."""
-    listening = listen("127.0.0.1", 0)
-    running = server(app)
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        running.should_exit = True
-        thread.join()
-        listening.close()
 
 
 @pytest.fixture

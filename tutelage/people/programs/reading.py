@@ -1,11 +1,15 @@
 """How far a study is, from its database, as the values of the API."""
 
+from typing import TYPE_CHECKING
+
 from tutelage.people.programs.values import AgreementFigures, Overview, RoundProgress
 from tutelage.people.store.engine import Store
 from tutelage.people.store.overview import survey
 from tutelage.people.store.raters import list_raters
 from tutelage.people.store.studies import Study
-from tutelage.people.web.statistics.keeping import StudyStatistics
+
+if TYPE_CHECKING:  # the site imports this module, and the statistics lie in the site
+    from tutelage.people.web.statistics.keeping import StudyStatistics
 
 
 def study_overview(store: Store, study: Study) -> Overview:
@@ -31,7 +35,7 @@ def study_overview(store: Store, study: Study) -> Overview:
     )
 
 
-def agreement_figures(whole: StudyStatistics, at: int) -> AgreementFigures:
+def agreement_figures(whole: "StudyStatistics", at: int) -> AgreementFigures:
     """The agreement in the statistics of a study, which were computed `at` a time."""
     found = whole.statistics.agreement
     value, low, high = (

@@ -11,7 +11,8 @@ from tutelage.errors import TutelageError
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.programs.reading import study_overview
 from tutelage.people.store.engine import Store, Unavailable
-from tutelage.people.store.studies import study_of
+from tutelage.people.store.studies import Study, study_of
+from tutelage.people.store.votes import Snapshot, last_moment
 from tutelage.people.web.statistics.keeping import Keeper
 
 _log = logging.getLogger("tutelage")
@@ -76,13 +77,21 @@ class DatabaseSource:
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store, self._study, self._keeper = store, study_id, Keeper(store)
+        self._computed: tuple[Snapshot | None, float | None] = (None, None)
 
     def look(self, *, agreement: bool) -> Progress:
         study = study_of(self._store, self._study)
         found = study_overview(self._store, study)
-        kept = self._keeper.whole(study).value if agreement else None
-        value = None if kept is None else kept.statistics.agreement.value
+        value = self._agreement(study) if agreement else None
         return Progress(found.votes, found.items, found.items_done, value)
+
+    def _agreement(self, study: Study) -> float | None:
+        """The agreement as it is now, computed again where something has changed."""
+        with self._store.read() as connection:
+            moment = last_moment(connection, self._study)
+        if moment != self._computed[0]:
+            self._computed = moment, self._keeper.compute(study).statistics.agreement.value
+        return self._computed[1]
 
 
 @dataclass(frozen=True)

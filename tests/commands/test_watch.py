@@ -1,0 +1,155 @@
+"""`tutelage watch`: waiting on a file and on a site, running a command, its status, signals, and refusals."""
+
+import contextlib
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from people.sites import serving
+from people.worlds import asked, better, study_of
+
+from tutelage.cli import main
+from tutelage.commands.watch import Settings
+from tutelage.errors import TutelageError
+from tutelage.people import Store, add_rater, open_store, open_study, submit
+from tutelage.people.store.tokens import create_token
+from tutelage.people.web import create_app
+
+PYTHON = shlex.quote(sys.executable)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "study.sqlite")
+    study_of(opened, 4)
+    yield opened
+    opened.close()
+
+
+def vote(store: Store, count: int) -> None:
+    study = open_study(store)
+    rater = add_rater(store, study.id, f"rater {store.now()}").id
+    for _ in range(count):
+        question = asked(store, rater)
+        submit(store, question.id, better(question))
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "script.py"
+    path.write_text(text)
+    return f"{PYTHON} {shlex.quote(str(path))}"
+
+
+def test_the_status_of_the_command_is_that_of_the_wait(store: Store, tmp_path: Path) -> None:
+    vote(store, 4)
+    study = str(tmp_path)
+    assert main(["watch", study, "--votes", "4"]) == 0
+    for status in (0, 3):
+        then = script(tmp_path, f"raise SystemExit({status})")
+        assert main(["watch", study, "--votes", "4", "--then", then]) == status
+    killed = script(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert main(["watch", study, "--votes", "1", "--then", killed]) == 128 + signal.SIGKILL
+    assert main(["watch", study, "--votes", "1", "--then", "tutelage --version"]) == 0
+
+
+def test_nothing_runs_before_the_condition_holds(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    then = script(tmp_path, "print('it ran')")
+    voting = threading.Timer(0.3, vote, (store, 2))
+    voting.start()
+    assert main(["watch", str(tmp_path), "--votes", "2", "--every", "0.1", "--then", then]) == 0
+    voting.join()
+    told = capfd.readouterr()
+    assert told.out == "it ran\n"
+    lines = told.err.splitlines()
+    assert lines[0] == "0 of 2 votes"
+    assert lines[-2:] == ["2 of 2 votes", f"running {then}"]
+
+
+def test_a_command_runs_again_after_every_so_many_votes_until_it_fails(store: Store, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    then = script(
+        tmp_path,
+        f"from pathlib import Path\nlog = Path({str(log)!r})\n"
+        "runs = len(log.read_text()) if log.exists() else 0\n"
+        "log.write_text('x' * (runs + 1))\nraise SystemExit(5 if runs else 0)\n",
+    )
+    vote(store, 3)
+    voting = threading.Timer(0.5, vote, (store, 2))
+    voting.start()
+    words = ["watch", str(tmp_path), "--votes", "2", "--every", "0.1", "--no-once", "--then", then]
+    assert main(words) == 5
+    voting.join()
+    assert log.read_text() == "xx"
+
+
+def test_it_works_through_the_api_of_a_site(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vote(store, 4)
+    vote(store, 4)
+    token = create_token(store, open_study(store).id, "watch", ["read"])
+    with serving(create_app(store)) as url:
+        words = ["watch", url, "--items-done", "all", "--agreement", "0.9"]
+        monkeypatch.delenv("TUTELAGE_TOKEN", raising=False)
+        assert main(words) == 2
+        assert "TUTELAGE_TOKEN" in capsys.readouterr().err
+        monkeypatch.setenv("TUTELAGE_TOKEN", "nonsense")
+        assert main(words) == 2
+        assert "unknown" in capsys.readouterr().err
+        monkeypatch.setenv("TUTELAGE_TOKEN", token)
+        assert main(words) == 0
+        assert "4 of 4 items done; agreement 100.0%, waiting for 90.0%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["while it waits", "while the command runs"])
+def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, runs: bool) -> None:
+    vote(store, 1)
+    then = script(
+        tmp_path,
+        "import sys, time\nprint('ready', flush=True)\ntry:\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    sys.exit(7)\n",
+    )
+    words = [sys.executable, "-m", "tutelage", "watch", str(tmp_path), "--votes", "1" if runs else "9"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([*words, "--then", then], **pipes)  # type: ignore[call-overload]
+    with contextlib.closing(child.stdout), contextlib.closing(child.stderr):
+        ready = child.stdout.readline() if runs else child.stderr.readline()
+        assert ready == ("ready\n" if runs else "1 of 9 votes\n")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == (7 if runs else 130)
+        assert "Traceback" not in child.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({}, "what to wait for"),
+        ({"votes": 0}, "at least one"),
+        ({"items_done": "some"}, "or all"),
+        ({"agreement": 2.0}, "share"),
+        ({"votes": 1, "every": 0.0}, "every 0.1 seconds"),
+        ({"votes": 1, "once": False}, "--no-once needs"),
+        ({"items_done": "all", "once": False, "then": "true"}, "--no-once needs"),
+        ({"votes": 1, "then": "no-such-program-here"}, "no such program"),
+        ({"votes": 1, "then": "echo 'x"}, "quotation marks"),
+        ({"votes": 1, "then": " "}, "empty"),
+        ({"votes": 1, "study": "https://x", "db": "postgresql://x"}, "leave out --db"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_anything_is_waited_for(
+    words: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(TutelageError, match=complaint):
+        Settings(**{"study": "runs/study"} | words)  # type: ignore[arg-type]
+
+
+def test_a_study_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", str(tmp_path / "nothing"), "--votes", "1"]) == 2
+    assert "There is no database" in capsys.readouterr().err
