@@ -12,6 +12,9 @@ from scripted_chat import Scripted, saying
 from tutelage.data.transport import Unanswered
 from tutelage.people import Store, Study, open_store, open_study
 from tutelage.people.chat_models import Models
+from tutelage.people.store.occasions import set_alarm
+from tutelage.people.store.tokens import create_token, list_tokens, revoke_token
+from tutelage.people.store.webhooks import add_webhook
 
 from .chromium import ARGUMENTS, find
 from .showcase import DAYS, Clock, answered, conversations, correcting, fresh, ranking, ratings
@@ -124,6 +127,19 @@ def sent(page: Page, site: Site) -> None:
     page.click("text=Look again")
     page.wait_for_selector("text=4 votes by 3 raters")
     page.evaluate("(command) => { document.querySelector('#command').value = command; }", IMPORT_COMMAND)
+
+
+def connected(page: Page, site: Site) -> None:
+    """A study that two programs work with, and one works no more."""
+    store, study = site.store, open_study(site.store).id
+    create_token(store, study, "last year's server", ["read"])
+    revoke_token(store, study, list_tokens(store, study)[0].id)
+    create_token(store, study, "nightly questions", ["add"])
+    create_token(store, study, "training server", ["read", "export"], days=90)
+    add_webhook(store, study, "https://hooks.example.org/study", ["round", "agreement"])
+    set_alarm(store, study, 0.65)
+    page.reload()
+    page.evaluate("document.querySelector('#api').textContent = 'https://rate.example.org/api/v1'")
 
 
 def left(page: Page, site: Site) -> None:
@@ -272,6 +288,7 @@ OWNER = (
     Picture("owner-export", "/owner/export", beside_the_study, whole=True),
     Picture("owner-import", "/owner/import", sent, whole=True),
     Picture("owner-import-narrow", "/owner/import", sent, size=TALL, dark=True),
+    Picture("owner-programs", "/owner/programs", connected, whole=True),
     Picture("owner-settings", "/owner/settings", whole=True),
     Picture("owner-invitations", "/owner/invitations", lambda page, site: page.click("text=Make the link")),
     Picture("owner-history", "/owner/history"),
@@ -287,8 +304,8 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
 )
 KEPT = (
     "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow", "owner-raters",
-    "owner-inbox", "owner-items-found", "owner-item", "owner-import", "owner-export", "left", "rater-spans",
-    "rater-correction-narrow", "owner-corrections", "live-writing", "live-narrow",
+    "owner-inbox", "owner-items-found", "owner-item", "owner-import", "owner-export", "owner-programs", "left",
+    "rater-spans", "rater-correction-narrow", "owner-corrections", "live-writing", "live-narrow",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ Visit = Callable[..., Page]
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 OWNERS = (
     "", "/inbox", "/inbox?closed=yes", "/raters", "/raters/2", "/items?by=added&state=open", "/items", "/items/i0",
-    "/models", "/recruiting", "/consent", "/settings", "/invitations", "/history", "/import", "/export",
+    "/models", "/recruiting", "/consent", "/programs", "/settings", "/invitations", "/history", "/import", "/export",
 )  # fmt: skip
 """The owner's pages, below /owner."""
 WITHIN = """(words) => {

@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tutelage.data.transport import Refusal, Unanswered
 from tutelage.errors import TutelageError
 from tutelage.people import Store, Study, list_events, list_questions, preferences
 from tutelage.people.programs.client import StudyClient
+from tutelage.people.programs.signing import signed_headers
 from tutelage.people.store.tokens import RIGHTS, create_token
 from tutelage.people.web import create_app
 
@@ -147,3 +150,20 @@ def test_addresses_and_tokens_that_make_no_sense_are_refused(monkeypatch: pytest
         StudyClient("https://x", "a\nb")
     monkeypatch.setenv("TUTELAGE_TOKEN", "from the environment")
     assert "environment" not in repr(StudyClient("https://x/")._transport)
+
+
+def test_the_code_of_the_page_runs(
+    study: Study, url: str, client: StudyClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/collecting_api.md shows, with another address."""
+    page = Path(__file__).parents[3] / "docs" / "collecting_api.md"
+    using, receiving = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(using.replace("https://rate.example.org", url), {"token": client._transport.key})
+    assert (tmp_path / "preferences.jsonl").read_text() == ""
+    assert client.overview().items == 4
+    secret, body = "whsec_c2VjcmV0", b'{"type": "test"}'
+    headers = signed_headers(secret, "msg_1", int(time.time()), body)
+    told = {"secret": secret, "request": SimpleNamespace(headers=headers), "body": body}
+    exec(receiving, told)
+    assert told["content"] == {"type": "test"}
