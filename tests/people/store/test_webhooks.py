@@ -1,5 +1,7 @@
 """What is on its way to webhooks: each notice once to each address, tried again until it arrives or is given up."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import sqlalchemy as sa
 
@@ -109,6 +111,28 @@ def test_a_failing_address_holds_up_no_other(store: Store) -> None:
     while (delivery := claim_delivery(store, study, {number})) is not None:
         found.append((delivery.url, delivery.notice.facts["round"]))
     assert found == [(f"{URL}/sound", 1), (f"{URL}/sound", 2)]
+
+
+def test_servers_that_send_at_once_share_what_is_due(store: Store) -> None:
+    study = study_of(store, 1).id
+    add_webhook(store, study, URL, ["round"])
+    for number in range(20):
+        notice_round(store, study, number, 1)
+
+    def send(_: int) -> list[int]:
+        queue_deliveries(store, study)
+        found = []
+        while (delivery := claim_delivery(store, study)) is not None:
+            found.append(delivery.notice.id)
+            settle_delivery(store, delivery)
+        return found
+
+    with ThreadPoolExecutor(4) as servers:
+        sent = [notice for each in servers.map(send, range(4)) for notice in each]
+    assert len(sent) == len(set(sent))
+    sent += send(0)  # what another had locked is due still
+    assert sorted(sent) == sorted(set(sent))
+    assert len(sent) == 20
 
 
 def test_an_address_that_was_removed_is_told_nothing_more_and_its_secret_is_gone(store: Store) -> None:

@@ -56,6 +56,5 @@ def checked(response: httpx.Response, method: str, path: str) -> httpx.Response:
 
 def program(world: World, *rights: str, **settings: Any) -> Program:
     """A program with a token of these rights; of all without any."""
-    number = len(rights) and abs(hash((rights, len(settings))))
-    name = f"test {number} {world.store.now()}"
+    name = f"made at {world.store.now()}"
     return Program(world, create_token(world.store, world.study.id, name, rights or RIGHTS, **settings))
