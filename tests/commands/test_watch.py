@@ -1,12 +1,12 @@
 """`tutelage watch`: waiting on a file and on a site, running a command, its status, signals, and refusals."""
 
 import contextlib
+import itertools
 import shlex
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tutelage.cli import main
 from tutelage.commands.watch import Settings
 from tutelage.errors import TutelageError
 from tutelage.people import Store, add_rater, open_store, open_study, submit
+from tutelage.people.programs.watching import DatabaseSource, Progress
 from tutelage.people.store.tokens import create_token
 from tutelage.people.web import create_app
 
@@ -57,22 +58,44 @@ def test_the_status_of_the_command_is_that_of_the_wait(store: Store, tmp_path: P
     assert main(["watch", study, "--votes", "1", "--then", "tutelage --version"]) == 0
 
 
+@pytest.fixture
+def votes_after(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Let so many votes be given after the look of this number."""
+
+    def plan(number: int, count: int) -> None:
+        looks, real = itertools.count(1), DatabaseSource.look
+
+        def look(source: DatabaseSource, *, agreement: bool) -> Progress:
+            found = real(source, agreement=agreement)
+            if next(looks) == number:
+                vote(store, count)
+            return found
+
+        monkeypatch.setattr(DatabaseSource, "look", look)
+
+    return plan
+
+
 def test_nothing_runs_before_the_condition_holds(
-    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    store: Store,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    votes_after: Callable[[int, int], None],
 ) -> None:
     then = script(tmp_path, "print('it ran')")
-    voting = threading.Timer(0.3, vote, (store, 2))
-    voting.start()
+    votes_after(1, 2)
     assert main(["watch", str(tmp_path), "--votes", "2", "--every", "0.1", "--then", then]) == 0
-    voting.join()
     told = capfd.readouterr()
     assert told.out == "it ran\n"
-    lines = told.err.splitlines()
-    assert lines[0] == "0 of 2 votes"
-    assert lines[-2:] == ["2 of 2 votes", f"running {then}"]
+    assert told.err.splitlines() == ["0 of 2 votes", "2 of 2 votes", f"running {then}"]
 
 
-def test_a_command_runs_again_after_every_so_many_votes_until_it_fails(store: Store, tmp_path: Path) -> None:
+def test_a_command_runs_again_after_every_so_many_votes_until_it_fails(
+    store: Store,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    votes_after: Callable[[int, int], None],
+) -> None:
     log = tmp_path / "log"
     then = script(
         tmp_path,
@@ -81,12 +104,12 @@ def test_a_command_runs_again_after_every_so_many_votes_until_it_fails(store: St
         "log.write_text('x' * (runs + 1))\nraise SystemExit(5 if runs else 0)\n",
     )
     vote(store, 3)
-    voting = threading.Timer(0.5, vote, (store, 2))
-    voting.start()
+    votes_after(2, 2)
     words = ["watch", str(tmp_path), "--votes", "2", "--every", "0.1", "--no-once", "--then", then]
     assert main(words) == 5
-    voting.join()
     assert log.read_text() == "xx"
+    told = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("running")]
+    assert told == ["3 of 2 votes", "3 of 5 votes", "5 of 5 votes"]
 
 
 def test_it_works_through_the_api_of_a_site(
@@ -113,7 +136,7 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
     vote(store, 1)
     then = script(
         tmp_path,
-        "import sys, time\nprint('ready', flush=True)\ntry:\n    time.sleep(60)\n"
+        "import sys, time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    sys.exit(7)\n",
     )
     words = [sys.executable, "-m", "tutelage", "watch", str(tmp_path), "--votes", "1" if runs else "9"]

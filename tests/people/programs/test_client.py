@@ -108,11 +108,9 @@ def test_a_server_that_is_away_is_asked_again_and_then_given_up(
 ) -> None:
     app.losses = iter([True] * 4)
     assert client.overview().items == 3
-    with StudyClient("http://127.0.0.1:1", "token", wait=0.0, retries=1) as nobody:
-        began = time.monotonic()
-        with pytest.raises(Unanswered, match="after 2 attempts"):
-            nobody.overview()
-        assert time.monotonic() - began < 5
+    nobody = StudyClient("http://127.0.0.1:1", "token", wait=0.0, retries=1)
+    with nobody, pytest.raises(Unanswered, match="after 2 attempts"):
+        nobody.overview()
 
 
 def test_refusals_say_what_and_where(

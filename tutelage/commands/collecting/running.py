@@ -10,31 +10,44 @@ from typing import Any
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command to its end and return its exit status, 128 and the number of the signal where one ended it. ctrl-C
-    is left to the command, which a terminal sends it to as well; this waits for its end."""
-    with subprocess.Popen(words) as child, _termination_forwarded(child):
-        while True:
-            try:
-                status = child.wait()
-            except KeyboardInterrupt:
-                if not sys.stdin.isatty():  # no terminal has told the child
-                    child.send_signal(signal.SIGINT)
-            else:
-                return status if status >= 0 else 128 - status
+    """Run a command to its end and return its exit status, 128 and the number of the signal where one ended it. SIGINT
+    and SIGTERM are the command's: they are passed on, and what the command does about them counts."""
+    with _Forwarder().installed() as forwarder, subprocess.Popen(words) as child:
+        forwarder.begin(child)
+        status = child.wait()
+    return status if status >= 0 else 128 - status
 
 
-@contextlib.contextmanager
-def _termination_forwarded(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Inside, SIGTERM ends the child, and with it this command."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class _Forwarder:
+    """Passes signals on to a child; those that came before it had begun, as soon as it has."""
 
-    def forward(number: int, frame: Any) -> None:
-        child.terminate()
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
 
-    before = signal.signal(signal.SIGTERM, forward)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def begin(self, child: "subprocess.Popen[bytes]") -> None:
+        """Pass signals on to this child from now on."""
+        self._child = child
+        for number in self._early:
+            child.send_signal(number)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator["_Forwarder"]:
+        """Inside, this handles the signals. Only the main thread gets signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {each: signal.signal(each, self._forward) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _forward(self, number: int, frame: Any) -> None:
+        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
+            return  # the terminal has sent it to the child as well
+        if self._child is None:
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
