@@ -81,20 +81,20 @@ def test_webhooks_are_added_tested_and_removed(
         assert len(list_webhooks(store, number)) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["token", "--new", "a", "--revoke", "b"], "--new or --revoke"),
-        (["token", "--rights", "add"], "name it with --new"),
-        (["token", "--days", "3"], "name it with --new"),
-        (["token", "--new", "a", "--days", "0"], "positive number of days"),
-        (["webhook", "--add", "http://x", "--test", "1"], "one thing at a time"),
-        (["webhook", "--topics", "inbox"], "--add"),
-        (["webhook", "--add", "gopher://x"], "no address"),
-        (["webhook", "--least-agreement", "2"], "share above 0"),
-        (["webhook", "--test", "7"], "no webhook 7"),
-    ],
+MISTAKES: tuple[tuple[list[str], str], ...] = (
+    (["token", "--new", "a", "--revoke", "b"], "--new or --revoke"),
+    (["token", "--rights", "add"], "name it with --new"),
+    (["token", "--days", "3"], "name it with --new"),
+    (["token", "--new", "a", "--days", "0"], "positive number of days"),
+    (["webhook", "--add", "http://x", "--test", "1"], "one thing at a time"),
+    (["webhook", "--topics", "inbox"], "--add"),
+    (["webhook", "--add", "gopher://x"], "no address"),
+    (["webhook", "--least-agreement", "2"], "share above 0"),
+    (["webhook", "--test", "7"], "no webhook 7"),
 )
-def test_mistakes_are_refused(study: str, capsys: Captured, words: list[str], complaint: str) -> None:
-    assert main(["collect", words[0], study, *words[1:]]) == 2
-    assert complaint in capsys.readouterr().err
+
+
+def test_mistakes_are_refused(study: str, capsys: Captured) -> None:
+    for words, complaint in MISTAKES:
+        assert main(["collect", words[0], study, *words[1:]]) == 2
+        assert complaint in capsys.readouterr().err

@@ -32,7 +32,7 @@ class Script:
 
 
 @given(PARTS, PARTS, SHARES, st.integers(0, 9), st.integers(0, 9), SHARES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_condition_holds_when_each_of_its_parts_does(
     votes: int | None, done: int | None, share: float | None, said: int, complete: int, found: float | None
 ) -> None:
