@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tutelage.workflows.dpo import prepare_dpo as prepare_dpo
     from tutelage.workflows.evaluate import EvaluateResult as EvaluateResult
     from tutelage.workflows.evaluate import evaluate as evaluate
+    from tutelage.workflows.export_gguf import export_gguf as export_gguf
     from tutelage.workflows.improve import improve as improve
     from tutelage.workflows.improve import prepare_improve as prepare_improve
     from tutelage.workflows.loading import load_policy as load_policy
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from tutelage.workflows.settings.distill import DistillSettings as DistillSettings
     from tutelage.workflows.settings.dpo import DpoSettings as DpoSettings
     from tutelage.workflows.settings.evaluate import EvaluateSettings as EvaluateSettings
+    from tutelage.workflows.settings.export import ExportGgufSettings as ExportGgufSettings
     from tutelage.workflows.settings.improve import ImproveSettings as ImproveSettings
     from tutelage.workflows.settings.plan import PlanSettings as PlanSettings
     from tutelage.workflows.settings.pretrain import PretrainSettings as PretrainSettings
@@ -89,6 +91,7 @@ _NAMES = {
     "workflows.distill": ("distill", "prepare_distill"),
     "workflows.dpo": ("dpo", "prepare_dpo"),
     "workflows.evaluate": ("EvaluateResult", "evaluate"),
+    "workflows.export_gguf": ("export_gguf",),
     "workflows.improve": ("improve", "prepare_improve"),
     "workflows.loading": ("load_policy", "load_reward", "load_reward_model"),
     "workflows.plan": ("PlanResult", "plan"),
@@ -109,6 +112,7 @@ _NAMES = {
     "workflows.settings.distill": ("DistillSettings",),
     "workflows.settings.dpo": ("DpoSettings",),
     "workflows.settings.evaluate": ("EvaluateSettings",),
+    "workflows.settings.export": ("ExportGgufSettings",),
     "workflows.settings.improve": ("ImproveSettings",),
     "workflows.settings.plan": ("PlanSettings",),
     "workflows.settings.pretrain": ("PretrainSettings",),

@@ -21,7 +21,7 @@ def test_an_example_has_flags_that_exist_and_all_that_are_required(verb, example
     monkeypatch.chdir(tmp_path)
     module, words = importlib.import_module(f"tutelage.commands.{verb}"), shlex.split(example)
     commands = getattr(module, "COMMANDS", None)
-    settings = module.Settings if commands is None else commands[words.pop(0)]
+    settings = cli.settings_of(module, words) if commands is None else commands[words.pop(0)]
     assert isinstance(settings_from(settings, words, prog=verb), settings)
 
 

@@ -8,6 +8,7 @@ import difflib
 import gc
 import importlib
 import inspect
+import itertools
 import os
 import select
 import sys
@@ -25,7 +26,8 @@ from tutelage.errors import TutelageError
 
 class VerbModule(Protocol):
     """What a module in `tutelage.commands` provides. One whose work falls into subcommands also has `COMMANDS`: their
-    names, each with settings of its own, all of which `main` takes."""
+    names, each with settings of its own, all of which `main` takes. One with other settings for a value of a flag
+    has `VARIANTS`: the settings by the flag and its value."""
 
     Settings: type[Any]
 
@@ -165,13 +167,23 @@ def _dispatch(words: list[str]) -> int:
     module: VerbModule = importlib.import_module(f"tutelage.commands.{verb}")
     commands: Mapping[str, type[Any]] | None = getattr(module, "COMMANDS", None)
     if commands is None:
-        return _run(module, module.Settings, words[1:], verb, computes=computes)
+        return _run(module, settings_of(module, words[1:]), words[1:], verb, computes=computes)
     if len(words) == 1 or words[1] in ("-h", "--help", "help"):
         print(_overview_of_commands(verb, commands))
         return 0
     if words[1] not in commands:
         raise TutelageError(_unknown_command(verb, words[1], list(commands)))
     return _run(module, commands[words[1]], words[2:], verb, words[1], computes=computes)
+
+
+def settings_of(module: VerbModule, words: Sequence[str]) -> type[Any]:
+    """The settings that the words behind a verb without commands are read into."""
+    variants: Mapping[tuple[str, str], type[Any]] = getattr(module, "VARIANTS", {})
+    pairs = {
+        *itertools.pairwise(words),
+        *(tuple(word.split("=", 1)) for word in words if "=" in word),
+    }
+    return next((settings for chosen, settings in variants.items() if chosen in pairs), module.Settings)
 
 
 def _run(module: VerbModule, settings: type[Any], words: list[str], *command: str, computes: bool) -> int:

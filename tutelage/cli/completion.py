@@ -9,8 +9,9 @@ none of the values of a flag is completed as the name of a file.
 """
 
 import importlib
+import itertools
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tutelage.cli.verbs import VERBS
@@ -44,8 +45,18 @@ def commands() -> Commands:
         module = importlib.import_module(f"tutelage.commands.{verb.name}")
         own = [Flag(("--processes",))] if verb.name in parallel else []
         for name, settings in getattr(module, "COMMANDS", {"": module.Settings}).items():
-            found[(verb.name, name) if name else (verb.name,)] = flags_of(settings) + own
+            variants = [settings, *getattr(module, "VARIANTS", {}).values()]
+            found[(verb.name, name) if name else (verb.name,)] = _merged(map(flags_of, variants)) + own
     return found
+
+
+def _merged(variants: "Iterable[list[Flag]]") -> "list[Flag]":
+    """The flags of several settings for the same command, each with all its values."""
+    found: dict[tuple[str, ...], Flag] = {}
+    for flag in itertools.chain.from_iterable(variants):
+        known = found.get(flag.names, flag).choices
+        found[flag.names] = flag._replace(choices=tuple(dict.fromkeys(known + flag.choices)))
+    return list(found.values())
 
 
 def _first_words(known: Commands) -> list[str]:

@@ -105,8 +105,9 @@ VERBS = (
     Verb(
         "export",
         "train",
-        "a run of improve for trainers of clusters: verl, OpenRLHF",
+        "a run of improve for trainers of clusters (verl, OpenRLHF), or a model for llama.cpp",
         (
+            "--to gguf --model runs/ppo/model --out policy.gguf --weights q8_0",
             "--to verl --model path/to/model --prompts prompts.jsonl --reward rule:math --recipe grpo --out exported",
         ),
         computes=True,

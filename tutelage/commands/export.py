@@ -1,12 +1,31 @@
-"""`tutelage export --to verl|openrlhf`: a run of improve, written down for a trainer of clusters."""
+"""`tutelage export --to verl|openrlhf|gguf`: a run for a trainer of clusters, or a model for llama.cpp."""
 
-from tutelage.workflows.settings.export import ExportSettings
+from tutelage.workflows.settings.export import ExportGgufSettings, ExportSettings
 
 Settings = ExportSettings
 
+VARIANTS = {("--to", "gguf"): ExportGgufSettings}
+"""Settings in the place of `Settings`, by the flag that chooses them."""
 
-def main(settings: ExportSettings) -> int:
-    """Write the folder, and print how to start the run and what it does otherwise."""
+
+def main(settings: ExportSettings | ExportGgufSettings) -> int:
+    """Write the export, and print what it is and how to use it."""
+    return _model(settings) if isinstance(settings, ExportGgufSettings) else _run(settings)
+
+
+def _model(settings: ExportGgufSettings) -> int:
+    from tutelage.workflows.export_gguf import export_gguf
+
+    result = export_gguf(settings)
+    if not settings.quiet:
+        print(
+            f"{result.file}: {result.parameters:,} weights as {settings.weights}, {result.size / 1e6:,.1f} MB. Try it: "
+            f"llama-cli -m {result.file}, or tutelage chat --model {result.file}."
+        )
+    return 0
+
+
+def _run(settings: ExportSettings) -> int:
     from tutelage.workflows.export import export
 
     result = export(settings)

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tutelage.errors import TutelageError
 
@@ -108,14 +108,23 @@ def _unpacked(file: Path) -> Path:
 
 
 def _unpack(file: Path, folder: Path) -> None:
-    """Write the model and the tokenizer of a GGUF file to `folder`, as transformers does."""
+    """Write the model and the tokenizer of a GGUF file to `folder`, as transformers does. Configuration and tokenizer
+    are those of the folder that the file was written from, where `tutelage export` wrote it."""
+    from tutelage.models.gguf_file import small_files
+
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     more: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
     loader: Any = AutoModelForCausalLM
     try:
         with redirect_stderr(StringIO()):  # a progress bar that no setting of transformers turns off
+            words = source
+            if files := small_files(file):
+                for name, text in files.items():
+                    (folder / Path(name).name).write_text(text, encoding="utf-8")
+                more["config"] = AutoConfig.from_pretrained(folder)
+                words = {"pretrained_model_name_or_path": str(folder)}
             model, report = loader.from_pretrained(**source, **more)
-            tokenizer = AutoTokenizer.from_pretrained(**source)
+            tokenizer = AutoTokenizer.from_pretrained(**words)
     except Exception as error:  # transformers raises many kinds for the same fault
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
         raise TutelageError(

@@ -1,0 +1,231 @@
+"""What a GGUF file says about a transformer beside its weights, and how its weights are laid out there.
+
+llama.cpp has one computation for each architecture, and its file names the numbers that go into it: the key names are
+those of the package gguf. A configuration that asks for another computation than llama.cpp's is refused, since the file
+would load and answer otherwise.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gguf
+import torch
+from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
+from torch import Tensor
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from tutelage.errors import TutelageError
+
+INSTEAD = "Export it with llama.cpp's convert_hf_to_gguf.py, if that knows it"
+"""What a user can do about a model that is refused."""
+
+SWA_PERIOD = 6
+"""Layers of Gemma 3 up to and including the one with full attention, as llama.cpp has it built in."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture of llama.cpp: its name, what its computation takes for granted, and its layout of weights."""
+
+    key: MODEL_ARCH
+    required: Mapping[str, Any]
+    """Settings of the configuration that llama.cpp computes with and no key of the file names."""
+    add: Callable[[GGUFWriter, Any], None]
+    """Writes the numbers of a configuration."""
+    lay_out: Callable[[str, Tensor, Any], Tensor] = field(default=lambda name, weight, settings: weight)
+    """The weight of this name as it lies in the file."""
+
+
+def architecture_of(settings: Any) -> Architecture:
+    """The architecture of a configuration of transformers.
+
+    Raises TutelageError for one that is not exported, and for settings that llama.cpp computes otherwise.
+    """
+    kind = settings.model_type
+    if kind not in ARCHITECTURES:
+        raise TutelageError(
+            f"A model of the architecture {kind} cannot be written as a GGUF file here; these can: "
+            f"{', '.join(sorted(ARCHITECTURES))}. {INSTEAD}."
+        )
+    found = ARCHITECTURES[kind]
+    for name, wanted in found.required.items():
+        value = getattr(settings, name, wanted)
+        if value != wanted:
+            raise _refused(kind, name, value, repr(wanted))
+    return found
+
+
+def frequency_factors(settings: Any) -> Tensor | None:
+    """What llama.cpp divides each rotary frequency by, where a configuration scales them one by one (Llama 3)."""
+    rope = _rope(settings)
+    if rope.get("rope_type") != "llama3":
+        return None
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](settings, torch.device("cpu"))
+    width = settings.head_dim
+    plain = 1.0 / rope["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
+    return plain / scaled
+
+
+def _refused(kind: str, name: str, value: object, wanted: str) -> TutelageError:
+    return TutelageError(
+        f"This {kind} model has {name} = {value!r} in its configuration, where llama.cpp computes with {wanted}, so "
+        f"its GGUF file would answer otherwise. {INSTEAD}."
+    )
+
+
+def _rope(settings: Any) -> dict[str, Any]:
+    """The rotary settings, of layers with full attention where the kinds of layers differ."""
+    rope = settings.rope_parameters
+    return dict(rope.get("full_attention", rope))
+
+
+def _add_sizes(writer: GGUFWriter, settings: Any) -> None:
+    """The numbers that every architecture has."""
+    writer.add_vocab_size(settings.vocab_size)
+    writer.add_context_length(settings.max_position_embeddings)
+    writer.add_embedding_length(settings.hidden_size)
+    writer.add_block_count(settings.num_hidden_layers)
+    writer.add_head_count(settings.num_attention_heads)
+
+
+def _add_rotary(writer: GGUFWriter, settings: Any) -> None:
+    """The numbers of an architecture with rotary positions, grouped keys and root-mean-square norms."""
+    _add_sizes(writer, settings)
+    heads = settings.hidden_size // settings.num_attention_heads
+    width = getattr(settings, "head_dim", None) or heads
+    writer.add_feed_forward_length(settings.intermediate_size)
+    writer.add_head_count_kv(settings.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(settings.rms_norm_eps)
+    writer.add_key_length(width)
+    writer.add_value_length(width)
+    writer.add_rope_dimension_count(width)
+    rope = _rope(settings)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    scaling = rope.get("rope_type", "default")
+    match scaling:
+        case "default" | "llama3":
+            return
+        case "linear":
+            writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(rope["factor"])
+        case "yarn" if not {"attention_factor", "mscale", "mscale_all_dim"} & {
+            name for name, value in rope.items() if value is not None
+        }:
+            writer.add_rope_scaling_type(RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(rope["factor"])
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        case _:
+            raise _refused(
+                settings.model_type, "rope_parameters", rope, "default, linear, llama3 or plain yarn"
+            )
+
+
+def _add_gemma(writer: GGUFWriter, settings: Any) -> None:
+    _add_rotary(writer, settings)
+    writer.add_sliding_window(settings.sliding_window)
+    sizes = (settings.head_dim, settings.hidden_size // settings.num_attention_heads)
+    scale = settings.query_pre_attn_scalar
+    if (
+        scale != sizes[settings.num_hidden_layers in (46, 62)]
+    ):  # llama.cpp knows the models of 27 G by their layers
+        raise _refused(settings.model_type, "query_pre_attn_scalar", scale, "the width of a head")
+
+
+def _add_gemma2(writer: GGUFWriter, settings: Any) -> None:
+    _add_gemma(writer, settings)
+    for name in ("attn_logit_softcapping", "final_logit_softcapping"):
+        cap = getattr(settings, name)
+        if not cap:
+            raise _refused("gemma2", name, cap, "a cap")
+    writer.add_attn_logit_softcapping(settings.attn_logit_softcapping)
+    writer.add_final_logit_softcapping(settings.final_logit_softcapping)
+
+
+def _add_gemma3(writer: GGUFWriter, settings: Any) -> None:
+    _add_gemma(writer, settings)
+    pattern = [
+        "full_attention" if number % SWA_PERIOD == 0 else "sliding_attention"
+        for number in range(1, settings.num_hidden_layers + 1)
+    ]
+    if list(settings.layer_types) != pattern:
+        raise _refused(
+            "gemma3", "layer_types", settings.layer_types, f"full attention in each {SWA_PERIOD}th"
+        )
+    local = settings.rope_parameters["sliding_attention"]["rope_theta"]
+    writer.add_rope_freq_base_swa(local)
+
+
+def _add_gpt2(writer: GGUFWriter, settings: Any) -> None:
+    _add_sizes(writer, settings)
+    writer.add_feed_forward_length(settings.n_inner or 4 * settings.n_embd)
+    writer.add_layer_norm_eps(settings.layer_norm_epsilon)
+
+
+def _by_pairs(name: str, weight: Tensor, settings: Any) -> Tensor:
+    """llama.cpp turns neighbouring rows of a head by its rotary positions, transformers the two halves of the head."""
+    match = re.search(r"self_attn\.([qk])_proj\.", name)
+    if not match:
+        return weight
+    heads = settings.num_attention_heads if match[1] == "q" else settings.num_key_value_heads
+    return weight.view(heads, 2, -1, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
+
+
+def _one_added(name: str, weight: Tensor, settings: Any) -> Tensor:
+    """Gemma multiplies by 1 + w in its norms; the file holds the factor."""
+    return weight + 1 if name.endswith("norm.weight") else weight
+
+
+def _transposed(name: str, weight: Tensor, settings: Any) -> Tensor:
+    """GPT-2 multiplies its inputs from the left; the file holds matrices that are multiplied from the right."""
+    return weight.T if re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name) else weight
+
+
+ARCHITECTURES = {
+    "llama": Architecture(MODEL_ARCH.LLAMA, {"hidden_act": "silu"}, _add_rotary, _by_pairs),
+    "qwen2": Architecture(MODEL_ARCH.QWEN2, {"hidden_act": "silu", "use_sliding_window": False}, _add_rotary),
+    "qwen3": Architecture(
+        MODEL_ARCH.QWEN3,
+        {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False},
+        _add_rotary,
+    ),
+    "gemma2": Architecture(
+        MODEL_ARCH.GEMMA2,
+        {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False},
+        _add_gemma2,
+        _one_added,
+    ),
+    "gemma3_text": Architecture(
+        MODEL_ARCH.GEMMA3,
+        {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "attention_bias": False,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "use_bidirectional_attention": False,
+        },
+        _add_gemma3,
+        _one_added,
+    ),
+    "gpt2": Architecture(
+        MODEL_ARCH.GPT2,
+        {
+            "activation_function": "gelu_new",
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "add_cross_attention": False,
+        },
+        _add_gpt2,
+        _transposed,
+    ),
+}
+"""The architectures that can be exported, by transformers' `model_type`."""
+
+
+def file_name(name: str, names: gguf.TensorNameMap) -> str:
+    """What a weight of transformers is called in the file. Raises TutelageError for one that has no name there."""
+    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if found is None:
+        raise TutelageError(f"llama.cpp has no place for the weight {name}. {INSTEAD}.")
+    return found

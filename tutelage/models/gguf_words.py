@@ -1,0 +1,151 @@
+"""A tokenizer as a GGUF file holds it: the tokens, their kinds, merges or scores, and how text is split before.
+
+A file has no room for any tokenizer, only for the two kinds that llama.cpp computes itself: byte-level BPE, whose
+splitting it knows by a name, and SentencePiece's BPE. What falls outside is refused, since llama.cpp would read other
+tokens than the policy was trained on.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gguf import GGUFWriter, TokenType
+
+from tutelage.data.chat import has_template
+from tutelage.errors import TutelageError
+from tutelage.models.gguf_architectures import INSTEAD
+
+_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+SPLITS = {
+    f"{_ENDINGS}|{_LETTERS}|\\p{{N}}{{1,3}}|{_REST}": "llama-bpe",
+    f"{_ENDINGS}|{_LETTERS}|\\p{{N}}|{_REST}": "qwen2",
+}
+"""llama.cpp's names of regular expressions that split text before byte-level BPE."""
+
+PROBE = "a"
+"""A text that shows which tokens are put around every text."""
+
+
+def add_tokenizer(writer: GGUFWriter, tokenizer: Any, rows: int) -> None:
+    """Write the tokenizer, with unused tokens up to the `rows` of the embedding.
+
+    Raises TutelageError for a tokenizer that llama.cpp cannot compute.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    told = json.loads(backend.to_str()) if backend is not None else {}
+    model = told.get("model", {})
+    if model.get("type") != "BPE":
+        raise _refused(f"of the kind {model.get('type') or type(tokenizer).__name__}")
+    if model.get("byte_fallback"):
+        _add_sentencepiece(writer, told)
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(_split_name(told))
+        writer.add_token_merges([" ".join(pair) for pair in _merges(model)])
+    tokens = _tokens(tokenizer, rows)
+    writer.add_token_list([token for token, _ in tokens])
+    writer.add_token_types([kind for _, kind in tokens])
+    if model.get("byte_fallback"):
+        writer.add_token_scores(_scores(model, [token for token, _ in tokens]))
+    _add_special(writer, tokenizer)
+    if has_template(tokenizer):
+        writer.add_chat_template(tokenizer.chat_template)
+
+
+def _tokens(tokenizer: Any, rows: int) -> list[tuple[str, int]]:
+    """The tokens in the order of their ids, each with its kind."""
+    byte_level = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("byte_fallback") is not True
+    added = tokenizer.added_tokens_decoder
+    vocabulary = {number: token for token, number in tokenizer.get_vocab().items()}
+    found = []
+    for number in range(max(rows, max(vocabulary) + 1)):
+        token = vocabulary.get(number, f"[PAD{number}]")
+        kind = TokenType.NORMAL
+        if number not in vocabulary:
+            kind = TokenType.UNUSED
+        elif number in added:
+            kind = TokenType.CONTROL if added[number].special else TokenType.USER_DEFINED
+        elif not byte_level and len(token) == 6 and token.startswith("<0x"):
+            kind = TokenType.BYTE
+        found.append((token, int(kind)))
+    return found
+
+
+def _merges(model: Mapping[str, Any]) -> list[Sequence[str]]:
+    return [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+
+
+def _split_name(told: Mapping[str, Any]) -> str:
+    """llama.cpp's name of how a byte-level tokenizer splits text."""
+    normalizer, splitter = told.get("normalizer"), told.get("pre_tokenizer") or {}
+    if normalizer and normalizer.get("type") != "NFC":
+        raise _refused(f"that normalises text by {normalizer.get('type')}")
+    parts = splitter.get("pretokenizers", [splitter])
+    last = parts[-1]
+    if last.get("type") == "ByteLevel" and not last.get("add_prefix_space"):
+        match [part.get("type") for part in parts]:
+            case ["ByteLevel"] if last.get("use_regex", True):
+                return "gpt-2"
+            case ["Digits", "ByteLevel"] if last.get("use_regex", True) and parts[0]["individual_digits"]:
+                return "smollm"
+            case ["Split", "ByteLevel"] if not last.get("use_regex", True):
+                name = SPLITS.get(parts[0]["pattern"].get("Regex", ""))
+                if name and parts[0]["behavior"] == "Isolated" and not parts[0]["invert"]:
+                    return name
+    raise _refused(f"that splits text in a way that llama.cpp has no name for ({json.dumps(splitter)[:200]})")
+
+
+def _add_sentencepiece(writer: GGUFWriter, told: Mapping[str, Any]) -> None:
+    """The key of SentencePiece's BPE, and whether a space is put before a text."""
+    splitter, normalizer = told.get("pre_tokenizer") or {}, told.get("normalizer") or {}
+    parts = normalizer.get("normalizers", [normalizer])
+    prepended = any(part.get("type") == "Prepend" for part in parts)
+    if splitter.get("type") == "Metaspace":
+        prepended = splitter.get("prepend_scheme", "always") != "never"
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_add_space_prefix(prepended)
+
+
+def _scores(model: Mapping[str, Any], tokens: Sequence[str]) -> list[float]:
+    """The score of each token: the higher, the earlier two pieces are merged into it. The first merge that makes a
+    token says when that is; what no merge makes comes last."""
+    merges = _merges(model)
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(merges):
+        ranks.setdefault(left + right, rank)
+    return [-float(ranks.get(token, len(merges))) for token in tokens]
+
+
+def _add_special(writer: GGUFWriter, tokenizer: Any) -> None:
+    """The special tokens, and which of them are put around every text."""
+    around = tokenizer(PROBE)["input_ids"]
+    inside = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if last is None:
+        raise TutelageError(
+            "The tokenizer has no end token, without which llama.cpp would not stop: name one."
+        )
+    begins, ends = around[:1] == [first], len(around) > 1 and around[-1:] == [last]
+    if around != [first] * begins + inside + [last] * ends:
+        raise _refused("that puts other tokens around a text than its first and last")
+    writer.add_eos_token_id(last)
+    for number, add in (
+        (first, writer.add_bos_token_id),
+        (tokenizer.pad_token_id, writer.add_pad_token_id),
+        (tokenizer.unk_token_id, writer.add_unk_token_id),
+    ):
+        if number is not None:
+            add(number)
+    writer.add_add_bos_token(begins)
+    writer.add_add_eos_token(ends)
+
+
+def _refused(what: str) -> TutelageError:
+    return TutelageError(
+        f"A tokenizer {what} cannot be written into a GGUF file: byte-level BPE can that splits as GPT-2, SmolLM, "
+        f"Llama 3 or Qwen do, and SentencePiece's BPE. {INSTEAD}."
+    )
