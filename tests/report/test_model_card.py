@@ -66,7 +66,9 @@ def improved(tmp_path: Path) -> Path:
         {"out": "compared", "model": {"path": "final/model"}, "against": "tuned/model"},
     )
     rate = {"gold": {"win_rate": 0.81, "win_rate_ci": [0.75, 0.87]}}
-    write(root / "compared", "summary.json", {"win_rate": rate})
+    tasks = {"figures": ["arc/acc", "odd/em"], "versions": {"arc": 1.0}}
+    reached = {"arc/acc": 0.4567, "arc/acc_error": 0.0123, "odd/em": 0.5}
+    write(root / "compared", "summary.json", {"win_rate": rate, "tasks": tasks, "model": reached})
     return final
 
 
@@ -82,6 +84,8 @@ def test_a_card_tells_the_lineage_from_the_base_to_the_win_rate(improved: Path) 
         "KL from the reference in the last rollout, nats per answer: 3.5",
         "reward: stage judge",
         "final against stage tuned by `gold`: win rate 81.0% (95 % interval 75.0% to 87.0%), ties half",
+        "final on `arc` (lm-evaluation-harness, version 1.0 of the task): acc 0.457, standard error 0.012",
+        "final on `odd` (lm-evaluation-harness, version unknown of the task): em 0.500",
         "folder `base`, whose licence is `open-ish`",
         "The score is that of the reward that was maximised",
     ):

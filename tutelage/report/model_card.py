@@ -15,6 +15,7 @@ from tutelage.figures.number_text import number as written
 from tutelage.figures.number_text import percent
 from tutelage.report.files import read_object
 from tutelage.report.json_values import Object, flat, interval, items, number, section, string
+from tutelage.report.task_lines import task_lines
 
 CARD = "README.md"
 MODEL = "model"
@@ -314,23 +315,30 @@ def _study_facts(stage: Stage) -> Iterator[str]:
         yield f"accuracy on single votes: {percent(accuracy, 1)}{_spread(interval(votes, 'interval'))}"
 
 
-def _comparisons(stage: Stage) -> Iterator[str]:
-    """Win rates of a stage's model in the evaluations whose folders lie beside its own."""
+def _evaluations(stage: Stage) -> Iterator[tuple[Path, Object, tuple[Path, ...]]]:
+    """The evaluations of a stage's model whose folders lie beside its own: the folder, its settings, and the places
+    that paths in them may start from."""
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
         settings = read_object(file.with_name("config.json"))[0]
-        rates = section(read_object(file)[0], "win_rate")
         path = string(section(settings, "model"), "path")
         places = (_started_in(file.parent, settings), Path())
-        if not rates or not any(_run_of((place / path).resolve()) == stage.folder for place in places):
-            continue
+        if any(_run_of((place / path).resolve()) == stage.folder for place in places):
+            yield file.parent, settings, places
+
+
+def _comparisons(stage: Stage) -> Iterator[str]:
+    """Win rates of a stage's model, and what it reached on tasks."""
+    for folder, settings, places in _evaluations(stage):
+        summary = read_object(folder / "summary.json")[0]
         against = _source(string(settings, "against"), "model", places, frozenset())
-        for reward, rate in rates.items():
+        for reward, rate in section(summary, "win_rate").items():
             measured = rate if isinstance(rate, dict) else {}
             if (value := number(measured, "win_rate")) is not None:
                 yield (
                     f"{stage.folder.name} against {_named(against)} by `{reward}`: win rate {percent(value, 1)}"
                     f"{_spread(interval(measured, 'win_rate_ci'))}, ties half"
                 )
+        yield from task_lines(stage.folder.name, summary)
 
 
 def _limits(stage: Stage, compared: list[str]) -> Iterator[str]:

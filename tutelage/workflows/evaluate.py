@@ -1,11 +1,11 @@
-"""Evaluation: what the answers of a model are worth, alone or against another's."""
+"""Evaluation: what the answers of a model are worth, alone or against another's, and what it reaches on tasks."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutelage import config
 from tutelage.core.batch import Rows
@@ -21,7 +21,7 @@ from tutelage.errors import TutelageError
 from tutelage.evaluation.drift import perplexity, sequence_kl
 from tutelage.evaluation.text import distinct, lengths, repetition, rouge
 from tutelage.evaluation.win_rate import scored_win_rate
-from tutelage.infer.answering import Answers, answer
+from tutelage.infer.answering import answer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -35,9 +35,13 @@ from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
 from tutelage.train.supervised.batches import encode_demonstrations
 from tutelage.workflows.calling import workflow
+from tutelage.workflows.evaluation_table import Side, answer_rows, table
 from tutelage.workflows.generators import fixed_generator
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.evaluate import EvaluateSettings
+
+if TYPE_CHECKING:
+    from tutelage.workflows.harness import TaskFigures
 
 TOKENS_AT_ONCE = 8192
 """Padded tokens of a forward pass that measures divergence or perplexity."""
@@ -45,43 +49,20 @@ TOKENS_AT_ONCE = 8192
 _NAMED = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
 """A reward with a name before it."""
 
-LABELS = {
-    "kl": "KL to the other, nats per answer",
-    "length": "length, tokens",
-    "words": "length, words",
-    "ended": "ended by themselves",
-    "distinct_2": "distinct word pairs",
-    "repetition": "repeated trigrams",
-    "perplexity": "perplexity under the base model",
-    "text_perplexity": "perplexity on the texts",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One model's answers with all that was measured of each."""
-
-    name: str
-    answered: Answers
-    scores: Mapping[str, list[float]]
-    figures: dict[str, float]
-
 
 @dataclass(frozen=True)
 class EvaluateResult:
     """The results of an evaluation."""
 
     out: Path
-    """Folder with summary.json and answers.jsonl."""
+    """Folder with summary.json, answers.jsonl and tasks.jsonl."""
     summary: Mapping[str, Any]
     """The content of summary.json."""
 
     @property
     def figures(self) -> Mapping[str, float]:
-        """Figures of the model by name: <reward>_mean, <reward>_std, length, ended, kl, rouge1, ..."""
+        """Figures of the model by name: <reward>_mean, <reward>_std, length, ended, kl, rouge1, ...; of tasks
+        <task>/<metric> and <task>/<metric>_error, its standard error."""
         figures: Mapping[str, float] = self.summary["model"]
         return figures
 
@@ -99,42 +80,75 @@ class EvaluateResult:
 
 @workflow(EvaluateSettings)
 def evaluate(settings: EvaluateSettings) -> EvaluateResult:
-    """Measure a model's answers to prompts: scores, text measures and, against a second model, win rates.
+    """Measure a model's answers to prompts: scores, text measures and, against a second model, win rates; and what it
+    reaches on tasks of lm-evaluation-harness.
 
-    Writes summary.json and answers.jsonl to `settings.out`.
+    Writes summary.json, answers.jsonl and tasks.jsonl to `settings.out`.
 
     Raises:
-        TutelageError: the settings, the prompts, a reward or a model cannot be used.
+        TutelageError: the settings, the prompts, a reward, a task or a model cannot be used.
     """
-    loaded = load_prompts(settings.prompts)
-    remark(loaded.describe())
-    require_columns([source for _, source in _named(settings)], loaded)
-    prompts = loaded.records[: settings.limit or None]
+    if settings.tasks:
+        import tutelage.workflows.harness as harness  # what is missing is missing before anything is loaded
+    prompts = _prompts(settings) if settings.prompts else []
     if settings.text:  # read before anything is answered, so that a file that cannot be read costs no time
         remark(load_demonstrations(settings.text).describe())
     ranks = join()
-    sides = _sides(settings, prompts, ranks)
-    return ranks.shared(lambda: _write(settings, prompts, sides))
+    policy = _load(settings.model.path, settings)
+    other = _load(settings.against, settings) if settings.against else None
+    policies = [policy] if other is None else [other, policy]
+    if prompts:
+        sides = _sides(settings, prompts, policy, other, ranks)
+    else:
+        sides = [Side(name, None, {}, {}) for name in settings.names[-len(policies) :]]
+    tasks = (
+        ranks.shared(lambda: [harness.run_tasks(one, settings) for one in policies]) if settings.tasks else []
+    )
+    return ranks.shared(lambda: _write(settings, prompts, sides, tasks))
 
 
-def _write(settings: EvaluateSettings, prompts: Sequence[Prompt], sides: Sequence["Side"]) -> EvaluateResult:
+def _prompts(settings: EvaluateSettings) -> list[Prompt]:
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    require_columns([source for _, source in _named(settings)], loaded)
+    return list(loaded.records[: settings.limit or None])
+
+
+def _write(
+    settings: EvaluateSettings,
+    prompts: Sequence[Prompt],
+    sides: Sequence[Side],
+    tasks: Sequence["TaskFigures"],
+) -> EvaluateResult:
     """Compare the sides, and write the files of the result."""
+    for side, found in zip(sides, tasks, strict=bool(tasks)):
+        side.figures.update(found.figures)
     summary: dict[str, Any] = {"prompts": len(prompts), "model": sides[-1].figures}
     if len(sides) == 2:
-        summary |= {"against": sides[0].figures, "win_rate": _win_rates(sides[1], sides[0])}
-    summary |= {"columns": [side.name for side in sides], "rows": _table(sides, summary)}
+        summary |= {"against": sides[0].figures}
+        if prompts:
+            summary |= {"win_rate": _win_rates(sides[1], sides[0])}
+    if tasks:
+        names = [name for name in tasks[-1].figures if not name.endswith("_error")]
+        summary |= {"tasks": {"figures": names, "versions": dict(tasks[-1].versions)}}
+    summary |= {"columns": [side.name for side in sides], "rows": table(sides, summary)}
     settings.out.mkdir(parents=True, exist_ok=True)
     config.save(settings, settings.out / "config.json")
-    write_jsonl(settings.out / "answers.jsonl", _answer_rows(sides))
+    if prompts:
+        write_jsonl(settings.out / "answers.jsonl", answer_rows(sides))
+    if tasks:
+        named = zip(sides, tasks, strict=True)
+        rows = [{"model": side.name, **row} for side, found in named for row in found.samples]
+        write_jsonl(settings.out / "tasks.jsonl", rows)
     (settings.out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return EvaluateResult(settings.out, summary)
 
 
-def _sides(settings: EvaluateSettings, prompts: Sequence[Prompt], ranks: Ranks) -> list[Side]:
+def _sides(
+    settings: EvaluateSettings, prompts: Sequence[Prompt], policy: Policy, other: Policy | None, ranks: Ranks
+) -> list[Side]:
     """The model's answers, measured, as the last; before them those of the model it is compared with, if any."""
-    policy = _load(settings.model.path, settings)
     rewards = _rewards(settings, policy, ranks)
-    other = _load(settings.against, settings) if settings.against else None
     base = _load(settings.base, settings) if settings.base else None
     generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks)
     model = _side(settings.names[1], policy, prompts, rewards, base, other, settings, generator, ranks)
@@ -159,6 +173,7 @@ def _sides(settings: EvaluateSettings, prompts: Sequence[Prompt], ranks: Ranks) 
 
 
 def _win_rates(model: Side, against: Side) -> dict[str, Any]:
+    assert model.answered is not None
     ids = [prompt.id for prompt in model.answered.prompts]
     return {name: scored_win_rate(model.scores[name], against.scores[name], ids) for name in model.scores}
 
@@ -264,35 +279,3 @@ def _references(settings: EvaluateSettings) -> dict[Messages, str]:
     if not settings.references:
         return {}
     return {record.messages: record.response for record in load_demonstrations(settings.references).records}
-
-
-def _table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the final table: one figure each, per model."""
-    rows = []
-    for key in sides[-1].scores:
-        rows.append(
-            {"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"}
-        )
-        found = summary.get("win_rate", {}).get(key)
-        if found:
-            low, high = found["win_rate_ci"]
-            note = f"{low:.3f} to {high:.3f} over {found['n']} answers, ties half"
-            rows.append({"name": f"win rate by {key}", "values": [None, found["win_rate"]], "note": note})
-    for key, label in LABELS.items():
-        if key in sides[-1].figures:
-            rows.append({"name": label, "values": [side.figures.get(key) for side in sides], "note": ""})
-    return rows
-
-
-def _answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
-    """answers.jsonl: the model's answers as `after`, the other's as `before`."""
-    suffixes = ["before", "after"] if len(sides) == 2 else ["after"]
-    rows = []
-    for number, prompt in enumerate(sides[-1].answered.prompts):
-        row: dict[str, object] = {"prompt": prompt.messages[-1].content if prompt.messages else ""}
-        for side, suffix in zip(sides, suffixes, strict=True):
-            row[suffix] = side.answered.texts[number]
-            row |= {f"{key}_{suffix}": values[number] for key, values in side.scores.items()}
-            row[f"ended_{suffix}"] = bool(side.answered.rollout.terminated[number])
-        rows.append(row)
-    return rows

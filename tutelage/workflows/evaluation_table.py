@@ -1,0 +1,71 @@
+"""What an evaluation found, as a table and as rows of a file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tutelage.infer.answering import Answers
+
+LABELS = {
+    "kl": "KL to the other, nats per answer",
+    "length": "length, tokens",
+    "words": "length, words",
+    "ended": "ended by themselves",
+    "distinct_2": "distinct word pairs",
+    "repetition": "repeated trigrams",
+    "perplexity": "perplexity under the base model",
+    "text_perplexity": "perplexity on the texts",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+}
+"""What figures are called in the table."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model's answers with all that was measured of each."""
+
+    name: str
+    answered: Answers | None
+    """None where the tasks alone are run."""
+    scores: Mapping[str, list[float]]
+    figures: dict[str, float]
+
+
+def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the final table: one figure each, per model."""
+    rows = []
+    for key in sides[-1].scores:
+        rows.append(
+            {"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"}
+        )
+        found = summary.get("win_rate", {}).get(key)
+        if found:
+            low, high = found["win_rate_ci"]
+            note = f"{low:.3f} to {high:.3f} over {found['n']} answers, ties half"
+            rows.append({"name": f"win rate by {key}", "values": [None, found["win_rate"]], "note": note})
+    for key in summary.get("tasks", {}).get("figures", []):
+        errors = [side.figures.get(f"{key}_error") for side in sides]
+        note = ", ".join(f"± {error:.3f}" for error in errors if error is not None)
+        values = [side.figures.get(key) for side in sides]
+        rows.append({"name": key.replace("/", " "), "values": values, "note": note})
+    for key, label in LABELS.items():
+        if key in sides[-1].figures:
+            rows.append({"name": label, "values": [side.figures.get(key) for side in sides], "note": ""})
+    return rows
+
+
+def answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
+    """answers.jsonl: the model's answers as `after`, the other's as `before`."""
+    suffixes = ["before", "after"] if len(sides) == 2 else ["after"]
+    answered = [side.answered for side in sides if side.answered is not None]
+    rows = []
+    for number, prompt in enumerate(answered[-1].prompts):
+        row: dict[str, object] = {"prompt": prompt.messages[-1].content if prompt.messages else ""}
+        for side, own, suffix in zip(sides, answered, suffixes, strict=True):
+            row[suffix] = own.texts[number]
+            row |= {f"{key}_{suffix}": values[number] for key, values in side.scores.items()}
+            row[f"ended_{suffix}"] = bool(own.rollout.terminated[number])
+        rows.append(row)
+    return rows
