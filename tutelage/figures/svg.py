@@ -19,6 +19,15 @@ class Svg(str):
         return str(self)
 
 
+class SvgFile(str):
+    """The content of an SVG file. A notebook shows it as an image, because of `_repr_svg_`."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
 def clean(text: str) -> str:
     """A text that a page can show once it is escaped: control characters, characters that turn the direction of what
     follows, and halves of surrogate pairs become a visible �."""
