@@ -8,11 +8,12 @@ would load and answer otherwise.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import gguf
 import torch
 from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
+from jaxtyping import Float
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -20,6 +21,8 @@ from tutelage.errors import TutelageError
 
 INSTEAD = "Export it with llama.cpp's convert_hf_to_gguf.py, if that knows it"
 """What a user can do about a model that is refused."""
+
+Weight: TypeAlias = Float[Tensor, "..."]
 
 SWA_PERIOD = 6
 """Layers of Gemma 3 up to and including the one with full attention, as llama.cpp has it built in."""
@@ -34,7 +37,7 @@ class Architecture:
     """Settings of the configuration that llama.cpp computes with and no key of the file names."""
     add: Callable[[GGUFWriter, Any], None]
     """Writes the numbers of a configuration."""
-    lay_out: Callable[[str, Tensor, Any], Tensor] = field(default=lambda name, weight, settings: weight)
+    lay_out: Callable[[str, Weight, Any], Weight] = field(default=lambda name, weight, settings: weight)
     """The weight of this name as it lies in the file."""
 
 
@@ -57,7 +60,7 @@ def architecture_of(settings: Any) -> Architecture:
     return found
 
 
-def frequency_factors(settings: Any) -> Tensor | None:
+def frequency_factors(settings: Any) -> Float[Tensor, " half"] | None:
     """What llama.cpp divides each rotary frequency by, where a configuration scales them one by one (Llama 3)."""
     rope = _rope(settings)
     if rope.get("rope_type") != "llama3":
@@ -163,7 +166,7 @@ def _add_gpt2(writer: GGUFWriter, settings: Any) -> None:
     writer.add_layer_norm_eps(settings.layer_norm_epsilon)
 
 
-def _by_pairs(name: str, weight: Tensor, settings: Any) -> Tensor:
+def _by_pairs(name: str, weight: Weight, settings: Any) -> Weight:
     """llama.cpp turns neighbouring rows of a head by its rotary positions, transformers the two halves of the head."""
     match = re.search(r"self_attn\.([qk])_proj\.", name)
     if not match:
@@ -172,12 +175,12 @@ def _by_pairs(name: str, weight: Tensor, settings: Any) -> Tensor:
     return weight.view(heads, 2, -1, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
 
-def _one_added(name: str, weight: Tensor, settings: Any) -> Tensor:
+def _one_added(name: str, weight: Weight, settings: Any) -> Weight:
     """Gemma multiplies by 1 + w in its norms; the file holds the factor."""
     return weight + 1 if name.endswith("norm.weight") else weight
 
 
-def _transposed(name: str, weight: Tensor, settings: Any) -> Tensor:
+def _transposed(name: str, weight: Weight, settings: Any) -> Weight:
     """GPT-2 multiplies its inputs from the left; the file holds matrices that are multiplied from the right."""
     return weight.T if re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name) else weight
 
