@@ -23,6 +23,7 @@ INSTEAD = "Export it with llama.cpp's convert_hf_to_gguf.py, if that knows it"
 """What a user can do about a model that is refused."""
 
 Weight: TypeAlias = Float[Tensor, "..."]
+"""A weight, of any shape."""
 
 SWA_PERIOD = 6
 """Layers of Gemma 3 up to and including the one with full attention, as llama.cpp has it built in."""
