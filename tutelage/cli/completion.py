@@ -12,7 +12,7 @@ import importlib
 import itertools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutelage.cli.verbs import VERBS
 from tutelage.errors import TutelageError
@@ -40,13 +40,21 @@ def commands() -> Commands:
     from tutelage.config.flags import Flag, flags_of
 
     parallel = {verb.name for verb in VERBS if verb.parallel}
-    found: dict[tuple[str, ...], list[Flag]] = {}
+    return {
+        command: _merged(map(flags_of, settings)) + ([Flag(("--processes",))] if command[0] in parallel else [])
+        for command, settings in settings_by_command().items()
+    }
+
+
+def settings_by_command() -> dict[tuple[str, ...], tuple[type[Any], ...]]:
+    """The classes of settings of every command: of ("sft",), of ("collect", "init"), ... Several where the value of a
+    flag chooses among them."""
+    found: dict[tuple[str, ...], tuple[type[Any], ...]] = {}
     for verb in VERBS:
         module = importlib.import_module(f"tutelage.commands.{verb.name}")
-        own = [Flag(("--processes",))] if verb.name in parallel else []
         for name, settings in getattr(module, "COMMANDS", {"": module.Settings}).items():
-            variants = [settings, *getattr(module, "VARIANTS", {}).values()]
-            found[(verb.name, name) if name else (verb.name,)] = _merged(map(flags_of, variants)) + own
+            variants = (settings, *getattr(module, "VARIANTS", {}).values())
+            found[(verb.name, name) if name else (verb.name,)] = variants
     return found
 
 

@@ -142,28 +142,49 @@ class Flag(NamedTuple):
 
 def flags_of(settings: type[Any]) -> list[Flag]:
     """The flags that `settings_from` reads into `settings`, without positional arguments and old names."""
-    own = [*_flags_below(settings, ""), Flag(("--config",)), Flag(("--help",), takes_value=False)]
+    named = [each for each in settings_below(settings) if not each.positional]
+    own = [Flag(each.flags, each.choices, takes_value=each.hint is not bool) for each in named]
+    own += [Flag(("--config",)), Flag(("--help",), takes_value=False)]
     by_name = {flag.names[0]: flag for flag in own}
     short = {name: by_name[full] for name, full in _short_forms(settings).items()}
     return own + [full._replace(names=(name,)) for name, full in short.items() if name not in by_name]
 
 
-def _flags_below(settings: type[Any], section: str) -> Iterator[Flag]:
+class Setting(NamedTuple):
+    """One setting of a command: its dotted key, which is its flag; its type; the class that has it, and the name there."""
+
+    key: str
+    hint: Any
+    owner: type[Any]
+    name: str
+    positional: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that set it, of which a boolean has two; none where it is given by its place."""
+        if self.positional:
+            return ()
+        return (_flag(self.key), _flag(self.key, "no-")) if self.hint is bool else (_flag(self.key),)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that it takes, where they are few."""
+        return _literals(self.hint)
+
+
+def settings_below(settings: type[Any], section: str = "") -> Iterator[Setting]:
+    """Every setting of a class and of its sections, in the order of its fields."""
     hints = get_type_hints(settings, include_extras=True)
     for field in settable(settings):
         hint = hints[field.name]
         remarks = getattr(hint, "__metadata__", ())
-        if _POSITIONAL in remarks:
-            continue
         key = section + next((own for each in remarks if (own := getattr(each, "name", None))), field.name)
         while hasattr(hint, "__metadata__"):
             hint = get_args(hint)[0]
         if inner := section_of(hint):
-            yield from _flags_below(inner, f"{key}.")
-        elif hint is bool:
-            yield Flag((_flag(key), _flag(key, "no-")), takes_value=False)
+            yield from settings_below(inner, f"{key}.")
         else:
-            yield Flag((_flag(key),), _literals(hint))
+            yield Setting(key, hint, settings, field.name, positional=_POSITIONAL in remarks)
 
 
 def _literals(hint: Any) -> tuple[str, ...]:

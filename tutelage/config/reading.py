@@ -80,7 +80,7 @@ class Reader(NamedTuple):
             return Path(value)
         if hint in (bool, int, float, str) and type(value) is hint:
             return value
-        raise TutelageError(f"{key} must be {_expected(hint)}, not {_described(value)}.")
+        raise TutelageError(f"{key} must be {expected(hint)}, not {_described(value)}.")
 
     def union(self, members: tuple[Any, ...], value: object, base: object, key: str) -> object:
         """The value as the first member that fits it, its own type first."""
@@ -94,8 +94,8 @@ class Reader(NamedTuple):
                 return self.value(member, value, base, key)
             except TutelageError:
                 continue
-        expected = " or ".join(_expected(member) for member in members)
-        raise TutelageError(f"{key} must be {expected}, not {_described(value)}.")
+        kinds = " or ".join(expected(member) for member in members)
+        raise TutelageError(f"{key} must be {kinds}, not {_described(value)}.")
 
     def items(self, hint: Any, values: list[object] | tuple[object, ...], key: str) -> tuple[object, ...]:
         """A tuple, each item against its own hint."""
@@ -103,7 +103,7 @@ class Reader(NamedTuple):
         if len(members) == 2 and members[1] is Ellipsis:
             members = (members[0],) * len(values)
         if len(members) != len(values):
-            raise TutelageError(f"{key} must be {_expected(hint)}, not {len(values)} of them.")
+            raise TutelageError(f"{key} must be {expected(hint)}, not {len(values)} of them.")
         pairs = enumerate(zip(members, values, strict=True))
         return tuple(self.value(member, item, None, f"{key}[{i}]") for i, (member, item) in pairs)
 
@@ -126,14 +126,15 @@ _EXPECTED: dict[object, str] = {
 }
 
 
-def _expected(hint: Any) -> str:
+def expected(hint: Any) -> str:
+    """What a setting with this hint must be, in words."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(repr(one) for one in get_args(hint))
     if get_origin(hint) is tuple:
         members = get_args(hint)
         if len(members) == 2 and members[1] is Ellipsis:
-            return f"a list, each item {_expected(members[0])}"
-        return f"a list of {len(members)} ({', '.join(_expected(member) for member in members)})"
+            return f"a list, each item {expected(members[0])}"
+        return f"a list of {len(members)} ({', '.join(expected(member) for member in members)})"
     if get_origin(hint) is dict or dataclasses.is_dataclass(hint):
         return "a section"
     try:

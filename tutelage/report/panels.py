@@ -1,13 +1,13 @@
 """The panels of each kind of stage: which curves a chart shows, and how to read it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from tutelage.figures import LINEAR, Axis, Rule
 from tutelage.report import diagnoses
 from tutelage.report.folders import Run
+from tutelage.report.metrics import metric_of
 
 
 @dataclass(frozen=True)
@@ -214,26 +214,6 @@ DISTILL = (
 )
 
 NOT_CURVES = ("step", "seconds", "tokens_at_once")
-MORE: Mapping[str, str] = MappingProxyType(
-    {
-        "lr": "The learning rate, as it was scheduled.",
-        "grad_norm": "The size of the gradient before clipping; leaps announce trouble, 0 means nothing is learnt.",
-        "tokens_per_second": "Speed; a dip is the machine's, not the model's.",
-        "kl/reference_k3": "Another estimate of the same distance, never negative; far from it: too few samples.",
-        "kl/old": "How far one update moves the policy; it should stay small and even.",
-        "penalty/coef": "The weight of the KL penalty; it moves only under an adaptive controller.",
-        "ratio/max": "The largest change of a token's probability within an update.",
-        "advantage/std": "The spread of the advantages; at 0 there is nothing to tell good answers from bad.",
-        "policy/objective": "What the update maximises; its level means little, leaps do.",
-        "sampler/mismatch": "How far sampler and trainer disagree on a token (nats): a trace in float32, .05 in bf16.",
-        "sampler/kl": "The same as KL(sampler‖trainer) per token; it should neither grow nor leap.",
-        "sampler/ratio_max": "The token on which they disagree most, as trainer over sampler.",
-        "sampler/truncated": "The share of tokens whose weight is held at --mismatch-cap; many mean a biased gradient.",
-        "ptx/loss": "The loss on pretraining text that is mixed in; it should not rise.",
-        "updates": "Optimiser steps taken on each batch; fewer than planned when one stopped early on its KL.",
-        "score/std": "The spread of the scores within a step; at 0 all answers look alike to the reward model.",
-    }
-)
 
 
 def further(run: Run, panels: Sequence[Panel]) -> tuple[Panel, ...]:
@@ -241,7 +221,13 @@ def further(run: Run, panels: Sequence[Panel]) -> tuple[Panel, ...]:
     shown = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
     return tuple(
-        Panel(name, "", (Curve(name, name, colour=5),), healthy=MORE.get(name, ""), alarming="")
+        Panel(name, "", (Curve(name, name, colour=5),), healthy=_meaning(name), alarming="")
         for name in names
         if name not in shown
     )
+
+
+def _meaning(name: str) -> str:
+    """What a metric is and what is healthy in it, of those that the table of metrics has."""
+    metric = metric_of(name)
+    return f"{metric.meaning} {metric.healthy}".strip() if metric else ""

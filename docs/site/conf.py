@@ -1,0 +1,83 @@
+"""The documentation as a site: `make docs`. The pages are plain Markdown that GitHub shows as well; what the site adds
+is here: the order of the pages, and links that leave docs/, which lead to the repository.
+"""
+
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+sys.path.insert(0, str(Path(__file__).parent))
+from contents import CONTENTS
+
+ROOT = Path(__file__).parents[2]
+REPOSITORY = "https://github.com/tutelage/tutelage"
+OUTSIDE = re.compile(r"(\]\()((?:\.\./)+[^)\s#]*)((?:#[^)\s]*)?\))")
+"""A Markdown link that goes up: what opens it, its path, its anchor."""
+
+project = "Tutelage"
+author = copyright = "The Tutelage developers"
+language = "en"
+root_doc = "index"
+extensions = ["myst_parser", "sphinx_copybutton"]
+exclude_patterns = ["site"]
+nitpicky = True
+
+myst_enable_extensions = ["html_image"]
+myst_heading_anchors = 4  # named as on GitHub
+myst_linkify_fuzzy_links = False
+suppress_warnings = ["myst.xref_ambiguous"]
+
+html_theme = "furo"
+html_title = "Tutelage"
+html_static_path = ["static"]
+html_css_files = ["extra.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+highlight_language = "none"
+copybutton_exclude = ".linenos, .gp, .go"
+
+log = logging.getLogger("outside")
+
+
+def add_contents(app: Sphinx, page: str, text: list[str]) -> None:
+    """Append the contents of a page that has pages below it, which Sphinx takes from the pages themselves."""
+    for title, pages in CONTENTS.get(page, {}).items():
+        caption = f":caption: {title}\n" if title else ""
+        listed = "\n".join(pages)
+        text[0] += f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 2\n:glob:\n{caption}\n\n{listed}\n```\n"
+
+
+def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:
+    """Give links to files outside docs/ their address in the repository. One to a file that is not there is a warning,
+    which ends the build."""
+    folder = posixpath.dirname(f"docs/{page}")
+
+    def address(found: re.Match[str]) -> str:
+        opening, link, rest = found.groups()
+        path = posixpath.normpath(posixpath.join(folder, link))
+        if path.startswith("docs/"):
+            return found.group()
+        if not (ROOT / path).exists():
+            log.warning("%s leads to no file", link, location=page)
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"{opening}{REPOSITORY}/{kind}/main/{path}{rest}"
+
+    text[0] = OUTSIDE.sub(address, text[0])
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", lead_to_the_repository)
+    app.connect("source-read", add_contents)
+    return {"parallel_read_safe": True}
