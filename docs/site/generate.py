@@ -7,12 +7,12 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent
 sys.path.insert(0, str(HERE))
 
-from written import metrics, verbs  # noqa: E402
+from written import api, metrics, recipes, routes, tables, verbs  # noqa: E402
 
 
 def pages() -> dict[str, str]:
     """Every written page, by its path below docs/."""
-    return {path: text for part in (verbs, metrics) for path, text in part.pages().items()}
+    return {path: text for part in (api, verbs, metrics, recipes, routes, tables) for path, text in part.pages().items()}
 
 
 def main() -> None:

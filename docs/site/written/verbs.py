@@ -3,7 +3,6 @@
 import inspect
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -22,6 +21,7 @@ KINDS: Mapping[object, str] = {
     str: "text",
     Path: "path",
 }
+REQUIRED = "**required**"
 COMMON = """\
 Every verb takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or from the
 `config.json` of a run; flags win. Verbs marked ∥ take `--processes N`, which shares the work among N processes of this
@@ -56,13 +56,13 @@ def verb_page(verb: Verb, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]
     examples = fenced("console", (f"tutelage {verb.name} {example}".rstrip() for example in verb.examples))
     said = docstring(inspect.getdoc(commands[(verb.name,)]) or "") if (verb.name,) in commands else ""
     parts = [said or cell(verb.help[0].upper() + verb.help[1:] + "."), examples]
-    alike = {settings for settings in commands.values()}
+    alike = {"\n".join(tables(settings)) for settings in commands.values()}
     if verb.name == "plan":
         own, *_ = (_own(settings, known[command[1:]][0]) for command, settings in commands.items())
         verbs = ", ".join(f"[{name}]({name}.md)" for _, name in commands)
         parts += [f"It takes a verb ({verbs}) with the flags of that verb, and these:", *tables(own)]
     elif len(commands) > 1 and len(alike) == 1:
-        parts += [f"The commands are {', '.join(code(name) for _, name in commands)}.", *tables(alike.pop())]
+        parts += [f"The commands are {', '.join(code(name) for _, name in commands)}.", alike.pop()]
     else:
         for (_, *command), settings in commands.items():
             if command:
@@ -84,15 +84,21 @@ def tables(settings: type[Any] | list[Setting], heading: str = "##") -> Iterator
     """The tables of some settings: those of the verb, then a section each."""
     every = settings if isinstance(settings, list) else list(settings_below(settings))
     defaults = overlay(settings, {}) if isinstance(settings, type) else None
-    own = [setting for setting in every if "." not in setting.key]
+    own = sorted((setting for setting in every if "." not in setting.key), key=inherited)
+    rows = [row(one, defaults) for one in own]
     if own:
-        yield table(("setting", "default", "meaning"), (row(one, defaults) for one in own))
+        yield table(("setting", "default", "meaning"), sorted(rows, key=lambda cells: cells[1] != REQUIRED))
     rest = [setting for setting in every if "." in setting.key]
     for section, members in groupby(rest, lambda setting: setting.key.rpartition(".")[0]):
         inner = list(members)
         yield f"{heading} {section}"
         yield docstring(inspect.getdoc(inner[0].owner) or "")
         yield table(("setting", "default", "meaning"), (row(one, defaults) for one in inner))
+
+
+def inherited(setting: Setting) -> bool:
+    """Whether a setting is one that several verbs share."""
+    return setting.name not in vars(setting.owner).get("__annotations__", {})
 
 
 def row(setting: Setting, defaults: object) -> tuple[str, str, str]:
@@ -109,9 +115,12 @@ def row(setting: Setting, defaults: object) -> tuple[str, str, str]:
 
 
 def default_of(setting: Setting, defaults: object) -> str:
-    value = getattr(setting.owner, setting.name, UNSET) if defaults is None else _reached(defaults, setting.key)
+    sections = setting.key.split(".")[:-1]
+    value = getattr(setting.owner, setting.name, UNSET) if defaults is None else defaults
+    for name in () if defaults is None else (*sections, setting.name):
+        value = getattr(value, name, UNSET)
     if value is UNSET:
-        return "**required**"
+        return REQUIRED
     if value is None or value == () or value == "":
         return "–"
     if isinstance(value, bool):
@@ -119,12 +128,6 @@ def default_of(setting: Setting, defaults: object) -> str:
     if isinstance(value, tuple):
         return code(" ".join(map(str, value)))
     return code(f"{value:g}" if isinstance(value, float) else str(value))
-
-
-def _reached(value: object, key: str) -> object:
-    for name in key.split("."):
-        value = getattr(value, name, UNSET)
-    return UNSET if is_dataclass(value) else value
 
 
 def kind_of(hint: Any) -> str:

@@ -1,0 +1,198 @@
+"""The pages about the Python API, from signatures and docstrings as griffe reads them; nothing is imported."""
+
+from collections.abc import Iterator
+
+import griffe
+
+import tutelage
+from written.markdown import cell, code, docstring, fenced, page, table
+from written.source import package
+
+ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "workflows": (
+        "Workflows",
+        (
+            "workflows.pretrain",
+            "workflows.sft",
+            "workflows.reward",
+            "workflows.improve",
+            "workflows.dpo",
+            "workflows.rejection",
+            "workflows.distill",
+            "workflows.sample",
+            "workflows.evaluate",
+            "workflows.raters",
+            "workflows.plan",
+            "workflows.serve",
+            "workflows.loading",
+            "workflows.results",
+            "errors",
+        ),
+    ),
+    "config": ("Settings that verbs share", ("config.pieces", "config.run", "config.servers")),
+    "data": ("Data", ("data.records", "data.formats", "data.endpoint", "data.paid_endpoint")),
+    "core": (
+        "Core: tensors in, tensors out",
+        (
+            "core.returns",
+            "core.baselines",
+            "core.advantages",
+            "core.groups",
+            "core.surrogates",
+            "core.kl",
+            "core.shaping",
+            "core.values",
+            "core.preferences",
+            "core.scoring_losses",
+            "core.natural",
+            "core.reduce",
+            "core.pieces",
+            "core.batch",
+            "core.rows",
+        ),
+    ),
+    "algorithms": (
+        "Recipes",
+        ("algorithms.recipe", "algorithms.slots", "algorithms.state", "algorithms.override", "algorithms.registry"),
+    ),
+    "models": ("Models and engines", ("models.policy", "models.heads", "models.budget", "engines.engine")),
+    "rewards": (
+        "Rewards",
+        (
+            "rewards.reward",
+            "rewards.completions",
+            "rewards.scores",
+            "rewards.function",
+            "rewards.rules",
+            "rewards.weighted",
+            "rewards.ensemble",
+            "rewards.judge",
+        ),
+    ),
+    "rollout": ("Rollouts", ("rollout.generator", "rollout.local", "rollout.prompts", "rollout.assembly")),
+    "train": (
+        "Training loops",
+        (
+            "train.rl.improve",
+            "train.rl.policy",
+            "train.rl.settings",
+            "train.rl.rollouts",
+            "train.supervised.fit",
+            "train.learner",
+            "train.run.drive",
+            "train.run.folder",
+        ),
+    ),
+    "stats": ("Statistics", ("stats",)),
+    "evaluation": ("Evaluation", ("evaluation",)),
+}
+"""The pages: file, title, modules in order. A package stands for its modules."""
+
+
+def pages() -> dict[str, str]:
+    found = {f"reference/api/{name}.md": room(*entry) for name, entry in ROOMS.items()}
+    return found | {"reference/api/README.md": index()}
+
+
+def index() -> str:
+    listed = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in ROOMS.items())
+    said = (
+        "`import tutelage as tt` has the functions of the command line, their settings and results, and what loads models "
+        "and data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are "
+        "used. The settings of each workflow are those of its verb ([command line](../cli/README.md)).\n\nThe other pages "
+        "are the floors below, for algorithms and loops of your own. Names that begin with `_` are internal."
+    )
+    return page("Python", said, listed, "## The names of the package", names())
+
+
+def names() -> str:
+    rows = []
+    for name, module in sorted(exported()):
+        found = package()[module][name]
+        rows.append((f"`tt.{name}`", cell(first_sentence(found))))
+    return table(("name", ""), rows)
+
+
+def exported() -> Iterator[tuple[str, str]]:
+    """The names that `import tutelage` offers, with their modules."""
+    return ((name, module) for module, listed in tutelage._NAMES.items() for name in listed)
+
+
+def first_sentence(found: griffe.Object | griffe.Alias) -> str:
+    said = found.docstring.value if found.docstring else ""
+    return " ".join(said.split("\n\n")[0].split())
+
+
+def room(title: str, modules: tuple[str, ...]) -> str:
+    parts = [part for name in modules for module in modules_of(name) for part in of_module(module)]
+    return page(title, *parts)
+
+
+def modules_of(name: str) -> Iterator[griffe.Module]:
+    found = package()[name]
+    inner = [one for one in found.modules.values() if not one.is_alias and not one.name.startswith("_")]
+    if inner:
+        yield from (module for each in sorted(inner, key=lambda one: one.name) for module in modules_of(each.path.removeprefix("tutelage.")))
+    else:
+        yield found
+
+
+def of_module(module: griffe.Module) -> Iterator[str]:
+    members = [one for one in module.members.values() if is_public(one) and (one.is_class or one.is_function)]
+    if not members:
+        return
+    yield f"## {module.path}"
+    if module.docstring:
+        yield docstring(module.docstring.value)
+    for member in members:
+        yield from of_class(member) if member.is_class else of_function(member, f"### {member.name}")
+
+
+def is_public(member: griffe.Object | griffe.Alias) -> bool:
+    return not member.is_alias and not member.name.startswith("_") and member.docstring is not None
+
+
+def of_function(function: griffe.Function, heading: str) -> Iterator[str]:
+    yield heading
+    yield fenced("python", [signature(function)])
+    yield docstring(function.docstring.value)
+
+
+def of_class(cls: griffe.Class) -> Iterator[str]:
+    yield f"### {cls.name}"
+    bases = ", ".join(map(str, cls.bases))
+    yield fenced("python", [f"class {cls.name}({bases})" if bases else f"class {cls.name}"])
+    yield docstring(cls.docstring.value)
+    fields = [one for one in cls.attributes.values() if not one.name.startswith("_") and not one.is_alias]
+    rows = [(code(f"{one.name}: {one.annotation}"), *described(one)) for one in fields if one.annotation]
+    if rows:
+        yield table(("field", "default", "meaning"), rows)
+    for method in cls.functions.values():
+        if is_public(method):
+            yield from of_function(method, f"#### {cls.name}.{method.name}")
+
+
+def described(field: griffe.Attribute) -> tuple[str, str]:
+    value = "–" if field.value is None else code(" ".join(str(field.value).split()))
+    return value, cell(field.docstring.value) if field.docstring else ""
+
+
+def signature(function: griffe.Function) -> str:
+    """The signature, on one line or with a line for each parameter."""
+    kinds = griffe.ParameterKind
+    given, starred = [], False
+    for one in function.parameters:
+        if one.name in ("self", "cls") and function.parent is not None and function.parent.is_class:
+            continue
+        if one.kind is kinds.var_positional:
+            starred = True
+        if one.kind is kinds.keyword_only and not starred:
+            given.append("*")
+            starred = True
+        mark = {kinds.var_positional: "*", kinds.var_keyword: "**"}.get(one.kind, "")
+        hint = f": {one.annotation}" if one.annotation is not None else ""
+        usual = f"{' = ' if hint else '='}{one.default}" if one.default is not None and not mark else ""
+        given.append(f"{mark}{one.name}{hint}{usual}")
+    end = f" -> {function.returns}" if function.returns is not None else ""
+    line = f"{function.name}({', '.join(given)}){end}"
+    return line if len(line) <= 90 else "\n".join([f"{function.name}(", *(f"    {one}," for one in given), f"){end}"])
