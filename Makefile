@@ -3,6 +3,8 @@
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
 # make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
+# make docs    the documentation as a site, in build/docs, in an environment of its own (DOCS=serve to look at it)
+# make pages   the pages that are written from the code: docs/reference, docs/algorithms
 # make lock    write pylock.toml: the versions of constraints.txt with their hashes, for every system
 # make quality experiments on a real chat model beside what was published (ARGS="--data pairs.jsonl"), for docs/results.md
 # make clean   remove the environment and the caches, never the runs
@@ -18,13 +20,14 @@ JOB ?=
 ENGINE ?= auto
 
 VLLM_PYTHON ?=
+DOCS ?= build
 
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real test test-vllm environment browser bench quality lock clean
+.PHONY: demo demo-real test test-vllm environment browser bench quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -87,11 +90,27 @@ quality: environment $(VENV)/.smollm2
 	.bench/$*/bin/python -m pip install --quiet $(TORCH) $(PIP_ARGS) -r $<
 	@touch $@
 
+# Warnings are errors: links and anchors inside the documentation are checked.
+docs: .docs/.ready
+	rm -rf build/docs
+	.docs/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs/site -d build/doctrees docs build/docs
+	$(if $(filter serve,$(DOCS)),.docs/bin/python -m http.server --bind 127.0.0.1 --directory build/docs 8080,@echo "build/docs/index.html")
+
+# Only what builds pages: these are plain text, so the package need not be installed.
+.docs/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .docs
+	.docs/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt $$($(PYTHON) scripts/extra.py docs)
+	@touch $@
+
+pages: environment
+	$(BIN)/python docs/algorithms/generate.py
+	$(BIN)/python docs/site/generate.py
+
 lock: environment
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --extra dev \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --extra dev --extra docs \
 		-c constraints.txt pyproject.toml --format pylock.toml -o pylock.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .docs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find tutelage tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,7 +30,7 @@ NOTE = "<!-- written by docs/algorithms/generate.py -->\n"
 
 INTRODUCTION = """\
 Every algorithm is a value: a `Recipe` that names its pieces. Two lines of the table show how two algorithms differ.
-`tutelage recipes` prints the same; [adding one](adding.md) takes one file."""
+`tutelage recipes` prints the same; [adding one](../howto/custom_algorithm.md) takes one file."""
 
 
 OWN_STATE = """\
@@ -68,7 +68,7 @@ Saved as `pid.py` somewhere on `PYTHONPATH`, it runs with `--set penalty.control
 
 - A state is made of numbers, texts, lists, and dicts with texts as keys, and it is never changed in place. The run's
   checkpoints keep it as JSON. One that does not fit the recipe it is restored for is refused.
-- Baselines, advantages, shapings and controllers may have a state. [adding.md](adding.md) lists what each is called
+- Baselines, advantages, shapings and controllers may have a state. [the page about it](../howto/custom_algorithm.md) lists what each is called
   with.
 - What a piece may know beside its inputs comes in one `Context`: the prompt's id of each row, the limit on tokens, the
   scores of greedy answers. So a mean per prompt is a baseline with a state:
