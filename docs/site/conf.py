@@ -34,6 +34,7 @@ suppress_warnings = ["myst.xref_ambiguous"]
 
 html_theme = "furo"
 html_title = "Tutelage"
+html_favicon = "../../tutelage/people/web/static/icon.svg"
 html_static_path = ["static"]
 html_css_files = ["extra.css"]
 html_copy_source = False

@@ -1,10 +1,13 @@
 """Errors name the page of the documentation that explains them."""
 
 import importlib.util
+import pkgutil
+import re
 from pathlib import Path
 
 import pytest
 
+import tutelage
 from tutelage import cli, extras
 from tutelage.cli.pages import PAGES, SITE, page_about
 from tutelage.errors import TutelageError
@@ -16,6 +19,15 @@ DOCS = Path(cli.__file__).parents[2] / "docs"
 def test_modules_and_pages_are_there(module, page):
     assert importlib.util.find_spec(module)
     assert (DOCS / page).is_file()
+
+
+def test_pages_that_errors_name_themselves_are_there():
+    packages = [module.name for module in pkgutil.walk_packages(tutelage.__path__, "tutelage.") if module.ispkg]
+    sources = [Path(tutelage.__file__).parent / Path(*name.split(".")[1:]) for name in packages]
+    texts = [file.read_text(encoding="utf-8") for folder in sources for file in folder.glob("*.py")]
+    named = {page for text in texts for page in re.findall(r'^    page = "(.+)"$', text, re.MULTILINE)}
+    named |= {page for text in texts for page in re.findall(r"docs/([\w/]+\.md)", text)}
+    assert [page for page in named if not (DOCS / page).is_file()] == []
 
 
 def test_an_error_belongs_to_the_module_that_raised_it():

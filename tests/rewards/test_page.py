@@ -1,4 +1,4 @@
-"""docs/rewards.md does what it says: its module is imported, its command is run, its file is read."""
+"""docs/rewards.md and docs/howto/custom_reward.md do what they say: their code is imported, their commands are run."""
 
 import json
 import re
@@ -24,12 +24,13 @@ from tutelage.rewards.named_rules import RULES
 from tutelage.rewards.reward import Completion
 from tutelage.rewards.scores import scores_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+HOW_TO, PAGE = ((DOCS / name).read_text(encoding="utf-8") for name in ("howto/custom_reward.md", "rewards.md"))
 NOWHERE = config.Model("nowhere", device="cpu")
 
 
 def blocks(language):
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, flags=re.S | re.M)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", HOW_TO + PAGE, flags=re.S | re.M)
     return [text for name, text in fenced if name == language]
 
 
@@ -101,7 +102,7 @@ def test_the_file_of_the_judge_is_one(folder):
 
 def test_the_commands_run(folder, tiny_model):
     commands = [
-        line for block in blocks("") for line in block.splitlines() if line.startswith("tutelage improve")
+        line for block in blocks("sh") for line in block.splitlines() if line.startswith("tutelage improve")
     ]
     assert len(commands) == 2
     small = "--steps 1 --batch-size 2 --sampling.max-new-tokens 4 --sample-every 1 --model.device cpu --quiet"
@@ -118,5 +119,6 @@ def test_the_page_has_every_rule_with_its_settings():
         assert all(f"`{setting.name}" in line for setting in fields(rule))
 
 
-def test_the_page_names_every_field_that_is_not_kept_and_every_part_of_a_completion():
-    assert all(f"`{name}`" in PAGE for name in (*FIELDS, *Completion.__dataclass_fields__))
+def test_the_pages_name_every_field_that_is_not_kept_and_every_part_of_a_completion():
+    assert all(f"`{name}`" in PAGE for name in FIELDS)
+    assert all(f"`{name}`" in HOW_TO for name in Completion.__dataclass_fields__)

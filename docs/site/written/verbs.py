@@ -53,7 +53,7 @@ def index() -> str:
 
 def verb_page(verb: Verb, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
     commands = {command: first for command, (first, *_) in known.items() if command[0] == verb.name}
-    examples = fenced("console", (f"tutelage {verb.name} {example}".rstrip() for example in verb.examples))
+    examples = fenced("sh", (f"tutelage {verb.name} {example}".rstrip() for example in verb.examples))
     said = docstring(inspect.getdoc(commands[(verb.name,)]) or "") if (verb.name,) in commands else ""
     parts = [said or cell(verb.help[0].upper() + verb.help[1:] + "."), examples]
     alike = {"\n".join(tables(settings)) for settings in commands.values()}

@@ -1,0 +1,77 @@
+"""The commands on the pages of the documentation: what stands in fenced blocks of a shell, as words."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+]
+FENCE = re.compile(r"^([ ]*)```(?:sh|console|bash|)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+STARTS = (
+    ("tutelage",),
+    ("python", "-m", "tutelage"),
+    ("deploy/torchrun.sh",),
+    ("deploy/slurm.sh",),
+    ("-m", "tutelage"),
+)
+"""What stands before the verb of a command, the last of it inside torchrun's or sbatch's own."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of Tutelage on a page: its line there, and the words after the name of the program."""
+
+    page: str
+    line: int
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: tutelage {shlex.join(self.words)}"
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """Every command of Tutelage in the fenced blocks of a page."""
+    text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+    for block in FENCE.finditer(text):
+        first = text.count("\n", 0, block.start(2)) + 1
+        for number, line in joined(block.group(2)):
+            words = words_of(line)
+            if words is not None:
+                yield Command(name, first + number, words)
+
+
+def joined(block: str) -> Iterator[tuple[int, str]]:
+    """The lines of a block with their numbers, from 0; a line that ends in a backslash goes on in the next one."""
+    held, began = "", 0
+    for number, line in enumerate(block.splitlines()):
+        began = began if held else number
+        held += line.rstrip()
+        if held.endswith("\\"):
+            held = held[:-1] + " "
+            continue
+        yield began, held
+        held = ""
+
+
+def words_of(line: str) -> tuple[str, ...] | None:
+    """The words after the program, where the line runs it; None for any other line. What the shell does with the output is left off."""
+    try:
+        words = shlex.split(line.strip().removeprefix("$ "), comments=True)
+    except ValueError:  # an apostrophe in a line that is no command
+        return None
+    if end := next((n for n, word in enumerate(words) if word in (">", "|", "&&", ";")), 0):
+        words = words[:end]
+    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        words = words[1:]
+    if not words or words[0] not in ("tutelage", "python", "torchrun", "sbatch", "deploy/torchrun.sh"):
+        return None
+    for start in STARTS:
+        places = [n for n in range(len(words)) if tuple(words[n : n + len(start)]) == start]
+        if places and (start[0] == words[0] or words[0] in ("torchrun", "sbatch")):
+            return tuple(words[places[0] + len(start) :])
+    return None

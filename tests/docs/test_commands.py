@@ -1,0 +1,88 @@
+"""Every command that a page shows is one that the program takes: verb, flags and values, by its own parser."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from docs.fences import PAGES, ROOT, Command, commands, words_of
+
+from tutelage import cli
+from tutelage.cli.completion import commands as flags_by_command
+from tutelage.cli.verbs import VERBS
+from tutelage.config.flags import settings_from
+from tutelage.config.mapping import to_mapping
+from tutelage.distributed import processes
+from tutelage.errors import TutelageError
+
+SHOWN = [command for page in PAGES for command in commands(page)]
+
+
+@pytest.fixture
+def parse(tmp_path, monkeypatch):
+    """Parse a command as `cli.main` would, without running it; a run that it would make leaves its config.json."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(module, settings, words, *command, computes):
+        given = settings_from(settings, words, prog="tutelage")
+        if isinstance(out := getattr(given, "out", None), Path) and not out.is_absolute():
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "config.json").write_text(json.dumps({"settings": to_mapping(given)}), encoding="utf-8")
+        return 0
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(processes, "launch", lambda count, words: cli._dispatch(processes.processes_of(words)[1]))
+    return lambda words: cli._dispatch(list(words))
+
+
+def fault(parse, command: Command, capsys) -> str:
+    """What the program says against a command; empty where it takes it."""
+    try:
+        status = parse(command.words)
+    except TutelageError as error:
+        return f"{command}\n  {error}"
+    except SystemExit as stop:
+        status = stop.code
+    return f"{command}\n{capsys.readouterr().err}" if status else ""
+
+
+@pytest.mark.parametrize("page", sorted({command.page for command in SHOWN}))
+def test_the_program_takes_every_command_of_the_page(page, parse, capsys):
+    faults = [fault(parse, command, capsys) for command in SHOWN if command.page == page]
+    assert [one for one in faults if one] == []
+
+
+def test_no_command_leaves_words_out():
+    assert [str(command) for command in SHOWN if "..." in command.words or "…" in command.words] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["sft --model m --data d --out o --epoch 1", "sfft --model m", "improve --model m --prompts p --reward r --out o --steps x",
+     "collect init s --from-pairs p --kind tripel", "sft --model m --data d --out o --lora.rank -1"],
+)  # fmt: skip
+def test_a_page_with_a_command_that_is_wrong_would_fail(words, parse, capsys):
+    assert fault(parse, Command("page.md", 1, tuple(words.split())), capsys)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_flags_within_sentences_are_flags_of_the_verb(page):
+    """In `tutelage VERB --flag` inside a sentence every flag is one of the verb's, or of one of its commands."""
+    known = {verb.name: {"--help", "--dry-run", "--processes", "--config"} for verb in VERBS}
+    for command, flags in flags_by_command().items():
+        known[command[0]] |= {name for flag in flags for name in flag.names}
+    unknown = []
+    for text in re.findall(r"`(tutelage [a-z]+ [^`\n]+)`", page.read_text(encoding="utf-8")):
+        verb, flags = text.split()[1], re.findall(r"(?<=\s)--[a-z][\w.-]*", text)
+        unknown += [f"{text}: {flag}" for flag in flags if flag not in known.get(verb, ())]
+    assert unknown == []
+
+
+def test_commands_are_found_where_they_stand():
+    assert words_of("$ tutelage sft --data 'a b'  # why") == ("sft", "--data", "a b")
+    assert words_of("A=1 torchrun --nproc-per-node 2 -m tutelage improve --out o") == ("improve", "--out", "o")
+    assert words_of("HEAD=n deploy/torchrun.sh sft --out o") == ("sft", "--out", "o")
+    assert words_of("sbatch --nodes 4 deploy/slurm.sh sft --out o") == ("sft", "--out", "o")
+    assert words_of("pip install tutelage") is None
+    assert len(SHOWN) > 100
+    assert (ROOT / "README.md") in PAGES

@@ -1,0 +1,71 @@
+"""The pages that are written from the code say what the code says, and every page has its place on the site."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tutelage.people.store.schema import metadata
+from tutelage.people.store.schema.dictionary import COLUMNS, EVERYWHERE, TABLES, meaning
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def written():
+    """Every written page by its path."""
+    before = list(sys.path)
+    try:
+        return runpy.run_path(str(DOCS / "site" / "generate.py"))["pages"]()
+    finally:
+        sys.path[:] = before
+
+
+def test_the_pages_are_those_that_the_code_would_write(written):
+    stale = [path for path, text in written.items() if (DOCS / path).read_text(encoding="utf-8") != text]
+    assert stale == [], "run make pages"
+
+
+def test_no_page_is_left_of_what_is_no_longer_written(written):
+    by_hand = {"reference/README.md", "reference/files.md"}
+    there = {path.relative_to(DOCS).as_posix() for path in (DOCS / "reference").rglob("*.md")}
+    assert there == set(written) | by_hand
+
+
+def test_every_setting_has_a_meaning(written):
+    """No row of a verb's tables ends in an empty cell."""
+    verbs = [text for path, text in written.items() if path.startswith("reference/cli/")]
+    assert [line for text in verbs for line in text.splitlines() if re.match(r"\| `--.*\|\s*\|$", line)] == []
+
+
+def test_every_table_and_column_is_described():
+    unsaid = [
+        f"{table.name}.{column.name}"
+        for table in metadata.tables.values()
+        for column in table.columns
+        if not meaning(table.name, column.name)
+    ]
+    assert unsaid == [], "describe them in people/store/schema/dictionary.py"
+    assert set(TABLES) == set(COLUMNS) == set(metadata.tables)
+
+
+def test_nothing_is_described_that_is_not_there():
+    tables = metadata.tables
+    gone = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names if name not in tables[table].c]
+    assert gone == []
+    assert set(EVERYWHERE) <= {column.name for table in tables.values() for column in table.columns}
+
+
+def test_every_page_has_one_place_on_the_site():
+    contents = runpy.run_path(str(DOCS / "site" / "contents.py"))["CONTENTS"]
+    places = ["index"]
+    for page, below in contents.items():
+        folder = (DOCS / page).parent
+        for names in below.values():
+            for name in names:
+                found = [path for path in folder.glob(f"{name}.md") if path.with_suffix("") != DOCS / page]
+                places += [path.with_suffix("").relative_to(DOCS).as_posix() for path in found]
+    there = [path.with_suffix("").relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert sorted(places) == sorted(there)
