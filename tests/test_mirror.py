@@ -20,6 +20,7 @@ TESTS = Path(__file__).parent
 SPECIAL = {
     "browser": "pages in a real browser, whichever room draws them",
     "compatibility": "what earlier versions wrote",
+    "docs": "the pages of the documentation: their commands, and those written from the code",
     "examples": "the single files in examples/, which lie outside the package",
     "fixtures": "what earlier versions wrote, as archives; it holds no tests",
     "laws": "theorems about policy gradients, by enumeration, across core and algorithms",
@@ -48,6 +49,7 @@ SUBJECTS = {
     "commands/test_collect_reward.py": "from a study to a reward model: two verbs together",
     "commands/test_dry_run.py": "plans on the command line: the verb plan and the flag of other verbs",
     "commands/test_end_to_end.py": "every verb, one after the other",
+    "commands/test_howto.py": "the how-to pages of the documentation, command by command: several verbs",
     "commands/test_learning_verbs.py": "what dpo and rejection have in common",
     "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",
     "commands/test_resume.py": "interrupted runs, of every verb that trains",

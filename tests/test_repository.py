@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,23 @@ def test_links_between_files_lead_somewhere(page):
         if not re.match(r"https?:|mailto:|#", link) and not (page.parent / link.partition("#")[0]).exists()
     ]
     assert missing == []
+    anchored = [link.partition("#") for link in links if "#" in link and not re.match(r"https?:", link)]
+    assert [
+        path + "#" + anchor
+        for path, _, anchor in anchored
+        if path.endswith(".md") and anchor not in anchors(page.parent / path) or not path and anchor not in anchors(page)
+    ] == []
+
+
+@cache
+def anchors(page):
+    """The names that GitHub gives to the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    found = []
+    for heading in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
+        found.append(words if words not in found else f"{words}-{found.count(words)}")
+    return set(found)
 
 
 def test_every_page_of_the_documentation_is_in_the_readme():

@@ -1,0 +1,107 @@
+"""The table of metrics against runs: they write nothing that it lacks, and it has nothing that none of them writes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from simple_goal import low_tokens
+from tiny_training import World, letters, policy_of, recipe_of, some_rows
+
+import tutelage as tt
+from tutelage.data.endpoint import Endpoint
+from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.report.metrics import GROUPS, METRICS, PART, metric_of
+from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD
+from tutelage.rewards.judge import JudgeReward, judge_metrics
+from tutelage.rewards.weighted import WeightedReward
+from tutelage.train.rl.mixing import PretrainingMix
+
+ASKED = [f"What is {topic}?" for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")]
+
+
+def loops(folder):
+    """The names that the loop of `improve` writes, under recipes and settings that together compute everything."""
+    policy = policy_of(folder)
+    mix = PretrainingMix(policy, some_rows(4), batch=4, coef=0.1, seed=0)
+    world = World(policy, recipe_of("ptx=0.1", "entropy=0.01", "samples=2"), steps=1, mix=mix)
+    world.reward = WeightedReward(((1.0, low_tokens), (0.5, letters("a"))))
+    more = {"mismatch": "truncated", "staleness": 1, "watch": {"gold/mean": letters("e")}}
+    world.settings = replace(world.settings, **more)
+    yield from world.train()
+    for name, changes in {
+        "dapo": ("samples=4",),
+        "ppo_penalty": (),
+        "trpo": (),
+        "reinforce": (),
+        "grpo": ("samples=2", "penalty.kind=exact", "penalty.where=loss"),
+    }.items():
+        yield from World(policy_of(folder), recipe_of(*changes, name=name), steps=1, reward=low_tokens).train()
+
+
+def workflows(base, folder):
+    """The rows that the workflows of supervised learning write."""
+    shared = {
+        "model": base, "device": "cpu", "quiet": True, "batch_size": 4, "epochs": 1.0, "optimiser": {"lr": 1e-3},
+    }  # fmt: skip
+    files = {name: str(folder / f"{name}.jsonl") for name in ("sft", "pairs", "prompts")}
+    for name, columns in {"sft": {"completion": "Far."}, "pairs": {"chosen": "A star."}, "prompts": {}}.items():
+        other = {"rejected": "No."} if name == "pairs" else {}
+        rows = [json.dumps({"prompt": asked, **columns, **other}) for asked in ASKED]
+        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    looks = {"held_out": 0.25, "evaluate_every": 1}
+    tt.sft(**shared, **looks, data=files["sft"], samples=0, rouge=0, out=folder / "a")
+    tt.reward(**shared, **looks, data=files["pairs"], out=folder / "b")
+    tt.dpo(**shared, **looks, data=files["pairs"], out=folder / "c")
+    tt.dpo(
+        **shared, prompts=files["prompts"], reward=length, rounds=1, samples=48, held_out=0.25,
+        sampling={"max_new_tokens": 24}, out=folder / "d",
+    )  # fmt: skip
+    for out in "abcd":
+        yield from map(json.loads, (folder / out / "metrics.jsonl").read_text().splitlines())
+
+
+def length(completions):
+    """A reward that tells answers apart."""
+    return [float(len(completion.answer)) for completion in completions]
+
+
+@pytest.fixture(scope="module")
+def written(tiny_model, tmp_path_factory):
+    """The names of all metrics that these runs write."""
+    names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
+    names |= {name for row in workflows(tiny_model("llama"), tmp_path_factory.mktemp("runs")) for name in row}
+    return names | set(judge_metrics(JudgeReward(PaidEndpoint(Endpoint("http://localhost:1/v1", "judge")))))
+
+
+def test_every_metric_of_a_run_is_in_the_table(written):
+    assert sorted(name for name in written if metric_of(name) is None) == []
+
+
+def test_every_entry_of_the_table_is_written_by_some_run(written):
+    entries = {metric.name for name in written if (metric := metric_of(name))}
+    assert sorted(set(METRICS) - entries) == []
+
+
+def test_every_metric_has_a_meaning_and_one_place():
+    listed = [metric.name for metrics in GROUPS.values() for metric in metrics]
+    assert len(listed) == len(set(listed))
+    assert all(metric.meaning for metric in METRICS.values())
+
+
+def test_panels_draw_metrics_of_the_table():
+    drawn = {name for panel in (*LANGUAGE, *REWARD, *IMPROVE, *DISTILL) for curve in panel.curves for name in (curve.metric, curve.spread) if name}
+    assert [name for name in drawn if metric_of(name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("score/politeness/dead", f"score/{PART}/dead"),
+        ("score/mean", "score/mean"),
+        ("gold/mean", f"{PART}/mean"),
+        ("kl/reference", "kl/reference"),
+    ],
+)
+def test_names_with_parts_belong_to_one_entry(name, entry):
+    assert metric_of(name) is METRICS[entry]
+    assert metric_of("nothing/of/that/kind") is metric_of("nothing") is None
