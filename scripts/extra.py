@@ -1,6 +1,6 @@
 """Prints what an extra of the package asks for, one requirement per line, without the package itself. For the Makefile.
 
-    pip install $(python scripts/extra.py docs)
+pip install $(python scripts/extra.py docs)
 """
 
 import sys

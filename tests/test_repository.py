@@ -47,7 +47,8 @@ def test_links_between_files_lead_somewhere(page):
     assert [
         path + "#" + anchor
         for path, _, anchor in anchored
-        if path.endswith(".md") and anchor not in anchors(page.parent / path) or not path and anchor not in anchors(page)
+        if (path.endswith(".md") and anchor not in anchors(page.parent / path))
+        or (not path and anchor not in anchors(page))
     ] == []
 
 
@@ -57,7 +58,9 @@ def anchors(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     found = []
     for heading in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
-        words = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
+        words = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(
+            " ", "-"
+        )
         found.append(words if words not in found else f"{words}-{found.count(words)}")
     return set(found)
 

@@ -68,7 +68,8 @@ Saved as `pid.py` somewhere on `PYTHONPATH`, it runs with `--set penalty.control
 
 - A state is made of numbers, texts, lists, and dicts with texts as keys, and it is never changed in place. The run's
   checkpoints keep it as JSON. One that does not fit the recipe it is restored for is refused.
-- Baselines, advantages, shapings and controllers may have a state. [the page about it](../howto/custom_algorithm.md) lists what each is called
+- Baselines, advantages, shapings and controllers may have a state.
+  [An algorithm of your own](../howto/custom_algorithm.md) lists what each is called
   with.
 - What a piece may know beside its inputs comes in one `Context`: the prompt's id of each row, the limit on tokens, the
   scores of greedy answers. So a mean per prompt is a baseline with a state:

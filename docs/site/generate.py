@@ -12,7 +12,11 @@ from written import api, metrics, recipes, routes, tables, verbs  # noqa: E402
 
 def pages() -> dict[str, str]:
     """Every written page, by its path below docs/."""
-    return {path: text for part in (api, verbs, metrics, recipes, routes, tables) for path, text in part.pages().items()}
+    return {
+        path: text
+        for part in (api, verbs, metrics, recipes, routes, tables)
+        for path, text in part.pages().items()
+    }
 
 
 def main() -> None:

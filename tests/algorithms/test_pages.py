@@ -36,7 +36,9 @@ def test_the_pages_are_those_that_the_code_would_write() -> None:
 
 
 def test_the_example_of_adding_an_algorithm_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (DOCS.parent / "howto" / "custom_algorithm.md").read_text(), flags=re.S)
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (DOCS.parent / "howto" / "custom_algorithm.md").read_text(), flags=re.S
+    )
     (tmp_path / "ranked.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "ranked", raising=False)

@@ -22,7 +22,9 @@ def test_modules_and_pages_are_there(module, page):
 
 
 def test_pages_that_errors_name_themselves_are_there():
-    packages = [module.name for module in pkgutil.walk_packages(tutelage.__path__, "tutelage.") if module.ispkg]
+    packages = [
+        module.name for module in pkgutil.walk_packages(tutelage.__path__, "tutelage.") if module.ispkg
+    ]
     sources = [Path(tutelage.__file__).parent / Path(*name.split(".")[1:]) for name in packages]
     texts = [file.read_text(encoding="utf-8") for folder in sources for file in folder.glob("*.py")]
     named = {page for text in texts for page in re.findall(r'^    page = "(.+)"$', text, re.MULTILINE)}

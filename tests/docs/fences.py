@@ -59,7 +59,8 @@ def joined(block: str) -> Iterator[tuple[int, str]]:
 
 
 def words_of(line: str) -> tuple[str, ...] | None:
-    """The words after the program, where the line runs it; None for any other line. What the shell does with the output is left off."""
+    """The words after the program, where the line runs it, without what the shell does with the output; None for any
+    other line."""
     try:
         words = shlex.split(line.strip().removeprefix("$ "), comments=True)
     except ValueError:  # an apostrophe in a line that is no command

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.fences import PAGES, ROOT, Command, commands, words_of
 
+from docs.fences import PAGES, ROOT, Command, commands, words_of
 from tutelage import cli
 from tutelage.cli.completion import commands as flags_by_command
 from tutelage.cli.verbs import VERBS
@@ -31,7 +31,9 @@ def parse(tmp_path, monkeypatch):
         return 0
 
     monkeypatch.setattr(cli, "_run", run)
-    monkeypatch.setattr(processes, "launch", lambda count, words: cli._dispatch(processes.processes_of(words)[1]))
+    monkeypatch.setattr(
+        processes, "launch", lambda count, words: cli._dispatch(processes.processes_of(words)[1])
+    )
     return lambda words: cli._dispatch(list(words))
 
 
@@ -58,9 +60,14 @@ def test_no_command_leaves_words_out():
 
 @pytest.mark.parametrize(
     "words",
-    ["sft --model m --data d --out o --epoch 1", "sfft --model m", "improve --model m --prompts p --reward r --out o --steps x",
-     "collect init s --from-pairs p --kind tripel", "sft --model m --data d --out o --lora.rank -1"],
-)  # fmt: skip
+    [
+        "sft --model m --data d --out o --epoch 1",
+        "sfft --model m",
+        "improve --model m --prompts p --reward r --out o --steps x",
+        "collect init s --from-pairs p --kind tripel",
+        "sft --model m --data d --out o --lora.rank -1",
+    ],
+)
 def test_a_page_with_a_command_that_is_wrong_would_fail(words, parse, capsys):
     assert fault(parse, Command("page.md", 1, tuple(words.split())), capsys)
 
@@ -80,7 +87,11 @@ def test_flags_within_sentences_are_flags_of_the_verb(page):
 
 def test_commands_are_found_where_they_stand():
     assert words_of("$ tutelage sft --data 'a b'  # why") == ("sft", "--data", "a b")
-    assert words_of("A=1 torchrun --nproc-per-node 2 -m tutelage improve --out o") == ("improve", "--out", "o")
+    assert words_of("A=1 torchrun --nproc-per-node 2 -m tutelage improve --out o") == (
+        "improve",
+        "--out",
+        "o",
+    )
     assert words_of("HEAD=n deploy/torchrun.sh sft --out o") == ("sft", "--out", "o")
     assert words_of("sbatch --nodes 4 deploy/slurm.sh sft --out o") == ("sft", "--out", "o")
     assert words_of("pip install tutelage") is None

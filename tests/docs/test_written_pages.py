@@ -53,7 +53,9 @@ def test_every_table_and_column_is_described():
 
 def test_nothing_is_described_that_is_not_there():
     tables = metadata.tables
-    gone = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names if name not in tables[table].c]
+    gone = [
+        f"{table}.{name}" for table, names in COLUMNS.items() for name in names if name not in tables[table].c
+    ]
     assert gone == []
     assert set(EVERYWHERE) <= {column.name for table in tables.values() for column in table.columns}
 

@@ -16,7 +16,10 @@ from tutelage.rewards.judge import JudgeReward, judge_metrics
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.train.rl.mixing import PretrainingMix
 
-ASKED = [f"What is {topic}?" for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")]
+ASKED = [
+    f"What is {topic}?"
+    for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")
+]
 
 
 def loops(folder):
@@ -35,7 +38,9 @@ def loops(folder):
         "reinforce": (),
         "grpo": ("samples=2", "penalty.kind=exact", "penalty.where=loss"),
     }.items():
-        yield from World(policy_of(folder), recipe_of(*changes, name=name), steps=1, reward=low_tokens).train()
+        yield from World(
+            policy_of(folder), recipe_of(*changes, name=name), steps=1, reward=low_tokens
+        ).train()
 
 
 def workflows(base, folder):
@@ -44,7 +49,11 @@ def workflows(base, folder):
         "model": base, "device": "cpu", "quiet": True, "batch_size": 4, "epochs": 1.0, "optimiser": {"lr": 1e-3},
     }  # fmt: skip
     files = {name: str(folder / f"{name}.jsonl") for name in ("sft", "pairs", "prompts")}
-    for name, columns in {"sft": {"completion": "Far."}, "pairs": {"chosen": "A star."}, "prompts": {}}.items():
+    for name, columns in {
+        "sft": {"completion": "Far."},
+        "pairs": {"chosen": "A star."},
+        "prompts": {},
+    }.items():
         other = {"rejected": "No."} if name == "pairs" else {}
         rows = [json.dumps({"prompt": asked, **columns, **other}) for asked in ASKED]
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
@@ -89,7 +98,13 @@ def test_every_metric_has_a_meaning_and_one_place():
 
 
 def test_panels_draw_metrics_of_the_table():
-    drawn = {name for panel in (*LANGUAGE, *REWARD, *IMPROVE, *DISTILL) for curve in panel.curves for name in (curve.metric, curve.spread) if name}
+    drawn = {
+        name
+        for panel in (*LANGUAGE, *REWARD, *IMPROVE, *DISTILL)
+        for curve in panel.curves
+        for name in (curve.metric, curve.spread)
+        if name
+    }
     assert [name for name in drawn if metric_of(name) is None] == []
 
 

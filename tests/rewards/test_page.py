@@ -25,7 +25,9 @@ from tutelage.rewards.reward import Completion
 from tutelage.rewards.scores import scores_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-HOW_TO, PAGE = ((DOCS / name).read_text(encoding="utf-8") for name in ("howto/custom_reward.md", "rewards.md"))
+HOW_TO, PAGE = (
+    (DOCS / name).read_text(encoding="utf-8") for name in ("howto/custom_reward.md", "rewards.md")
+)
 NOWHERE = config.Model("nowhere", device="cpu")
 
 

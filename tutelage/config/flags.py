@@ -151,7 +151,7 @@ def flags_of(settings: type[Any]) -> list[Flag]:
 
 
 class Setting(NamedTuple):
-    """One setting of a command: its dotted key, which is its flag; its type; the class that has it, and the name there."""
+    """A setting of a command: its dotted key, which is its flag; its type; its class, and the name of its field."""
 
     key: str
     hint: Any

@@ -64,7 +64,9 @@ PREFERENCES = (
         "Score of the preferred answer less the other's; in `dpo` β times the difference of log-ratios.",
         "scores",
     ),
-    Metric(HELD_OUT + "margin", "The same on comparisons that are kept aside.", "scores", "It follows `margin`."),
+    Metric(
+        HELD_OUT + "margin", "The same on comparisons that are kept aside.", "scores", "It follows `margin`."
+    ),
     Metric(
         "kl/chosen",
         "How much less likely the preferred answers are than under the reference.",
@@ -86,7 +88,9 @@ OWN_ANSWERS = (
     Metric("round", "The round, counted from 1.", COUNT),
     Metric("kept", "Answers, or pairs of them, of this round that are learnt from.", COUNT, "Far above 0."),
     Metric("score/kept", "Mean score of the answers that are learnt from.", "scores", "Above `score/mean`."),
-    Metric(HELD_OUT + "score", "Mean score of the answers to prompts that are kept aside.", "scores", "It rises."),
+    Metric(
+        HELD_OUT + "score", "Mean score of the answers to prompts that are kept aside.", "scores", "It rises."
+    ),
     Metric(HELD_OUT + "ended", "Share of those answers that ended by themselves.", SHARE, "Near 1."),
 )
 """`rejection` and `dpo --prompts`, once a round."""
@@ -104,7 +108,12 @@ SCORES = (
         "What is trained on: the score after the treatment of cut answers, clipping and normalisation.",
         "scores",
     ),
-    Metric(f"score/{PART}/mean", "Score of one part of the reward, before its weight.", "scores", "No part falls."),
+    Metric(
+        f"score/{PART}/mean",
+        "Score of one part of the reward, before its weight.",
+        "scores",
+        "No part falls.",
+    ),
     Metric(f"score/{PART}/std", "Its spread within a step.", "scores", "Above 0."),
     Metric(
         f"score/{PART}/dead",
@@ -112,7 +121,10 @@ SCORES = (
         SHARE,
         "Below 1: a part that is 1 throughout teaches nothing.",
     ),
-    Metric(f"{PART}/mean", "Score by a reward of `--watch`, which nothing is trained on; `gold` in the demonstration."),
+    Metric(
+        f"{PART}/mean",
+        "Score by a reward of `--watch`, which nothing is trained on; `gold` in the demonstration.",
+    ),
     Metric("groups/dead", "Share of the prompts whose answers all scored the same.", SHARE),
     Metric(
         "sampling/rounds",
@@ -127,7 +139,7 @@ SCORES = (
     Metric("judge/tokens", "Tokens that judges read and wrote.", TOKENS),
     Metric("judge/cost", "What they cost, by `price_read` and `price_written`.", "your currency"),
 )
-"""Answers and what they are worth: `improve`, and as far as there are scores `distill`, `rejection` and `dpo --prompts`."""
+"""Answers and what they are worth: `improve`, and as far as there are scores other verbs that sample."""
 
 DISTANCE = (
     Metric("kl/reference", "KL(sampler‖reference) by the estimator k1.", PER_ANSWER),
@@ -161,7 +173,9 @@ UPDATE = (
         "",
         "Its level means little, leaps do.",
     ),
-    Metric("advantage/mean", "Mean of Ψ over tokens.", "scores", "Near 0; far from it a baseline is missing."),
+    Metric(
+        "advantage/mean", "Mean of Ψ over tokens.", "scores", "Near 0; far from it a baseline is missing."
+    ),
     Metric(
         "advantage/std",
         "The spread of Ψ over tokens.",
@@ -170,7 +184,12 @@ UPDATE = (
     ),
     Metric("clip_fraction", "Share of the tokens whose gradient the surrogate cut.", SHARE),
     Metric("kl/old", "KL(sampler‖policy) during the update.", PER_TOKEN, "Below .02, small and even."),
-    Metric("kl/update", "KL(sampler‖policy) after the update, where a controller needs it.", PER_TOKEN, "As `kl/old`."),
+    Metric(
+        "kl/update",
+        "KL(sampler‖policy) after the update, where a controller needs it.",
+        PER_TOKEN,
+        "As `kl/old`.",
+    ),
     Metric(
         "ratio/max",
         "The largest change of a token's probability within an update, as a factor.",
@@ -184,7 +203,9 @@ UPDATE = (
         COUNT,
         "Fewer than planned when an update stopped early on its KL.",
     ),
-    Metric("skipped", "Share of the answers that have no gradient and were left out.", SHARE, "As `groups/dead`."),
+    Metric(
+        "skipped", "Share of the answers that have no gradient and were left out.", SHARE, "As `groups/dead`."
+    ),
     Metric("tokens/kept", "Tokens whose activations were taken from sampling (engine `cpu`).", TOKENS),
     Metric("step/gain", "Rise of the objective by a natural step.", "", "Above 0."),
     Metric(
@@ -195,7 +216,9 @@ UPDATE = (
     ),
     Metric("ptx/loss", "The loss on pretraining text that is mixed in.", PER_TOKEN, "It should not rise."),
     Metric("value/loss", "Squared error of the critic.", "scores²"),
-    Metric("value/explained_variance", "Share of the variance of the returns that the critic predicts.", SHARE),
+    Metric(
+        "value/explained_variance", "Share of the variance of the returns that the critic predicts.", SHARE
+    ),
 )
 """The update of `improve` and `distill`."""
 

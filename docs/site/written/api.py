@@ -53,7 +53,13 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "algorithms": (
         "Recipes",
-        ("algorithms.recipe", "algorithms.slots", "algorithms.state", "algorithms.override", "algorithms.registry"),
+        (
+            "algorithms.recipe",
+            "algorithms.slots",
+            "algorithms.state",
+            "algorithms.override",
+            "algorithms.registry",
+        ),
     ),
     "models": ("Models and engines", ("models.policy", "models.heads", "models.budget", "engines.engine")),
     "rewards": (
@@ -87,6 +93,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "evaluation": ("Evaluation", ("evaluation",)),
 }
 """The pages: file, title, modules in order. A package stands for its modules."""
+INTRODUCTION = """\
+`import tutelage as tt` has the functions of the command line, their settings and results, and what loads models and
+data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are used. The
+settings of each workflow are those of its verb ([command line](../cli/README.md)).
+
+The other pages are the floors below, for algorithms and loops of your own. Names that begin with `_` are internal."""
 
 
 def pages() -> dict[str, str]:
@@ -96,13 +108,7 @@ def pages() -> dict[str, str]:
 
 def index() -> str:
     listed = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in ROOMS.items())
-    said = (
-        "`import tutelage as tt` has the functions of the command line, their settings and results, and what loads models "
-        "and data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are "
-        "used. The settings of each workflow are those of its verb ([command line](../cli/README.md)).\n\nThe other pages "
-        "are the floors below, for algorithms and loops of your own. Names that begin with `_` are internal."
-    )
-    return page("Python", said, listed, "## The names of the package", names())
+    return page("Python", INTRODUCTION, listed, "## The names of the package", names())
 
 
 def names() -> str:
@@ -132,7 +138,11 @@ def modules_of(name: str) -> Iterator[griffe.Module]:
     found = package()[name]
     inner = [one for one in found.modules.values() if not one.is_alias and not one.name.startswith("_")]
     if inner:
-        yield from (module for each in sorted(inner, key=lambda one: one.name) for module in modules_of(each.path.removeprefix("tutelage.")))
+        yield from (
+            module
+            for each in sorted(inner, key=lambda one: one.name)
+            for module in modules_of(each.path.removeprefix("tutelage."))
+        )
     else:
         yield found
 
@@ -195,4 +205,8 @@ def signature(function: griffe.Function) -> str:
         given.append(f"{mark}{one.name}{hint}{usual}")
     end = f" -> {function.returns}" if function.returns is not None else ""
     line = f"{function.name}({', '.join(given)}){end}"
-    return line if len(line) <= 90 else "\n".join([f"{function.name}(", *(f"    {one}," for one in given), f"){end}"])
+    return (
+        line
+        if len(line) <= 90
+        else "\n".join([f"{function.name}(", *(f"    {one}," for one in given), f"){end}"])
+    )

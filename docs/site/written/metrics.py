@@ -5,9 +5,10 @@ from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel
 from written.markdown import page, table
 
 INTRODUCTION = """\
-A run writes one line for each step to `metrics.jsonl` in its folder, and the same to its trackers. `tutelage report` draws
-them, and `tutelage doctor` says what stands out in them ([when training does not learn](../not_learning.md)). `<part>` stands
-for the name of a part of the reward. A metric that a run has no use for is left out of its lines."""
+A run writes one line for each step to `metrics.jsonl` in its folder, and the same to its trackers. `tutelage
+report` draws them, and `tutelage doctor` says what stands out in them ([when training does not
+learn](../not_learning.md)). `<part>` stands for the name of a part of the reward. A metric that a run has no use
+for is left out of its lines."""
 
 
 def pages() -> dict[str, str]:
@@ -19,7 +20,12 @@ def pages() -> dict[str, str]:
 
 
 def row(metric: Metric) -> tuple[str, str, str, str]:
-    return f"`{metric.name}`", metric.meaning.replace("<part>", "`<part>`"), metric.unit or "–", healthy(metric) or "–"
+    return (
+        f"`{metric.name}`",
+        metric.meaning.replace("<part>", "`<part>`"),
+        metric.unit or "–",
+        healthy(metric) or "–",
+    )
 
 
 def healthy(metric: Metric) -> str:

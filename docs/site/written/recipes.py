@@ -15,11 +15,27 @@ from written.markdown import cell, code, docstring, page, table
 from written.source import text_below
 
 INTRODUCTION = """\
-A recipe is a value with a slot for each choice of an algorithm. `--set SLOT=VALUE`, of `improve` and `distill`, changes a slot of the
-recipe that `--recipe` names: `--set penalty.coef=0.02 advantage=Gae advantage.lam=0.9 critic=none`. A value is a number, `true`,
-`false`, `none`, a word that the slot knows, the class of a piece, or `module:NAME` for a piece of your own
-([a custom algorithm](../howto/custom_algorithm.md)). [Algorithms](../algorithms/README.md) shows what every recipe sets.
-`dpo` has no recipe: its `--set` changes the settings of the loss."""
+A recipe is a value with a slot for each choice of an algorithm. `--set SLOT=VALUE`, of `improve` and `distill`,
+changes a slot of the recipe that `--recipe` names: `--set penalty.coef=0.02 advantage=Gae advantage.lam=0.9
+critic=none`. A value is a number, `true`, `false`, `none`, a word that the slot knows, the class of a piece, or
+`module:NAME` for a piece of your own ([a custom algorithm](../howto/custom_algorithm.md)).
+[Algorithms](../algorithms/README.md) shows what every recipe sets. `dpo` has no recipe: its `--set` changes the
+settings of the loss."""
+
+WORDS = {
+    "name": "What the recipe is called.",
+    "critic": "The network that predicts returns, for recipes that need one.",
+    "update": "How the policy moves: gradient steps, or one natural step.",
+    "epochs": "Passes over the rollout.",
+    "minibatches": "Optimiser steps in each pass.",
+    "baseline": "What is subtracted from the return.",
+    "gamma": "Discount per token.",
+    "lam": "λ: 1 waits for the truth, 0 believes the critic.",
+    "value_lam": "λ of the critic's target; None takes `lam`.",
+    "whiten": "Scale the advantages of a batch to mean 0 and spread 1.",
+    "n": "Steps of reward before the critic's word.",
+}
+"""What a setting means in every piece that has it without a text of its own."""
 
 
 def pages() -> dict[str, str]:
@@ -46,10 +62,16 @@ def piece(cls: type[Any]) -> Iterator[str]:
 def of_class(cls: type[Any]) -> str:
     hints = get_type_hints(cls)
     rows = [
-        (f"`{field.name}`", default(field), cell(text_below(cls, field.name)) + choices(hints[field.name]))
+        (f"`{field.name}`", default(field), meaning(cls, field.name, hints[field.name]))
         for field in fields(cls)
     ]
     return table(("setting", "default", "meaning"), rows)
+
+
+def meaning(cls: type[Any], name: str, hint: Any) -> str:
+    """The text below a field; where it has none, what the name means in every piece."""
+    said = cell(text_below(cls, name)) or WORDS.get(name, "")
+    return f"{said}{choices(hint)}".strip() or "as above"
 
 
 def default(field: "Field[Any]") -> str:

@@ -7,14 +7,14 @@ from tutelage.people.store.schema.dictionary import TABLES, meaning
 from written.markdown import page, table
 
 INTRODUCTION = """\
-A study is one database, SQLite in a file or PostgreSQL, with the same tables. To read it, an export is the better way
-([collecting](../collecting.md#for-owners)): the tables change with versions, by migrations that run when a database is opened.
-Do not write to it.
+A study is one database, SQLite in a file or PostgreSQL, with the same tables. To read it, an export is the better
+way ([collecting](../collecting.md#for-owners)): the tables change with versions, by migrations that run when a
+database is opened. Do not write to it.
 
-Times are milliseconds since the epoch; what is said to be JSON is stored as text. Columns are NOT NULL unless they are marked
-with `?`. Keys named `id` are internal; `key` and `name` are what files and people use. What people said is only ever added;
-whatever else changes, changes together with an `event`. Counts that stand beside what they could be counted from change in the
-same transaction."""
+Times are milliseconds since the epoch; what is said to be JSON is stored as text. Columns are NOT NULL unless they
+are marked with `?`. Keys named `id` are internal; `key` and `name` are what files and people use. What people said
+is only ever added; whatever else changes, changes together with an `event`. Counts that stand beside what they
+could be counted from change in the same transaction."""
 
 
 def pages() -> dict[str, str]:
@@ -45,7 +45,8 @@ def type_of(column: Column) -> str:
 
 def leads_to(column: Column) -> str:
     return ", ".join(
-        f"→ [{key.column.table.name}](#{key.column.table.name})" for key in sorted(column.foreign_keys, key=str)
+        f"→ [{key.column.table.name}](#{key.column.table.name})"
+        for key in sorted(column.foreign_keys, key=str)
     )
 
 

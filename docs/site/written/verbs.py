@@ -23,11 +23,11 @@ KINDS: Mapping[object, str] = {
 }
 REQUIRED = "**required**"
 COMMON = """\
-Every verb takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or from the
-`config.json` of a run; flags win. Verbs marked ∥ take `--processes N`, which shares the work among N processes of this
-machine ([several GPUs](../../howto/several_gpus.md)). Verbs that train take `--dry-run`, which prints
-[the plan](../../scale.md) of the run in place of running it. `--model`, `--dtype`, `--device` and `--engine` are short for
-`--model.path`, `--model.dtype`, `--model.device` and `--model.engine`.
+Every verb takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or from
+the `config.json` of a run; flags win. Verbs marked ∥ take `--processes N`, which shares the work among N processes
+of this machine ([several GPUs](../../howto/several_gpus.md)). Verbs that train take `--dry-run`, which prints [the
+plan](../../scale.md) of the run in place of running it. `--model`, `--dtype`, `--device` and `--engine` are short
+for `--model.path`, `--model.dtype`, `--model.device` and `--model.engine`.
 
 A flag of several values takes them one after the other: `--reward a b`. A switch has two flags, `--quiet` and
 `--no-quiet`. The names of settings in Python and in files are those of the flags, with `_` for `-`."""
@@ -138,7 +138,10 @@ def kind_of(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ""
     if get_origin(hint) is tuple:
-        return " ".join(filter(None, dict.fromkeys(kind_of(one) for one in get_args(hint) if one is not ...))) + " …"
+        return (
+            " ".join(filter(None, dict.fromkeys(kind_of(one) for one in get_args(hint) if one is not ...)))
+            + " …"
+        )
     if get_origin(hint) is dict:
         return "section"
     return KINDS.get(hint, getattr(hint, "__name__", str(hint)))

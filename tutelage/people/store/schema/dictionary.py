@@ -5,7 +5,7 @@ from collections.abc import Mapping
 TABLES: Mapping[str, str] = {
     "tutelage_revision": "The revision of the tables, written by Alembic.",
     "study": "A study: what is asked of whom, and how often. Several may share a database.",
-    "study_version": "What raters see. A change of it is a new version; every judgement keeps the one it was made under.",
+    "study_version": "What raters see. A change is a new version; every judgement keeps the one it was made under.",
     "prompt": "A conversation that responses answer.",
     "response": "A response to a prompt: one of a model's, or a text that was imported.",
     "item": "A question: a prompt with the responses that are compared.",
