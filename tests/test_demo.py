@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from docs.fences import ROOT, commands
 
 from tutelage.cli import main
 
@@ -87,6 +88,25 @@ def test_the_models_load_with_plain_from_pretrained(finished) -> None:
     for stage in ("pretrain", "sft", "improve"):
         AutoModelForCausalLM.from_pretrained(out / stage / "model")
     assert AutoModelForSequenceClassification.from_pretrained(out / "reward" / "model").config.num_labels == 1
+
+
+def test_the_commands_of_the_tutorial_run_on_it(finished, tmp_path, monkeypatch) -> None:
+    """Those that neither make the demonstration nor wait for people, in their order."""
+    out, _ = finished
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(out)
+    monkeypatch.chdir(tmp_path)
+    small = {
+        "improve": "--steps 1 --batch-size 4 --sampling.max-new-tokens 8 --quiet",
+        "dpo": "--epochs 0.05 --quiet",
+        "evaluate": "--sampling.max-new-tokens 8 --quiet",
+    }
+    page = [command.words for command in commands(ROOT / "docs" / "rlhf_in_one_sitting.md")]
+    run = [words for words in page if words[0] not in ("demo", "collect") and "--help" not in words]
+    assert {words[0] for words in run} == {*small, "report", "recipes"}
+    for words in run:
+        assert main([*words, *small.get(words[0], "").split()]) == 0, words
+    assert (tmp_path / "runs" / "dpo-evaluate" / "summary.json").is_file()
 
 
 def test_a_second_run_skips_what_is_done_and_another_seed_is_refused(finished, capsys) -> None:

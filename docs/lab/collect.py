@@ -17,8 +17,10 @@ INTRODUCTION = """\
 Five experiments on the demonstration's world, in which gold, what the raters want, is known and so is everything that
 RLHF does to it. Each is one command; a finished `tutelage demo` saves making the models again:
 
-    tutelage demo --out runs/demo
-    tutelage lab kl --from runs/demo                  advantages, estimators, overoptimisation, recipes likewise
+```sh
+tutelage demo --out runs/demo
+tutelage lab kl --from runs/demo        # advantages, estimators, overoptimisation, recipes likewise
+```
 
 Every experiment leaves `report.html` (self-contained, light and dark), `data.jsonl` with all measurements, the figures
 as SVG, and `summary.json`. What is finished is skipped, so an interrupted one goes on with the same command; `--quick`

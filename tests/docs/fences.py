@@ -12,6 +12,8 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
 ]
 FENCE = re.compile(r"^([ ]*)```(?:sh|console|bash|)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    (?:tutelage|torchrun|python -m tutelage) .*$", re.MULTILINE)
+"""A command in a block that is indented, not fenced: nothing says what it is, so a page should have none."""
 STARTS = (
     ("tutelage",),
     ("python", "-m", "tutelage"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.fences import PAGES, ROOT, Command, commands, words_of
+from docs.fences import INDENTED, PAGES, ROOT, Command, commands, words_of
 from tutelage import cli
 from tutelage.cli.completion import commands as flags_by_command
 from tutelage.cli.verbs import VERBS
@@ -56,6 +56,12 @@ def test_the_program_takes_every_command_of_the_page(page, parse, capsys):
 
 def test_no_command_leaves_words_out():
     assert [str(command) for command in SHOWN if "..." in command.words or "…" in command.words] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_stand_in_fenced_blocks(page):
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert INDENTED.findall(text) == []
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,16 @@ def test_nothing_is_described_that_is_not_there():
     assert set(EVERYWHERE) <= {column.name for table in tables.values() for column in table.columns}
 
 
+def test_the_page_about_serving_has_every_route():
+    """Paths as the routes are made of them in the two files of the server."""
+    serving = DOCS.parent / "tutelage" / "serving"
+    source = "".join((serving / name).read_text(encoding="utf-8") for name in ("app.py", "updates.py"))
+    paths = {path.partition("/{")[0] for path in re.findall(r'"(/[\w/.-]+(?:/\{[\w:]+\})?)"', source)}
+    page = (DOCS / "serving.md").read_text(encoding="utf-8")
+    assert len(paths) > 10
+    assert [path for path in paths if not re.search(rf"`(?:GET|POST) {path}[`/?]", page)] == []
+
+
 def test_every_page_has_one_place_on_the_site():
     contents = runpy.run_path(str(DOCS / "site" / "contents.py"))["CONTENTS"]
     places = ["index"]

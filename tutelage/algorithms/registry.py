@@ -60,6 +60,7 @@ FILES: dict[ModuleType, tuple[Recipe, ...]] = {
 """The recipes of each file, in the order in which they are best read."""
 
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in FILES.values() for recipe in recipes}
+"""Every recipe of the package, by its name."""
 
 
 def recipe_named(name: str) -> Recipe:

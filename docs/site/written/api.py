@@ -95,8 +95,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 """The pages: file, title, modules in order. A package stands for its modules."""
 INTRODUCTION = """\
 `import tutelage as tt` has the functions of the command line, their settings and results, and what loads models and
-data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are used. The
-settings of each workflow are those of its verb ([command line](../cli/README.md)).
+data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are used.
+The settings of each workflow are those of its verb ([command line](../cli/README.md)).
 
 The other pages are the floors below, for algorithms and loops of your own. Names that begin with `_` are internal."""
 
