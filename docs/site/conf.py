@@ -18,6 +18,13 @@ ROOT = Path(__file__).parents[2]
 REPOSITORY = "https://github.com/tutelage/tutelage"
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+[^)\s#]*)((?:#[^)\s]*)?\))")
 """A Markdown link that goes up: what opens it, its path, its anchor."""
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc="(?:https?:)?//[^"]*"
+    |<link\b[^>]*\brel="(?:stylesheet|preload|icon)"[^>]*\bhref="(?:https?:)?//[^"]*"
+    |(?:url\(|@import)\s*["']?(?:https?:)?//[^"')]*""",
+    re.VERBOSE,
+)
+"""What a browser fetches from another host by itself, in HTML and in CSS."""
 
 project = "Tutelage"
 author = copyright = "The Tutelage developers"
@@ -78,7 +85,16 @@ def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = OUTSIDE.sub(address, text[0])
 
 
+def look_for_other_hosts(app: Sphinx, failed: Exception | None) -> None:
+    """Warn of everything that a page or a style sheet would load from another host."""
+    built = [] if failed else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
+    for file in built:
+        for found in LOADED.finditer(file.read_text(encoding="utf-8")):
+            log.warning("%s loads %s", file.relative_to(app.outdir), found.group())
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", lead_to_the_repository)
     app.connect("source-read", add_contents)
+    app.connect("build-finished", look_for_other_hosts)
     return {"parallel_read_safe": True}
