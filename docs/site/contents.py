@@ -6,6 +6,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
         "How to": [
             "howto/align_to_a_team",
             "collecting",
+            "collecting_api",
             "howto/prolific",
             "howto/votes_to_reward",
             "howto/custom_reward",

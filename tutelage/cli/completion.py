@@ -41,7 +41,8 @@ def commands() -> Commands:
 
     parallel = {verb.name for verb in VERBS if verb.parallel}
     return {
-        command: _merged(map(flags_of, settings)) + ([Flag(("--processes",))] if command[0] in parallel else [])
+        command: _merged(map(flags_of, settings))
+        + ([Flag(("--processes",))] if command[0] in parallel else [])
         for command, settings in settings_by_command().items()
     }
 

@@ -136,7 +136,7 @@ VERBS = (
         "a command as soon as a study is far enough",
         (
             'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study"',
-            'https://rate.example.org --votes 500 --no-once --then "./train.sh"',
+            'https://rate.example.org --votes 500 --no-once --then "sh train.sh"',
         ),
     ),
     Verb(

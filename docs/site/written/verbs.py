@@ -70,7 +70,11 @@ def verb_page(verb: Verb, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]
                 parts += [f"## {verb.name} {command[0]}", about]
             parts += tables(settings, "###" if command else "##")
             for variant in known[(verb.name, *command)][1:]:
-                parts += ["## Other settings", docstring(inspect.getdoc(variant) or ""), *tables(variant, "###")]
+                parts += [
+                    "## Other settings",
+                    docstring(inspect.getdoc(variant) or ""),
+                    *tables(variant, "###"),
+                ]
     return page(f"tutelage {verb.name}", *parts)
 
 

@@ -22,6 +22,11 @@ TABLES: Mapping[str, str] = {
     "live": "The two models of live conversations; the newest row of a study is in force.",
     "conversation": "A conversation of a rater with two models.",
     "turn": "A message of a conversation and the answers to it.",
+    "token": "A token of a program that uses the API.",
+    "api_request": "What was answered to a change through the API, so that one sent twice is made once.",
+    "alarm": "The least agreement of a study; an owner is told where it falls below.",
+    "webhook": "An address that is told of notices.",
+    "delivery": "A notice on its way to a webhook.",
     "event": "The history: who did what. Written with the change that it tells of.",
     "export": "An export that was made, with what it held.",
 }
@@ -220,6 +225,36 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "model_response_id": "the answer of the one model",
         "against_response_id": "the answer of the other one",
         "item_id": "the question which of the two is better, once both are there",
+    },
+    "token": {
+        "name": "which program it is for",
+        "rights": "what it allows: read, add, export",
+        "used": "when it was used last; NULL before",
+    },
+    "api_request": {
+        "token_id": "the token",
+        "sha256": "hash of the request, so that the identifier is not used for another",
+        "reply": "what was answered, as JSON",
+    },
+    "alarm": {
+        "agreement": "the least agreement, from 0 to 1",
+        "low": "1 where an owner was told, until the agreement has risen again",
+    },
+    "webhook": {
+        "url": "the address",
+        "secret": "what messages to it are signed with",
+        "topics": "the kinds of notices that it is told of, as JSON",
+        "since": "the notice after which it is told",
+        "removed": "when it was removed; NULL where it is in force",
+    },
+    "delivery": {
+        "webhook_id": "the webhook",
+        "notice_id": "the notice",
+        "message": "the identifier that every attempt carries",
+        "attempts": "how often it was sent",
+        "due": "when it is sent next; NULL where it arrived or was given up",
+        "delivered": "when it arrived; NULL before",
+        "error": "why the last attempt failed",
     },
     "event": {
         "at": "when",
