@@ -27,8 +27,8 @@ from tutelage.people import (
     write_note,
 )
 from tutelage.people.corrections import Correction, Span
-from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.store.items import Pool
+from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.simulate import SimulatedRater, gold
 from tutelage.simulate.raters import TAU
 from tutelage.simulate.styles import STYLES, compose

@@ -10,7 +10,7 @@ from scripted_chat import Scripted, Step, saying
 from tutelage.data.records import Messages
 from tutelage.data.transport import Unanswered
 from tutelage.people import Study, list_questions, list_votes
-from tutelage.people.store.conversations import LiveModels, set_live_models
+from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import streams
 
 from .sites import Site, press, saved, shown

@@ -18,6 +18,7 @@ from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, apply, init
 from tutelage.core.reduce import token_weights
 from tutelage.workflows.settings.export import ExportSettings
+from tutelage.workflows.trainers.translation import PromptSizes
 from tutelage.workflows.trainers.verl import KL, REDUCE, verl
 
 FROZEN = json.loads((Path(__file__).parent / "verl-0.9.1.json").read_text())
@@ -32,7 +33,7 @@ def tensor(name):
 
 def exported(recipe):
     given = ExportSettings(model=config.Model("m"), prompts="p", reward=("r",), out=Path("o"), to="verl")
-    return verl(recipe, given, 100, None).settings
+    return verl(recipe, given, PromptSizes(240, 100), None).settings
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,9 @@ from tutelage.people.corrections import Correction
 from tutelage.people.export import export_study
 from tutelage.people.selection import Selection
 from tutelage.people.store.consents import Consent, ask_consent
-from tutelage.people.store.conversations import ERASED, LiveModels, set_live_models
+from tutelage.people.store.conversations import ERASED
 from tutelage.people.store.forgetting import forget
+from tutelage.people.store.live_models import LiveModels, set_live_models
 
 from .worlds import SECRET, Clock
 

@@ -27,7 +27,9 @@ from tutelage.people import (
     recent_answers,
     submit,
 )
-from tutelage.people.export import FORMAT, export_study, file_hash, preference_row, safe_cell
+from tutelage.people.export import export_study, file_hash
+from tutelage.people.export_rows import preference_row, safe_cell
+from tutelage.people.manifest import FORMAT
 from tutelage.people.restoring import import_export
 from tutelage.people.store.exports import list_exports
 

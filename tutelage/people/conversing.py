@@ -18,19 +18,9 @@ from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assign import next_assignment, refusal, reserve_turn
 from tutelage.people.chance import chance
 from tutelage.people.store import conversations
-from tutelage.people.store.conversations import (
-    LiveModels,
-    Turn,
-    check_message,
-    displayed_order,
-    last_turn,
-    live_models,
-    load_live_models,
-    load_turn,
-    texts_of,
-    went_on,
-)
+from tutelage.people.store.conversations import Turn, displayed_order, last_turn, load_turn, texts_of, went_on
 from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.live_models import LiveModels, check_message, live_models, load_live_models
 from tutelage.people.store.questions import Assignment
 from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study

@@ -10,7 +10,8 @@ from tutelage.data.rows import from_row
 from tutelage.errors import TutelageError
 from tutelage.people.answers import from_displayed
 from tutelage.people.corrections import as_displayed, correction_from, spans_from
-from tutelage.people.export import FORMAT, file_hash
+from tutelage.people.export import file_hash
+from tutelage.people.manifest import FORMAT
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exclusions import exclude

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tutelage.people.assign import next_assignment
-from tutelage.people.export import safe_cell
+from tutelage.people.export_rows import safe_cell
 from tutelage.people.platforms import find_platform
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.engine import Store

@@ -1,48 +1,32 @@
 """Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
 
-The lineage is found by following settings: the run of the model that a run began with, of its reward, its reference,
-its teacher and its data, and the same for each of these, down to models that no run made. A card holds names of files
-and folders but no paths, no addresses of databases, and no times, so that it may be published and equal runs have equal
-cards.
+A card holds names of files and folders but no paths, no addresses of databases, and no times, so that it may be
+published and equal runs have equal cards.
 """
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 from tutelage.figures.number_text import number as written
 from tutelage.figures.number_text import percent
 from tutelage.report.files import read_object
 from tutelage.report.json_values import Object, flat, interval, items, number, section, string
+from tutelage.report.lineage import (
+    CARD,
+    MODEL,
+    SOURCES,
+    Base,
+    Stage,
+    read_stage,
+    run_of,
+    settings_of,
+    source_named,
+    started_in,
+)
 from tutelage.report.task_lines import task_lines
 
-CARD = "README.md"
-MODEL = "model"
 LINEAGE = "## Lineage"
 """Heading at which the part of a card that this module writes begins."""
-
-VERBS = {
-    "teacher": "distill",
-    "recipe": "improve",
-    "centre": "reward",
-    "unpaired": "dpo",
-    "overall": "rejection",
-    "rouge": "sft",
-    "shape": "pretrain",
-    "best_of": "sample",
-}
-"""Verbs by a setting that no verb below them has. The command may be that of a script."""
-SOURCES = {
-    "model": "model",
-    "reward": "reward",
-    "reference": "reference",
-    "critic_from": "critic from",
-    "teacher": "teacher",
-    "data": "data",
-    "prompts": "prompts",
-}
-"""Settings that name what a run was made from, with what they are called in a card."""
 SHOWN = (
     *("epochs", "steps", "batch_size", "max_length", "optimiser.lr", "lora.rank", "recipe", "loss", "set"),
     *("keep", "on_policy", "seed"),
@@ -68,47 +52,6 @@ NUMBERS = {
     "dropped": "rows left out because they did not fit",
 }
 """Figures of summary.json that a card shows, where a run has them, with their names."""
-LICENCE = ("license", "license_name", "license_link")
-
-
-@dataclass(frozen=True)
-class Base:
-    """A model that no run made. `hub` is its name on the hub, "" for a folder; `licence` what its card says."""
-
-    name: str
-    hub: str = ""
-    revision: str = ""
-    licence: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A run in a lineage. `sources` maps settings to what they name: a stage, a model that no run made, or the name of
-    a file or a data set."""
-
-    folder: Path
-    verb: str
-    config: Object
-    summary: Object
-    study: Object
-    sources: Mapping[str, tuple["Stage | Base | str", ...]]
-
-    @property
-    def base(self) -> Base | None:
-        """The model from which the weights come, through every stage; None where they began as random numbers."""
-        began = self.sources.get("model", ())
-        if not began or isinstance(began[0], str):
-            return None
-        return began[0].base if isinstance(began[0], Stage) else began[0]
-
-    def lineage(self) -> list["Stage"]:
-        """This stage behind all that it was made from, each once."""
-        found: dict[Path, Stage] = {}
-        for source in (each for group in self.sources.values() for each in group):
-            if isinstance(source, Stage):
-                found |= {stage.folder: stage for stage in source.lineage() if stage.folder not in found}
-        found[self.folder] = self
-        return list(found.values())
 
 
 def write_model_card(folder: Path) -> None:
@@ -137,93 +80,6 @@ def model_card(folder: Path, old: str = "") -> str:
     return f"---\n{data.to_yaml()}\n---\n\n{head}\n\n{LINEAGE}\n\n" + "\n".join(_sections(stage))
 
 
-def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Stage:
-    """The run in a folder with all that it was made from. `above` are the stages that lead to it, against circles."""
-    config, summary, study = (
-        read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json")
-    )
-    settings = _settings(config)
-    verb = next((verb for key, verb in VERBS.items() if key in settings), "run")
-    places = (_started_in(folder, settings), Path())
-    sources = {}
-    for key in SOURCES:
-        given = settings.get(key)
-        given = given.get("path") if isinstance(given, dict) else given
-        texts = [text for text in (given if isinstance(given, list) else [given]) if isinstance(text, str)]
-        found = [_source(text, key, places, above | {folder}) for text in texts if text]
-        if found:
-            sources[key] = tuple(found)
-    return Stage(folder, verb, config, summary, study, sources)
-
-
-def _settings(config: Object) -> Object:
-    """The settings in a config.json: verbs that do not train write them alone."""
-    return section(config, "settings") or config
-
-
-def _started_in(folder: Path, settings: Object) -> Path:
-    """The folder in which a run was started, as far as its --out tells: paths in its settings are relative to it."""
-    out = Path(string(settings, "out"))
-    parts = () if out.is_absolute() else out.parts
-    fits = bool(parts) and folder.parts[-len(parts) :] == parts
-    return Path(*folder.parts[: -len(parts)]) if fits else folder.parent
-
-
-def _source(text: str, key: str, places: tuple[Path, ...], above: frozenset[Path]) -> "Stage | Base | str":
-    """What a setting names."""
-    for name in (text, re.sub(r"=[\d.eE+-]+$", "", text)):  # the weight of a reward
-        path = next((place / name for place in places if (place / name).exists()), None)
-        if path is None:
-            continue
-        folder = _run_of(path.resolve())
-        if folder is not None and folder not in above:
-            return read_stage(folder, above)
-        if key in ("data", "prompts") or folder is not None:
-            return path.name
-        return Base(path.resolve().name, licence=_licence(path / CARD))
-    if key in ("data", "prompts", "reward"):
-        return "a database" if "://" in text else Path(text).name if Path(text).is_absolute() else text
-    return _on_the_hub(text)
-
-
-def _run_of(path: Path) -> Path | None:
-    """The folder of the run that wrote what lies at `path`; None for what no run wrote."""
-    if path.name == MODEL or path.is_file():
-        path = path.parent
-    elif path.parent.name == "checkpoints":
-        path = path.parent.parent
-    settings = _settings(read_object(path / "config.json")[0])
-    return path if any(key in settings for key in VERBS) else None
-
-
-def _on_the_hub(name: str) -> Base:
-    """A model by its name, and what the hub's cache on this machine knows of it: without it the name is that of a
-    folder that is no longer there."""
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        file = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # no name that the hub could have
-        file = None
-    if not isinstance(file, str):
-        return Base(Path(name).name)
-    snapshot = Path(file).parent
-    return Base(name, hub=name, revision=snapshot.name, licence=_licence(snapshot / CARD))
-
-
-def _licence(card: Path) -> Mapping[str, str]:
-    """The licence in the front matter of a card; empty where there is none."""
-    from huggingface_hub import ModelCard
-
-    if not card.is_file():
-        return {}
-    try:
-        stored = ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data.to_dict()
-    except Exception:  # another's file: whatever is wrong with it, there is no licence to be read
-        return {}
-    return {key: stored[key] for key in LICENCE if isinstance(stored.get(key), str)}
-
-
 def _of_the_base(base: Base | None) -> dict[str, str]:
     """The front matter that comes from the model with which the lineage began."""
     if base is None:
@@ -232,12 +88,12 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
 
 
 def _tags(stage: Stage) -> list[str]:
-    recipe = string(_settings(stage.config), "recipe")
+    recipe = string(settings_of(stage.config), "recipe")
     return [stage.verb, *([recipe] if recipe else [])]
 
 
 def _title(stage: Stage) -> str:
-    recipe = string(_settings(stage.config), "recipe")
+    recipe = string(settings_of(stage.config), "recipe")
     trained = f"`tutelage {stage.verb}`" + (f" with the recipe `{recipe}`" if recipe else "")
     return f"# {stage.folder.name}\n\nA language model, trained by Tutelage: {trained}."
 
@@ -274,7 +130,7 @@ def _facts(stage: Stage) -> Iterator[str]:
     if rows := string(stage.config, "data"):
         yield f"rows read and their fingerprint: {rows}"
     yield from _study_facts(stage)
-    settings = flat(_settings(stage.config))
+    settings = flat(settings_of(stage.config))
     names = (*SHOWN, *SAMPLING) if "prompts" in stage.sources else SHOWN
     shown = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
     if shown:
@@ -321,8 +177,8 @@ def _evaluations(stage: Stage) -> Iterator[tuple[Path, Object, tuple[Path, ...]]
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
         settings = read_object(file.with_name("config.json"))[0]
         path = string(section(settings, "model"), "path")
-        places = (_started_in(file.parent, settings), Path())
-        if any(_run_of((place / path).resolve()) == stage.folder for place in places):
+        places = (started_in(file.parent, settings), Path())
+        if any(run_of((place / path).resolve()) == stage.folder for place in places):
             yield file.parent, settings, places
 
 
@@ -330,7 +186,7 @@ def _comparisons(stage: Stage) -> Iterator[str]:
     """Win rates of a stage's model, and what it reached on tasks."""
     for folder, settings, places in _evaluations(stage):
         summary = read_object(folder / "summary.json")[0]
-        against = _source(string(settings, "against"), "model", places, frozenset())
+        against = source_named(string(settings, "against"), "model", places, frozenset())
         for reward, rate in section(summary, "win_rate").items():
             measured = rate if isinstance(rate, dict) else {}
             if (value := number(measured, "win_rate")) is not None:

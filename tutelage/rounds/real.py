@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tutelage import config
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.rounds.judging import Judging
-from tutelage.rounds.round import Place, Round, answer_sampling, answers_to_judge
+from tutelage.rounds.round import Place, Round, Texts, answer_sampling, answers_to_judge
 from tutelage.rounds.stages import Story
 from tutelage.simulate import ChildrensQuestions, World, clarity
 from tutelage.workflows.settings.evaluate import EvaluateSettings
@@ -67,15 +67,6 @@ QUICK = Scale(
     test_prompts=24,
     neutral_tokens=600,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Texts:
-    """Which texts the world writes."""
-
-    judged_prompts: int
-    neutral_tokens: int
-    seed: int
 
 
 def real(place: Place, scale: Scale) -> Round:

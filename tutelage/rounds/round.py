@@ -5,7 +5,7 @@ they read, and the gold utility of the raters. Nothing in here trains or samples
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,6 +49,23 @@ class Place:
         return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """How much a world writes, and from which seed. An amount is 0 where the world has no such texts, and is then no
+    part of the fingerprints of its stages."""
+
+    seed: int
+    corpus_tokens: int = field(default=0, metadata=config.LATER)
+    """Words and marks of the text to pretrain on."""
+    demonstrations: int = field(default=0, metadata=config.LATER)
+    train_prompts: int = field(default=0, metadata=config.LATER)
+    """Prompts whose answers are judged, spread over all topics."""
+    judged_prompts: int = field(default=0, metadata=config.LATER)
+    """Prompts whose answers are judged, from the first on."""
+    neutral_tokens: int = field(default=0, metadata=config.LATER)
+    """Words and marks of text that has nothing to do with the task."""
+
+
 class AnswerScale(Protocol):
     """How many answers of what length a round has judged."""
 
@@ -83,14 +100,14 @@ def answers_to_judge(place: Place, model: config.Model, scale: AnswerScale) -> S
 class Round:
     """The stages of a round by their settings.
 
-    `write` writes the texts that the stages read, as `texts` (a dataclass) decides, when the first stage begins.
+    `write` writes the texts that the stages read, as `texts` decides, when the first stage begins.
     `before` are the stages that make the model whose answers are sampled, where the world does not bring one. The
     raters want `gold`.
     """
 
     place: Place
     story: Story
-    texts: object
+    texts: Texts
     write: Callable[[], object]
     gold: Utility
     before: tuple[Stage, ...] = ()

@@ -9,7 +9,7 @@ from tutelage import config
 from tutelage.data.records import Prompt
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.rounds.judging import Judging
-from tutelage.rounds.round import Place, Round, answer_sampling, answers_to_judge
+from tutelage.rounds.round import Place, Round, Texts, answer_sampling, answers_to_judge
 from tutelage.rounds.stages import Stage, Story
 from tutelage.simulate import World, gold
 from tutelage.train.run.terminal import complete
@@ -79,16 +79,6 @@ QUICK = Scale(
     answer_tokens=64,
     test_prompts=48,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Texts:
-    """How much text the world writes."""
-
-    corpus_tokens: int
-    demonstrations: int
-    train_prompts: int
-    seed: int
 
 
 def tutoring(place: Place, scale: Scale) -> Round:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tutelage.algorithms.override import override
@@ -17,62 +17,22 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import is_adapter, load_tokenizer
 from tutelage.models.gguf import model_folder
 from tutelage.rewards.columns import require_columns
-from tutelage.rewards.exported import prompt_text, refuse_groups
+from tutelage.rewards.exported import refuse_groups
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rollout.prompts import encode_prompts
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.settings.export import ExportSettings
-from tutelage.workflows.trainers.openrlhf import openrlhf
+from tutelage.workflows.trainers import TRAINERS
 from tutelage.workflows.trainers.translation import (
+    PromptSizes,
     Settings,
+    Trainer,
     Translation,
     score_shaping,
-    shell_word,
 )
-from tutelage.workflows.trainers.verl import verl
 
 PROMPTS, REWARD, LAUNCH, DIFFERENCES = "prompts.jsonl", "reward.py", "launch.sh", "differences.txt"
 """The files of an exported folder."""
-
-VERL_REWARD = '''"""The reward of the run, for verl: custom_reward_function."""
-
-from functools import cache
-
-from tutelage.rewards.exported import ExportedReward
-
-reward = cache(lambda: ExportedReward({arguments}))
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info):
-    return reward()(extra_info["prompt"], solution_str)
-'''
-
-OPENRLHF_REWARD = '''"""The reward of the run, for OpenRLHF: --reward.remote_url."""
-
-from functools import cache
-
-from tutelage.models.backbone import load_tokenizer
-from tutelage.rewards.exported import ExportedReward
-
-reward = cache(lambda: ExportedReward({arguments}))
-tokenizer = cache(lambda: load_tokenizer({model}))
-
-
-def answer(query, prompt):
-    """What follows the prompt in the text of prompt and answer, without special tokens."""
-    _, found, rest = query.rpartition(prompt)
-    if not found:
-        raise ValueError(f"the text {{query[:80]!r}} does not hold its prompt {{prompt[:80]!r}}")
-    for token in tokenizer().all_special_tokens:
-        rest = rest.replace(token, "")
-    return rest
-
-
-def reward_func(queries, prompts, labels):  # OpenRLHF asks for one answer at a time
-    (query,), (prompt,), (label,) = queries, prompts, labels
-    score = reward()(label, answer(query, prompt))
-    return {{"rewards": score, "scores": score}}
-'''
 
 
 @dataclass(frozen=True)
@@ -110,11 +70,9 @@ def export(settings: ExportSettings) -> ExportResult:
     longest = max(len(prompt.tokens) for prompt in encode_prompts(prompts, tokenizer))
     given = _with_whole_paths(settings, model)
     reward_model = _sole_reward_model(recipe, given)
-    if settings.to == "verl":
-        translation = verl(recipe, given, longest, reward_model)
-    else:
-        translation = openrlhf(recipe, given, len(prompts), longest, reward_model)
-    return _write(recipe, given, prompts, translation, reward_model)
+    trainer = TRAINERS[settings.to]
+    translation = trainer.translate(recipe, given, PromptSizes(len(prompts), longest), reward_model)
+    return _write(recipe, given, prompts, trainer, translation, reward_model)
 
 
 def _model(settings: ExportSettings) -> str:
@@ -169,68 +127,34 @@ def _write(
     recipe: Recipe,
     settings: ExportSettings,
     prompts: Sequence[Prompt],
+    trainer: Trainer,
     translation: Translation,
     reward_model: str | None,
 ) -> ExportResult:
     folder = settings.out
     folder.mkdir(parents=True, exist_ok=True)
-    row = _verl_row if settings.to == "verl" else _openrlhf_row
-    lines = (json.dumps(row(number, prompt), ensure_ascii=False) for number, prompt in enumerate(prompts))
+    rows = (trainer.row(number, prompt) for number, prompt in enumerate(prompts))
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     write_atomically(folder / PROMPTS, "".join(f"{line}\n" for line in lines))
     if reward_model is None:
-        write_atomically(folder / REWARD, _reward_file(recipe, settings))
-    write_atomically(folder / LAUNCH, _launch(settings.to, translation.settings))
+        write_atomically(folder / REWARD, _reward_file(recipe, settings, trainer))
+    write_atomically(folder / LAUNCH, _launch(trainer, translation.settings))
     (folder / LAUNCH).chmod(0o755)
     write_atomically(folder / DIFFERENCES, "".join(f"{line}\n" for line in translation.differences))
     return ExportResult(folder, folder / LAUNCH, translation.differences)
 
 
-def _verl_row(number: int, prompt: Prompt) -> dict[str, object]:
-    return {
-        "data_source": "tutelage",
-        "prompt": [asdict(message) for message in prompt.messages],
-        "ability": "",
-        "reward_model": {"style": "rule", "ground_truth": ""},
-        "extra_info": {"index": number, "prompt": prompt_text(prompt)},
-    }
-
-
-def _openrlhf_row(number: int, prompt: Prompt) -> dict[str, object]:
-    return {"input": [asdict(message) for message in prompt.messages], "label": prompt_text(prompt)}
-
-
-def _reward_file(recipe: Recipe, settings: ExportSettings) -> str:
+def _reward_file(recipe: Recipe, settings: ExportSettings, trainer: Trainer) -> str:
     shaping = score_shaping(recipe)
     model = repr(settings.model.path)
     arguments = f"{list(settings.reward)!r}, {model}, scale={shaping.scale!r}, clip={shaping.clip!r}"
-    text = VERL_REWARD if settings.to == "verl" else OPENRLHF_REWARD
-    return text.format(arguments=arguments, model=model)
+    return trainer.reward.format(arguments=arguments, model=model)
 
 
-def _launch(trainer: str, settings: Settings) -> str:
-    if trainer == "verl":
-        program, words = "verl.trainer.main_ppo", [f"{name}={shell_word(v)}" for name, v in settings.items()]
-    else:
-        program, words = "openrlhf.cli.train_ppo_ray", openrlhf_words(settings)
-    lines = " \\\n    ".join([f"python3 -m {program}", *words, '"$@"'])
+def _launch(trainer: Trainer, settings: Settings) -> str:
+    lines = " \\\n    ".join([f"python3 -m {trainer.program}", *trainer.words(settings), '"$@"'])
     return (
         "#!/usr/bin/env bash\n"
         "# Several machines: start Ray on each (ray start --head, ray start --address HEAD:6379), then this on one.\n"
         f'set -euo pipefail\nHERE=$(cd "$(dirname "$0")" && pwd)\n{lines}\n'
     )
-
-
-def openrlhf_words(settings: Settings) -> list[str]:
-    """Settings as flags: switches by their name alone, several values one after another, None left out."""
-    words = []
-    for name, value in settings.items():
-        match value:
-            case None | False:
-                continue
-            case True:
-                words.append(f"--{name}")
-            case tuple():
-                words.append(" ".join([f"--{name}", *map(shell_word, value)]))
-            case _:
-                words.append(f"--{name} {shell_word(value)}")
-    return words

@@ -19,8 +19,8 @@ from tutelage.people import (
 from tutelage.people.store.backup import newest_backup
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.consents import raters_due
-from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.inbox import QUIET
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
 from tutelage.people.store.opening import database_revision
 from tutelage.people.web.pages.owner.inbox import KINDS

@@ -23,7 +23,7 @@ from tutelage.people import (
     open_study,
 )
 from tutelage.people.aggregate import pair_name
-from tutelage.people.export import reconciliation
+from tutelage.people.manifest import reconciliation
 from tutelage.people.preferences import decided_votes
 from tutelage.stats.calibration import VoteCeiling, vote_ceiling
 from tutelage.stats.votes import Votes

@@ -29,7 +29,7 @@ from tutelage.people import (
     open_study,
     set_overlap,
 )
-from tutelage.people.export import preference_row
+from tutelage.people.export_rows import preference_row
 from tutelage.people.store import migrations, opening
 from tutelage.people.store.backup import backups, newest_backup
 from tutelage.people.store.migrations.versions import v1_baseline

@@ -26,7 +26,8 @@ from tutelage.people import (
     start_session,
 )
 from tutelage.people.conversing import next_step, say
-from tutelage.people.store.conversations import LiveModels, Turn, set_live_models
+from tutelage.people.store.conversations import Turn
+from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import create_app, streams
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name

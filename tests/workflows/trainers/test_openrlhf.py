@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -9,16 +10,19 @@ from tutelage import config
 from tutelage.algorithms import RECIPES, override
 from tutelage.errors import TutelageError
 from tutelage.workflows.settings.export import ExportSettings
+from tutelage.workflows.trainers import TRAINERS
 from tutelage.workflows.trainers.openrlhf import openrlhf
+from tutelage.workflows.trainers.translation import PromptSizes
 from tutelage.workflows.trainers.verl import verl
 
 GIVEN = ExportSettings(
     model=config.Model("m"), prompts="p", reward=("r",), out=Path("o"), to="openrlhf", batch_size=24, gpus=16
 )
+SIZES = PromptSizes(240, 100)
 
 
 def told(name, *changes, given=GIVEN, reward_model=None):
-    return openrlhf(override(RECIPES[name], changes), given, 240, 100, reward_model)
+    return openrlhf(override(RECIPES[name], changes), given, SIZES, reward_model)
 
 
 @pytest.mark.parametrize(
@@ -91,4 +95,8 @@ def test_machines_and_the_reward_model():
 def test_a_critic_begins_as_in_improve(changes, begins):
     given = replace(GIVEN, **{"reward": ("rule:math", "runs/reward=2")} | changes)
     assert told("ppo", given=given).settings["critic.model_name_or_path"] == begins
-    assert verl(RECIPES["ppo"], given, 100, None).settings["critic.model.path"] == begins
+    assert verl(RECIPES["ppo"], given, SIZES, None).settings["critic.model.path"] == begins
+
+
+def test_every_trainer_of_the_settings_has_its_export():
+    assert set(TRAINERS) == set(get_args(get_type_hints(ExportSettings)["to"]))

@@ -14,8 +14,8 @@ from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.people import Item, Presentation, Store, Study
-    from tutelage.people.store.conversations import LiveModels
     from tutelage.people.store.items import Pool
+    from tutelage.people.store.live_models import LiveModels
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _overlap(settings: Init) -> int:
 
 def _live_models(settings: Init) -> "LiveModels | None":
     """The models that raters are to talk to, if they are."""
-    from tutelage.people.store.conversations import LiveModels
+    from tutelage.people.store.live_models import LiveModels
 
     if not settings.live:
         return None
@@ -109,7 +109,7 @@ def _live_models(settings: Init) -> "LiveModels | None":
 
 def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
     """Let raters of the study talk to the models; says so."""
-    from tutelage.people.store.conversations import set_live_models
+    from tutelage.people.store.live_models import set_live_models
 
     live, new = set_live_models(store, study.id, live)
     models = " and ".join(live.names)

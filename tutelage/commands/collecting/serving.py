@@ -24,7 +24,7 @@ def serve(settings: Serve) -> int:
     """Print the address and the owner's link, and serve the study until ctrl-C."""
     from tutelage.people.notifying import Notifier
     from tutelage.people.retention import Retention
-    from tutelage.people.store.conversations import find_live_models
+    from tutelage.people.store.live_models import find_live_models
     from tutelage.people.web import create_app
 
     store, study = open_existing(settings)
@@ -100,7 +100,7 @@ def invite(settings: Invite) -> int:
 def _print_links(store: "Store", study: "Study", file: Path, url: str, days: float) -> None:
     """Print a personal link for each name in a file, as CSV."""
     from tutelage.people import personal_links
-    from tutelage.people.export import safe_cell
+    from tutelage.people.export_rows import safe_cell
 
     try:
         names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -18,7 +18,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
-from tutelage.people.store.conversations import find_live_models
+from tutelage.people.store.live_models import find_live_models
 from tutelage.serving.listening import listen, server
 from tutelage.simulate.raters import NAMES, SimulatedRater, panel
 from tutelage.simulate.world import World

@@ -1,6 +1,7 @@
 """A run of `improve` in the settings of OpenRLHF's PPO trainer (`openrlhf.cli.train_ppo_ray`, OpenRLHF 0.11)."""
 
 import math
+from dataclasses import asdict
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.advantages import Gae, RewardToGo
@@ -8,11 +9,15 @@ from tutelage.core.baselines import NoBaseline
 from tutelage.core.groups import Group
 from tutelage.core.kl import Fixed
 from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
+from tutelage.data.records import Prompt
+from tutelage.rewards.exported import prompt_text
 from tutelage.workflows.settings.export import ExportSettings
 from tutelage.workflows.trainers.translation import (
     UNBOUNDED,
     OwnFile,
+    PromptSizes,
     Settings,
+    Trainer,
     Translation,
     Value,
     gradient_steps,
@@ -21,6 +26,7 @@ from tutelage.workflows.trainers.translation import (
     refuse_what_none_has,
     run_differences,
     score_shaping,
+    shell_word,
 )
 
 NAME = "OpenRLHF"
@@ -29,10 +35,38 @@ KL = {"k1": "k1", "k2": "k2", "mse": "k2", "k3": "k3"}
 REDUCE = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
 
 
+REWARD = '''"""The reward of the run, for OpenRLHF: --reward.remote_url."""
+
+from functools import cache
+
+from tutelage.models.backbone import load_tokenizer
+from tutelage.rewards.exported import ExportedReward
+
+reward = cache(lambda: ExportedReward({arguments}))
+tokenizer = cache(lambda: load_tokenizer({model}))
+
+
+def answer(query, prompt):
+    """What follows the prompt in the text of prompt and answer, without special tokens."""
+    _, found, rest = query.rpartition(prompt)
+    if not found:
+        raise ValueError(f"the text {{query[:80]!r}} does not hold its prompt {{prompt[:80]!r}}")
+    for token in tokenizer().all_special_tokens:
+        rest = rest.replace(token, "")
+    return rest
+
+
+def reward_func(queries, prompts, labels):  # OpenRLHF asks for one answer at a time
+    (query,), (prompt,), (label,) = queries, prompts, labels
+    score = reward()(label, answer(query, prompt))
+    return {{"rewards": score, "scores": score}}
+'''
+
+
 def openrlhf(
-    recipe: Recipe, given: ExportSettings, prompts: int, prompt_tokens: int, reward_model: str | None
+    recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None
 ) -> Translation:
-    """The settings of OpenRLHF for a recipe and a run over so many prompts, of at most `prompt_tokens` tokens.
+    """The settings of OpenRLHF for a recipe and a run over prompts of these sizes.
 
     `reward_model` is the folder of the reward model where it is the whole reward. Raises TutelageError where OpenRLHF
     has no counterpart of a choice.
@@ -46,10 +80,10 @@ def openrlhf(
     responses = minibatch(given.batch_size, update.minibatches) * recipe.samples
     limit = given.sampling.max_new_tokens
     differences = run_differences(recipe, given, NAME)
-    passes = given.steps * given.batch_size / prompts
+    passes = given.steps * given.batch_size / prompts.count
     if passes != int(passes):
         differences.append(
-            f"The run goes {math.ceil(passes)} times through the {prompts} prompts, where {given.steps} steps of "
+            f"The run goes {math.ceil(passes)} times through the {prompts.count} prompts, where {given.steps} steps of "
             f"{given.batch_size} are {passes:.2f} times: OpenRLHF counts episodes."
         )
     settings: dict[str, Value] = {
@@ -62,7 +96,7 @@ def openrlhf(
         "data.input_key": "input",
         "data.label_key": "label",
         "data.apply_chat_template": True,
-        "data.max_len": prompt_tokens + limit,
+        "data.max_len": prompts.longest + limit,
         "rollout.max_new_tokens": limit,
         "rollout.temperature": given.sampling.temperature,
         "rollout.batch_size": given.batch_size,
@@ -190,3 +224,26 @@ def _reward(recipe: Recipe, given: ExportSettings, reward_model: str | None) -> 
     if reward_model is None:
         return settings | {"reward.remote_url": OwnFile("reward.py")}
     return settings | {"reward.model_name_or_path": reward_model}
+
+
+def _row(number: int, prompt: Prompt) -> dict[str, object]:
+    return {"input": [asdict(message) for message in prompt.messages], "label": prompt_text(prompt)}
+
+
+def _words(settings: Settings) -> list[str]:
+    """Settings as flags: switches by their name alone, several values one after another, None left out."""
+    words = []
+    for name, value in settings.items():
+        match value:
+            case None | False:
+                continue
+            case True:
+                words.append(f"--{name}")
+            case tuple():
+                words.append(" ".join([f"--{name}", *map(shell_word, value)]))
+            case _:
+                words.append(f"--{name} {shell_word(value)}")
+    return words
+
+
+OPENRLHF = Trainer("openrlhf.cli.train_ppo_ray", openrlhf, _row, REWARD, _words)

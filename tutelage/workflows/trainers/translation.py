@@ -1,12 +1,14 @@
 """A run in the settings of another trainer, and what that trainer computes otherwise."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.slots import EXACT, GradientSteps
 from tutelage.core.shaping import ScoreShaping
+from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.workflows.settings.export import ExportSettings
 
@@ -31,6 +33,31 @@ class Translation:
 
     settings: Settings
     differences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PromptSizes:
+    """How many prompts a run has, and the tokens of the longest."""
+
+    count: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What an export for a trainer consists of.
+
+    `translate` gives the settings for a recipe, a run over prompts of such sizes, and the folder of the reward model
+    where it is the whole reward (else None). `row` is the line of a prompt, by its number. `reward` is the text of the
+    file of a reward, with the places {arguments} and {model}. `program` is the module that is started, and `words` are
+    its settings as words of a shell script.
+    """
+
+    program: str
+    translate: Callable[[Recipe, ExportSettings, PromptSizes, str | None], Translation]
+    row: Callable[[int, Prompt], dict[str, object]]
+    reward: str
+    words: Callable[[Settings], list[str]]
 
 
 def gradient_steps(recipe: Recipe, trainer: str) -> GradientSteps:

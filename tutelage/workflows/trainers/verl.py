@@ -1,5 +1,7 @@
 """A run of `improve` in the settings of verl's PPO trainer (`verl.trainer.main_ppo`, verl 0.9)."""
 
+from dataclasses import asdict
+
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.advantages import Gae, RewardToGo
 from tutelage.core.baselines import NoBaseline
@@ -7,11 +9,15 @@ from tutelage.core.groups import Greedy, Group
 from tutelage.core.kl import Fixed
 from tutelage.core.reduce import Reduce
 from tutelage.core.surrogates import Cispo, Clipped, ScoreFunction, SequenceClipped
+from tutelage.data.records import Prompt
+from tutelage.rewards.exported import prompt_text
 from tutelage.workflows.settings.export import ExportSettings
 from tutelage.workflows.trainers.translation import (
     UNBOUNDED,
     OwnFile,
+    PromptSizes,
     Settings,
+    Trainer,
     Translation,
     Value,
     gradient_steps,
@@ -20,6 +26,7 @@ from tutelage.workflows.trainers.translation import (
     refuse_what_none_has,
     run_differences,
     score_shaping,
+    shell_word,
 )
 
 NAME = "verl"
@@ -35,11 +42,27 @@ ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def verl(recipe: Recipe, given: ExportSettings, prompt_tokens: int, reward_model: str | None) -> Translation:
-    """The settings of verl for a recipe and a run. `prompt_tokens` bounds the length of prompts; `reward_model` is the
-    folder of the reward model where it is the whole reward.
+REWARD = '''"""The reward of the run, for verl: custom_reward_function."""
 
-    Raises TutelageError where verl has no counterpart of a choice.
+from functools import cache
+
+from tutelage.rewards.exported import ExportedReward
+
+reward = cache(lambda: ExportedReward({arguments}))
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    return reward()(extra_info["prompt"], solution_str)
+'''
+
+
+def verl(
+    recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None
+) -> Translation:
+    """The settings of verl for a recipe and a run over prompts of these sizes.
+
+    `reward_model` is the folder of the reward model where it is the whole reward. Raises TutelageError where verl has
+    no counterpart of a choice.
     """
     refuse_what_none_has(recipe, NAME)
     update = gradient_steps(recipe, NAME)
@@ -48,7 +71,7 @@ def verl(recipe: Recipe, given: ExportSettings, prompt_tokens: int, reward_model
         "data.train_files": OwnFile("prompts.jsonl"),
         "data.val_files": OwnFile("prompts.jsonl"),
         "data.train_batch_size": given.batch_size,
-        "data.max_prompt_length": prompt_tokens,
+        "data.max_prompt_length": prompts.longest,
         "data.max_response_length": given.sampling.max_new_tokens,
         "data.seed": given.seed,
         "actor_rollout_ref.model.path": given.model.path,
@@ -213,3 +236,21 @@ def _reward(reward_model: str | None) -> Settings:
         "reward.reward_model.rollout.name": "vllm",
         "reward.reward_model.rollout.tensor_model_parallel_size": 1,
     }
+
+
+def _row(number: int, prompt: Prompt) -> dict[str, object]:
+    return {
+        "data_source": "tutelage",
+        "prompt": [asdict(message) for message in prompt.messages],
+        "ability": "",
+        "reward_model": {"style": "rule", "ground_truth": ""},
+        "extra_info": {"index": number, "prompt": prompt_text(prompt)},
+    }
+
+
+def _words(settings: Settings) -> list[str]:
+    """Settings as Hydra's overrides."""
+    return [f"{name}={shell_word(value)}" for name, value in settings.items()]
+
+
+VERL = Trainer("verl.trainer.main_ppo", verl, _row, REWARD, _words)

@@ -19,7 +19,7 @@ from tutelage.people import (
 )
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
-from tutelage.people.store.conversations import find_live_models
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import end_visit, visit_of
 from tutelage.people.visiting import finish

@@ -26,7 +26,7 @@ from tutelage.people.answers import displayed
 from tutelage.people.conversing import Talk, next_step
 from tutelage.people.corrections import correction_from, correction_row, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
-from tutelage.people.store.conversations import find_live_models
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.visiting import finish, progress
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see

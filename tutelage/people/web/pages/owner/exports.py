@@ -12,7 +12,9 @@ from starlette.responses import FileResponse, Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Selection, label_study
-from tutelage.people.export import describe, export_study, preference_row
+from tutelage.people.export import export_study
+from tutelage.people.export_rows import preference_row
+from tutelage.people.manifest import describe
 from tutelage.people.store.exports import list_exports, list_versions
 from tutelage.people.web.call import Call, Fields
 

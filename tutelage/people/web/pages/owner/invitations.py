@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
-from tutelage.people.export import safe_cell
+from tutelage.people.export_rows import safe_cell
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import FieldError, given_again, whole_number
 

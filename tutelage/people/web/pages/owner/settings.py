@@ -8,8 +8,8 @@ from starlette.responses import Response
 from tutelage.errors import TutelageError
 from tutelage.people import Plan, Presentation, list_events, present, replan, set_state
 from tutelage.people.corrections import check_categories
-from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.exports import list_versions
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.forms import FieldError, given_again, lines_of, share, whole_number
 

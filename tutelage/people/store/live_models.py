@@ -1,0 +1,122 @@
+"""The models that raters of a study talk to, and what may be sent to them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.studies import load_study
+from tutelage.people.texts import refuse_unstorable
+
+LONGEST_MESSAGE = 20_000
+MOST_TURNS = 100
+MOST_OPENINGS = 10_000
+_rows = schema.live
+
+
+@dataclass(frozen=True)
+class LiveModels:
+    """The two models that raters talk to: `model` and `against` as folders, names on the hub, or addresses of endpoints
+    (they may be the same), for at most `turns` messages of the rater. `openings` are suggested first messages,
+    `sampling` the options of the requests. `round` is what the items belong to, `id` the number of the row."""
+
+    model: str
+    against: str
+    turns: int = 4
+    openings: tuple[str, ...] = ()
+    sampling: Mapping[str, object] = field(default_factory=dict)
+    round: int = 1
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.model and self.against):
+            raise TutelageError("A live conversation needs two models; the same one may be named twice.")
+        if not 1 <= self.turns <= MOST_TURNS:
+            raise TutelageError(f"turns is {self.turns}; a conversation has 1 to {MOST_TURNS} turns.")
+        if len(self.openings) > MOST_OPENINGS:
+            raise TutelageError(
+                f"There are {len(self.openings):,} openings; at most {MOST_OPENINGS:,} are kept."
+            )
+        for text in self.openings:
+            check_message(text, "An opening")
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of both models, in the order in which turns keep their answers."""
+        return self.model, self.against
+
+
+def check_message(text: str, what: str = "The message") -> None:
+    """Raises TutelageError for a message that cannot be sent."""
+    if not text.strip():
+        raise TutelageError(f"{what} is empty; write something.")
+    if len(text) > LONGEST_MESSAGE:
+        raise TutelageError(
+            f"{what} has {len(text):,} characters; at most {LONGEST_MESSAGE:,} can be sent at once."
+        )
+    refuse_unstorable(text, what)
+
+
+def set_live_models(
+    store: Store, study_id: int, live: LiveModels, *, actor: str = "owner"
+) -> tuple[LiveModels, bool]:
+    """Let raters talk to these models from their next message on. Returns what is in force, and whether that is new.
+
+    Raises:
+        TutelageError: the study asks another kind of question than the better of two answers.
+    """
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        study = load_study(connection, study_id)
+        if not study.kind.traits.sides:
+            raise TutelageError(
+                f"'{study.name}' {study.kind.traits.does}; live conversations are for studies that compare pairs."
+            )
+        before = live_models(connection, study_id)
+        if before is not None and _content(before) == _content(live):
+            return before, False
+        row = _content(live) | {"study_id": study_id, "created": store.now()}
+        inserted(connection, _rows, row)
+        told = {"models": list(live.names), "turns": live.turns, "openings": len(live.openings)}
+        record_event(connection, study_id, store.now(), actor, "live_models", f"round {live.round}", **told)
+        found = live_models(connection, study_id)
+        assert found is not None
+        return found, True
+
+
+def _content(live: LiveModels) -> dict[str, object]:
+    row = asdict(live)
+    del row["id"]
+    return row | {name: json.dumps(row[name], ensure_ascii=False) for name in ("openings", "sampling")}
+
+
+_LIVE = sa.select(_rows).where(_rows.c.study_id == sa.bindparam("study")).order_by(_rows.c.id.desc()).limit(1)
+_LIVE_OF = sa.select(_rows).where(_rows.c.id == sa.bindparam("id"))
+
+
+def live_models(connection: Connection, study_id: int) -> LiveModels | None:
+    """The models in force; None where the study has no live conversations."""
+    row = connection.execute(_LIVE, {"study": study_id}).mappings().one_or_none()
+    return None if row is None else _live(row)
+
+
+def find_live_models(store: Store, study_id: int) -> LiveModels | None:
+    """`live_models` of an open store."""
+    with store.read() as connection:
+        return live_models(connection, study_id)
+
+
+def load_live_models(connection: Connection, live_id: int) -> LiveModels:
+    """The models of that number, which turns name."""
+    return _live(connection.execute(_LIVE_OF, {"id": live_id}).mappings().one())
+
+
+def _live(row: sa.RowMapping) -> LiveModels:
+    return LiveModels(
+        row["model"], row["against"], row["turns"], tuple(json.loads(row["openings"])), json.loads(row["sampling"]),
+        row["round"], row["id"],
+    )  # fmt: skip
