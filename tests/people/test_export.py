@@ -1,6 +1,7 @@
 """Exports, and the studies made of them again."""
 
 import csv
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,9 @@ from tutelage.people import (
     Selection,
     Store,
     Study,
+    consent,
     exclude,
+    freeze,
     include,
     label_study,
     list_events,
@@ -31,6 +34,7 @@ from tutelage.people.export import export_study, file_hash
 from tutelage.people.export_rows import preference_row, safe_cell
 from tutelage.people.manifest import FORMAT
 from tutelage.people.restoring import import_export
+from tutelage.people.store.consents import Consent, ask_consent, list_agreements
 from tutelage.people.store.exports import list_exports
 
 from .test_preferences import eventful_study
@@ -208,3 +212,50 @@ def test_an_export_of_the_first_version_becomes_the_study_it_was(store: Store) -
     assert [json.loads(json.dumps(preference_row(row, study.name))) for row in labelled.rows] == then
     votes = [json.loads(line) for line in (folder / "votes.jsonl").read_text("utf-8").splitlines()]
     assert [vote.content for vote in labelled.votes] == [{"ranking": vote["ranking"]} for vote in votes]
+
+
+def test_an_export_tells_which_text_each_vote_was_given_under(store: Store, folder: Path) -> None:
+    """Counts add up, the text and its hash belong together, and a restored study knows it all again."""
+    study = study_of(store, 4)
+    early, late, nobody = raters_of(store, study, 3)
+    consent(store, early)
+    submit(store, asked(store, early).id, Answer("left", 2))
+    ask_consent(store, study.id, Consent("We keep **votes**.", "erase", 90))
+    submit(store, asked(store, early).id, Answer("left", 2))  # has not agreed to the new text yet
+    for rater in (early, late):
+        consent(store, rater)
+        submit(store, asked(store, rater).id, Answer("right", 1))
+    submit(store, asked(store, nobody).id, Answer("tie"))
+    manifest = export_study(store, study.id, folder / "first")
+    standard, own, none = manifest["consents"]  # type: ignore[misc]
+    assert "language models" in standard["text"]
+    assert (own["text"], own["votes"], own["retention_days"]) == ("We keep **votes**.", "erase", 90)
+    for each in (standard, own):
+        assert each["sha256"] == hashlib.sha256(each["text"].encode()).hexdigest()
+    counts = [(each["version"], each["raters"], each["judgements"]) for each in (standard, own, none)]
+    assert counts == [(0, 0, 2), (1, 2, 2), (None, 1, 1)]
+    told = [(row["rater"], row["consent"]) for row in lines(folder / "first" / "votes.jsonl")]
+    assert sorted(number for name, number in told if name == "rater 0") == [0, 0, 1]  # type: ignore[type-var]
+    with (folder / "first" / "votes.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["consent"] for row in csv.DictReader(file)] == [
+            "" if number is None else str(number) for _, number in told
+        ]
+    again = import_export(store, folder / "first", name="again")
+    assert export_study(store, again.id, folder / "second")["consents"] == manifest["consents"]
+    second = [(row["rater"], row["consent"]) for row in lines(folder / "second" / "votes.jsonl")]
+    assert second == told
+    assert [(rater.agreed, rater.consented) for rater in list_raters(store, again.id)] == [
+        (rater.agreed, rater.consented) for rater in list_raters(store, study.id)
+    ]
+
+
+def test_a_snapshot_keeps_what_was_agreed_to_then(lite: Store) -> None:
+    study = study_of(lite, 2)
+    (rater,) = raters_of(lite, study, 1)
+    consent(lite, rater)
+    moment = freeze(lite, study.id)
+    ask_consent(lite, study.id, Consent("New."))
+    consent(lite, rater)
+    now = lite.now()
+    assert list_agreements(lite, study.id, moment.last_event).text_at("rater 0", now) == 0
+    assert list_agreements(lite, study.id, freeze(lite, study.id).last_event).text_at("rater 0", now) == 1

@@ -6,7 +6,8 @@
                         prompt, completion, and a weight
     corrections.jsonl   the better responses as preferences over those that they correct
     spans.jsonl         words that raters marked as wrong; no data for training
-    votes.jsonl         every judgement with all its revisions, as displayed and canonical
+    votes.jsonl         every judgement with all its revisions, as displayed and canonical, and the version of the text
+                        that its rater had agreed to
     votes.csv           the judgements in force, for spreadsheets; cells cannot act as formulas
     items.jsonl, raters.jsonl, manifest.json
 
@@ -40,6 +41,7 @@ from tutelage.people.manifest import describe, marking
 from tutelage.people.preferences import LabelledStudy, label_study
 from tutelage.people.selection import Selection
 from tutelage.people.store.catalogue import list_questions
+from tutelage.people.store.consents import list_agreements
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
 from tutelage.people.store.live_models import find_live_models
@@ -89,10 +91,12 @@ def _write_files(
     folder: Path, store: Store, study: Study, labelled: LabelledStudy, selection: Selection
 ) -> dict[str, object]:
     rows = (preference_row(row, study.name) for row in labelled.rows)
+    agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
+    agreed = [(vote, agreements.text_at(vote.rater, vote.created)) for vote in labelled.votes]
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
         "unpaired.jsonl": bad_rows(labelled.bad),
-        "votes.jsonl": map(vote_row, labelled.votes),
+        "votes.jsonl": (vote_row(vote) | {"consent": consent} for vote, consent in agreed),
         "items.jsonl": map(item_row, list_questions(store, study.id)),
         "raters.jsonl": (rater_row(rater, labelled) for rater in list_raters(store, study.id)),
     }
@@ -108,7 +112,7 @@ def _write_files(
     if any(version.spans for version in shown):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), list_questions(store, study.id))
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
-    counts["votes.csv"] = write_csv(folder / "votes.csv", labelled.votes)
+    counts["votes.csv"] = write_csv(folder / "votes.csv", agreed)
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
 
 

@@ -146,14 +146,18 @@ _CORRECTED = ("correction", "spans")
 """The better response, and the number of spans."""
 
 
-def write_csv(path: Path, votes: Sequence[Vote]) -> int:
+def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
+    """Write the votes in force as a table, each with the version of the text that its rater had agreed to; returns how
+    many there are."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        own = [find_kind(vote.kind).cells(vote.said) for vote in votes]
+        own = [find_kind(vote.kind).cells(vote.said) for vote, _ in votes]
         names = list(dict.fromkeys(name for cells in own for name in cells))
-        writer.writerow((*_CSV, "left", "flags", "reason", "excluded", "created", *_CORRECTED, *names))
-        for vote, found in zip(votes, own, strict=True):
+        writer.writerow(
+            (*_CSV, "left", "flags", "reason", "excluded", "created", *_CORRECTED, "consent", *names)
+        )
+        for (vote, consent), found in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [getattr(vote, name) for name in _CSV]
                 cells += [
@@ -164,6 +168,7 @@ def write_csv(path: Path, votes: Sequence[Vote]) -> int:
                     vote.created,
                     vote.correction and vote.correction.text,
                     len(vote.spans),
+                    consent,
                     *(found.get(name) for name in names),
                 ]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])

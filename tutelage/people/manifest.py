@@ -1,5 +1,6 @@
 """The manifest of an export: what was exported, from which votes, and the fate of all others."""
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,11 @@ from tutelage.people.aggregate import agreements
 from tutelage.people.corrected import IN_USE
 from tutelage.people.preferences import LabelledStudy
 from tutelage.people.selection import FATES, Selection, fate
+from tutelage.people.store.consents import Consent, list_agreements, list_consents, shown_text
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions
+from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.raters import list_raters
 from tutelage.people.store.studies import Study
 from tutelage.people.store.votes import Vote, list_exclusions
 
@@ -54,9 +58,34 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         "reliability": labelled.labels.accuracy,
         "strength_agreement": labelled.labels.strength_agreement,
         "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},
+        "consents": consent_rows(store, study, labelled),
         "excluded": asdict(excluded),
         "notes": list(_notes(fates, selection)),
     }
+
+
+def consent_rows(store: Store, study: Study, labelled: LabelledStudy) -> list[dict[str, object]]:
+    """The texts that raters were asked to agree to, each with its hash, the raters who agreed to it last, and the
+    judgements made under it; then those who agreed to none: raters who are no people, and imported votes."""
+    agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
+    latest = Counter(made[-1][1] for made in agreements.by_rater.values())
+    votes = Counter(agreements.text_at(vote.rater, vote.created) for vote in labelled.votes)
+    live = find_live_models(store, study.id) is not None
+    own = enumerate(list_consents(store, study.id), 1)
+    texts = [*([(0, Consent())] if 0 in latest or 0 in votes else []), *own]
+    rows: list[dict[str, object]] = [
+        {
+            "version": number,
+            "sha256": hashlib.sha256(shown_text(consent, live=live).encode()).hexdigest(),
+            **asdict(consent),
+            "text": shown_text(consent, live=live),
+            "raters": latest[number],
+            "judgements": votes[number],
+        }
+        for number, consent in texts
+    ]
+    others = len(list_raters(store, study.id)) - latest.total()
+    return [*rows, {"version": None, "raters": others, "judgements": votes[None]}]
 
 
 def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Restoring a study from its export: the same items, raters, judgements, versions and exclusions."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,13 @@ from tutelage.people.corrections import as_displayed, correction_from, spans_fro
 from tutelage.people.export import file_hash
 from tutelage.people.manifest import FORMAT
 from tutelage.people.store.bulk import AnswerRecord, write_answers
+from tutelage.people.store.consents import (
+    Agreements,
+    Consent,
+    ask_consent,
+    restore_agreements,
+    shown_text,
+)
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exclusions import exclude
 from tutelage.people.store.items import Item, add_items
@@ -48,8 +55,9 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
                 connection, study.id, row["name"], now=store.now(), kind=row["kind"], role=row["role"],
                 quota=row["quota"], detail=row["detail"], actor=actor, same_name=True,
             )  # fmt: skip
-    votes = [_told(row) for row in _lines(folder, "votes.jsonl")]
-    write_answers(store, study.id, votes, source=str(folder), actor=actor)
+    rows = _lines(folder, "votes.jsonl")
+    write_answers(store, study.id, [_told(row) for row in rows], source=str(folder), actor=actor)
+    _agree_again(store, study, manifest.get("consents", ()), rows, folder, actor)
     _exclude_again(store, study, manifest["excluded"], folder, actor)
     return study_of(store, study.id)
 
@@ -103,6 +111,37 @@ def _told(row: Mapping[str, Any]) -> AnswerRecord:
         row["item"], row["rater"], sides, answer, row["created"], row["version"], row["chosen_by"],
         row["repeat"], row["extra"],
     )  # fmt: skip
+
+
+def _agree_again(
+    store: Store,
+    study: Study,
+    texts: Iterable[Mapping[str, Any]],
+    votes: Iterable[Mapping[str, Any]],
+    folder: Path,
+    actor: str,
+) -> None:
+    """Bring back the texts about consent, and who agreed to which: as votes tell, and raters for the newest."""
+    for row in texts:
+        if row["version"]:
+            text = "" if row["text"] in _STANDARD else row["text"]
+            ask_consent(store, study.id, Consent(text, row["votes"], row["retention_days"]), actor=actor)
+    moments: dict[str, dict[int, int]] = {}
+    for row in _lines(folder, "raters.jsonl"):
+        if row.get("consented") is not None:
+            moments.setdefault(row["name"], {})[row.get("agreed", 0)] = row["consented"]
+    for row in votes:
+        if row.get("consent") is not None:
+            made = moments.setdefault(row["rater"], {})
+            made[row["consent"]] = min(row["created"], made.get(row["consent"], row["created"]))
+    found = {
+        name: tuple(sorted((moment, number) for number, moment in made.items()))
+        for name, made in moments.items()
+    }
+    restore_agreements(store, study.id, Agreements(found))
+
+
+_STANDARD = (shown_text(Consent(), live=False), shown_text(Consent(), live=True))
 
 
 def _exclude_again(store: Store, study: Study, excluded: Mapping[str, Any], folder: Path, actor: str) -> None:

@@ -1,5 +1,6 @@
 """Forgetting, on both databases: nothing that tells who it was is left, in tables, trail, exports, file or backups."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -20,8 +21,10 @@ from tutelage.people import (
     exclude,
     get_rater,
     list_events,
+    list_raters,
     list_votes,
     new_key,
+    open_store,
     personal_link,
     preferences,
     present,
@@ -33,7 +36,7 @@ from tutelage.people.export import export_study
 from tutelage.people.platforms import Visitor
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.retention import forget_due
-from tutelage.people.store import schema
+from tutelage.people.store import migrations, schema
 from tutelage.people.store.consents import Consent, ask_consent, raters_due
 from tutelage.people.store.forgetting import forget
 from tutelage.people.store.recruitments import recruit
@@ -48,6 +51,19 @@ WORDS = ("Persephone", "PERSEPHONE", "persephone", "pomegranate")
 def everything(store: Store) -> str:
     """All cells of all tables."""
     with store.read() as connection:
+        rows = [
+            row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))
+        ]
+    return "\n".join(str(cell) for row in rows for cell in row)
+
+
+def everything_in_backup(store: Store, saved: str) -> str:
+    """All cells of all tables of a backup."""
+    if store.path is not None:
+        with closing(open_store(saved, create=False)) as copy:
+            return everything(copy)
+    with store.read() as connection:
+        connection.exec_driver_sql(f'SET LOCAL search_path TO "{saved.rpartition(" ")[2]}"')
         rows = [
             row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))
         ]
@@ -82,12 +98,13 @@ def test_nothing_that_tells_who_it_was_is_left(store: Store, folder: Path, votes
     saved = backup(store)
     done = forget(store, rater)
     assert (done.erased, done.exports, done.rewritten) == (votes == "erase", 1, True)
-    assert len(done.backups) == 1
-    assert done.backups[0] in saved
+    assert done.backups == ()
+    assert [word for word in WORDS if word in everything_in_backup(store, saved)] == []
     found = everything(store)
     assert [word for word in WORDS if word in found] == []
     if store.path is not None:
-        files = [path for path in store.path.parent.glob(f"{store.path.name}*") if "backup" not in path.name]
+        files = list(store.path.parent.glob(f"{store.path.name}*"))
+        assert sum("backup" in path.name for path in files) == 1
         stored = b"".join(path.read_bytes() for path in files)
         assert [word for word in WORDS if word.encode() in stored] == []
     left = list_votes(store, study.id)
@@ -173,3 +190,56 @@ def test_retention_counts_from_the_last_sign_of_life_by_the_text_agreed_to(
     assert get_rater(store, late).name == done.name
     assert forget_due(store, study.id) == ()
     assert get_rater(store, early).forgotten is None
+
+
+def test_a_backup_that_cannot_be_changed_is_named_and_not_touched(lite: Store, clock: Clock) -> None:
+    """Damaged, of another version, a copy by hand, a dump: each stays byte for byte as it is."""
+    study = study_of(lite, 2)
+    present(lite, study.id, Presentation(corrections=True, spans=("fact",)))
+    rater = spoke(lite, study.id)
+    assert lite.path is not None
+    kept = {}
+    for label in ("damaged", "older", "sound"):
+        clock.seconds += 2
+        kept[label] = Path(backup(lite, label))
+    broken = bytearray(kept["damaged"].read_bytes())
+    broken[5000:9000] = b"x" * 4000
+    kept["damaged"].write_bytes(broken)
+    with closing(sqlite3.connect(kept["older"])) as file, file:
+        file.execute("UPDATE tutelage_revision SET version_num = 'v1'")
+    kept["copy"] = lite.path.with_name("by hand.db")
+    shutil.copy(kept["sound"], kept["copy"])
+    kept["dump"] = lite.path.with_name("study.dump")
+    kept["dump"].write_bytes(b"PGDMP\x01 Persephone")
+    lite.path.with_name("notes.txt").write_text("nothing")
+    before = {label: path.read_bytes() for label, path in kept.items()}
+    made = kept["sound"].stat().st_mtime_ns
+    done = forget(lite, rater)
+    assert {label for label, path in kept.items() if path.read_bytes() != before[label]} == {"sound"}
+    assert kept["sound"].stat().st_mtime_ns == made, "the order of backups is that of their times"
+    assert sorted(done.backups) == sorted(
+        [
+            f"{kept['damaged']} (it is damaged)",
+            f"{kept['older']} (its tables are of another version than {migrations.newest()})",
+            str(kept["copy"]),
+            str(kept["dump"]),
+        ]
+    )
+    assert [word for word in WORDS if word.encode() in kept["sound"].read_bytes()] == []
+    assert list(lite.path.parent.glob("*partial*")) == []
+
+
+def test_a_backup_that_was_changed_is_a_study_like_the_present_one(lite: Store, folder: Path) -> None:
+    study = study_of(lite, 4)
+    raters = raters_of(lite, study, 2)
+    work(lite, raters)
+    saved = backup(lite)
+    forget(lite, raters[0])
+    with closing(open_store(saved, create=False)) as copy:
+        assert [(row.chosen, row.p_chosen) for row in preferences(copy, study.id)] == [
+            (row.chosen, row.p_chosen) for row in preferences(lite, study.id)
+        ]
+        assert count_study(copy, study.id) == count_study(lite, study.id)
+        assert [rater.name for rater in list_raters(copy, study.id)] == [
+            rater.name for rater in list_raters(lite, study.id)
+        ]

@@ -66,7 +66,8 @@ class Consent(Settings):
 @dataclass(frozen=True, kw_only=True)
 class Forget(Settings):
     """Erase name, platform identifiers, free texts, sessions and links of a rater for good; votes stay under a number
-    or are erased, as the rater agreed. Prints the backups that still hold the rater."""
+    or are erased, as the rater agreed. Backups are changed too; those that cannot be are
+    printed."""
 
     rater: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RATER")] = ""
     """Name of the rater."""

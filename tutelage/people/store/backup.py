@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tutelage.people.store import schema
+from tutelage.people.store import migrations, schema
 from tutelage.people.store.engine import Connection, Store, Unavailable
 
 _STAMP = "%Y%m%dT%H%M%S"
@@ -48,7 +48,7 @@ def copy_database(store: Store, connection: Connection, label: str) -> str:
 
 def backups(path: Path) -> list[Path]:
     """The backups beside a database file, newest first."""
-    found = [p for p in path.parent.glob(f"{path.name}.backup-*") if p.suffix != ".partial"]
+    found = [p for p in path.parent.glob(f"{path.name}.backup-*") if ".partial" not in p.name]
     return sorted(found, key=lambda p: p.stat().st_mtime, reverse=True)
 
 
@@ -88,6 +88,22 @@ def delete_backups(store: Store, names: Iterable[str]) -> None:
             Path(name).unlink(missing_ok=True)
         except OSError as error:
             raise Unavailable(f"The backup {name} cannot be deleted: {error.strerror or error}.") from error
+
+
+def fault_of(path: Path) -> str:
+    """Why a file cannot be used as a database of this program's version; empty where it can. Nothing is written."""
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True)) as file:
+            if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                return "it is damaged"
+            revision = file.execute(f"SELECT version_num FROM {schema.revision.name}").fetchone()
+    except sqlite3.OperationalError as error:
+        return "its tables are of an older version" if "no such table" in str(error) else f"{error}"
+    except sqlite3.DatabaseError:
+        return "it is damaged"
+    known = migrations.newest()
+    return "" if revision == (known,) else f"its tables are of another version than {known}"
 
 
 def newest_backup_sentence(path: Path) -> str:

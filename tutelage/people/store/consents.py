@@ -1,6 +1,9 @@
 """What raters agree to: a study's own text, versioned, with what becomes of votes when somebody is to be forgotten and
 how long people are kept."""
 
+import json
+from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
@@ -12,10 +15,22 @@ from tutelage.people.store.engine import Connection, Store, inserted, lock, reco
 from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.texts import refuse_unstorable
 
+STANDARD = """\
+- **What is kept.** Your answers, the reasons that you give, and how long you looked{live}. The texts are written by
+  language models and may be wrong or unpleasant; you may always say that you cannot judge.
+- **What it is for.** The answers train and measure language models. Your name is not part of the training data.
+- **You are free.** Stop whenever you like. You can change an answer as long as you take part. Some questions have a
+  known answer, and some come twice: that tells how sure answers are, not how good you are.
+"""
+"""What a study without a text of its own shows, in Markdown; with `STANDARD_LIVE` where raters talk to models."""
+STANDARD_LIVE = (
+    "; and your conversations, as you and the models write them: write nothing about yourself or others that should "
+    "stay private"
+)
 VotesOfForgotten: TypeAlias = Literal["keep", "erase"]
 LONGEST_CONSENT = 50_000
 _DAY_MS = 86_400_000
-_rows = schema.consent
+_rows, _events = schema.consent, schema.event
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,50 @@ class Consent:
                 f"text has {len(self.text):,} characters; at most {LONGEST_CONSENT:,} are kept."
             )
         refuse_unstorable(self.text, "text")
+
+
+@dataclass(frozen=True)
+class Agreements:
+    """The texts that raters agreed to: by the name of the rater, the moments and the numbers of the texts, oldest
+    first."""
+
+    by_rater: Mapping[str, tuple[tuple[int, int], ...]]
+
+    def text_at(self, rater: str, moment: int) -> int | None:
+        """The number of the text that a rater had agreed to last at a moment; None for one who had agreed to none."""
+        made = self.by_rater.get(rater, ())
+        place = bisect_right(made, moment, key=lambda each: each[0])
+        return made[place - 1][1] if place else None
+
+
+def shown_text(consent: Consent, *, live: bool) -> str:
+    """The text as raters see it, in Markdown: their study's own, or the standard text."""
+    return consent.text or STANDARD.format(live=STANDARD_LIVE if live else "")
+
+
+def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
+    """What raters had agreed to when the event of that number happened."""
+    query = (
+        sa.select(_events.c.subject, _events.c.at, _events.c.detail)
+        .where(_events.c.study_id == study_id, _events.c.action == "consent", _events.c.id <= last_event)
+        .order_by(_events.c.at, _events.c.id)
+    )
+    found: dict[str, list[tuple[int, int]]] = {}
+    with store.read() as connection:
+        for row in connection.execute(query):
+            found.setdefault(row.subject, []).append((row.at, json.loads(row.detail).get("text", 0)))
+    return Agreements({rater: tuple(made) for rater, made in found.items()})
+
+
+def restore_agreements(store: Store, study_id: int, agreements: Agreements) -> None:
+    """Write down what the raters of an imported study had agreed to, with the moments."""
+    with store.write(alone=True) as connection:
+        for name, made in agreements.by_rater.items():
+            for moment, number in made:
+                record_event(connection, study_id, moment, name, "consent", name, text=number)
+            moment, number = made[-1]
+            mine = sa.and_(schema.rater.c.study_id == study_id, schema.rater.c.name == name)
+            connection.execute(schema.rater.update().where(mine).values(consented=moment, agreed=number))
 
 
 def ask_consent(store: Store, study_id: int, consent: Consent, *, actor: str = "owner") -> int:

@@ -6,13 +6,12 @@ votes, and where words were marked, stay under a number or are erased too, as th
 and so do live conversations, which are what the votes are about. The audit trail records that a rater was forgotten,
 not who it was.
 
-The file is rewritten afterwards, because a database keeps what it deleted until it needs the room. Backups are named;
-they are deleted where that is asked for. Files of exports, and copies outside the database, are out of reach.
+The file is rewritten afterwards, because a database keeps what it deleted until it needs the room. The same is erased
+in the backups of the database, or they are deleted where that is asked for. Backups that are damaged or of another
+version, and copies beside the database, are named. Files of exports, and copies elsewhere, are out of reach.
 """
 
-import contextlib
 import json
-import sqlite3
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -20,9 +19,10 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.backup import backups_since, delete_backups
+from tutelage.people.store.backup_erasure import copies_beside, erase_in_backups, rewrite_file
 from tutelage.people.store.consents import load_consent
 from tutelage.people.store.conversations import erase_conversations
-from tutelage.people.store.engine import BUSY_SECONDS, Connection, Store, record_event
+from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, lock_rater, named_rater
 from tutelage.people.texts import folded
@@ -39,9 +39,10 @@ _STANDS_IN = "forgotten rater"
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What was done: the `name` that stands in for the rater's, whether the votes were erased, the `backups` that still
-    hold the rater, the number of `exports` made since the rater came, whose files may, and whether the database file
-    was `rewritten`: not where other programs were reading it; forgetting another rater, or the next, does it."""
+    """What was done: the `name` that stands in for the rater's, whether the votes were erased, the `backups` and other
+    copies that still hold the rater, with the reason where one could not be changed, the number of `exports` made since
+    the rater came, whose files may hold the rater, and whether the database file was `rewritten`: not where other
+    programs were reading it; forgetting the next rater does it."""
 
     name: str
     erased: bool
@@ -68,24 +69,37 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         now = store.now()
         erased = load_consent(connection, rater.study_id, rater.agreed).votes == "erase"
         name = _number(connection, rater)
-        _forget_words(connection, rater, actor, now)
-        _forget_doors(connection, rater)
-        _rewrite_trail(connection, rater, name, erased=erased)
-        if erased:
-            erase_conversations(connection, rater.id, now)
-        exports = _rewrite_exports(connection, rater, name)
-        _release(connection, rater, now, erased=erased)
-        _rename(connection, rater, name, now, erased=erased)
+        exports = _erase(connection, rater, name, actor, now, erased=erased)
         by = name if actor == rater.name else actor
         record_event(
             connection, rater.study_id, now, by, "forgotten", name, votes="erased" if erased else "kept"
         )
-    rewritten = _rewrite_file(store)
-    left = backups_since(store, rater.created)
+    rewritten = _rewrite(store)
+    made = backups_since(store, rater.created)
     if backups_too:
-        delete_backups(store, left)
-        left = ()
-    return Forgotten(name, erased, left, exports, rewritten)
+        delete_backups(store, made)
+        made = ()
+
+    def erase(connection: Connection) -> None:
+        _erase(connection, rater, name, actor, now, erased=erased)
+
+    left = erase_in_backups(store, made, rater, erase)
+    kept = (*(f"{place} ({why})" for place, why in left.items()), *copies_beside(store, rater))
+    return Forgotten(name, erased, kept, exports, rewritten)
+
+
+def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int, *, erased: bool) -> int:
+    """Let `name` stand in for the rater, in the database or in a backup of it; returns how many exports were made since
+    the rater came."""
+    _forget_words(connection, rater, actor, now)
+    _forget_doors(connection, rater)
+    _rewrite_trail(connection, rater, name, erased=erased)
+    if erased:
+        erase_conversations(connection, rater.id, now)
+    exports = _rewrite_exports(connection, rater, name)
+    _release(connection, rater, now, erased=erased)
+    _rename(connection, rater, name, now, erased=erased)
+    return exports
 
 
 def _number(connection: Connection, rater: Rater) -> str:
@@ -202,17 +216,11 @@ def _rename(connection: Connection, rater: Rater, name: str, now: int, *, erased
     connection.execute(_raters.update().where(_raters.c.id == rater.id).values(**values))
 
 
-def _rewrite_file(store: Store) -> bool:
-    """Free the room of what was deleted, so that it stands nowhere in the file; whether that was possible."""
-    if store.path is None:
-        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for table in _WITH_WORDS:
-                connection.exec_driver_sql(f"VACUUM {table}")
-        return True
-    with contextlib.closing(sqlite3.connect(store.path, timeout=BUSY_SECONDS, isolation_level=None)) as file:
-        try:
-            file.execute("VACUUM")
-            busy, _, _ = file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.OperationalError:
-            return False
-    return not busy
+def _rewrite(store: Store) -> bool:
+    """Free the room of what was deleted, so that it stands nowhere in the database; whether that was possible."""
+    if store.path is not None:
+        return rewrite_file(store.path)
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for table in _WITH_WORDS:
+            connection.exec_driver_sql(f"VACUUM {table}")
+    return True
