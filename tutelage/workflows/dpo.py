@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
+from tutelage.data.pairing import split_by_prompt
+from tutelage.distributed.processes import join
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -23,7 +25,11 @@ from tutelage.workflows.preflight import check_disk
 from tutelage.workflows.results import DpoResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.dpo import DpoSettings
+from tutelage.workflows.settings.study import refuse_inert_study, study_address
 from tutelage.workflows.shards import lay_out
+
+if TYPE_CHECKING:
+    from tutelage.workflows.study_data import StudySnapshot
 
 
 @workflow(DpoSettings)
@@ -46,6 +52,15 @@ def dpo(settings: DpoSettings) -> DpoResult:
 def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
     """A run that learns from preferences, open and ready to be iterated over step by step; `dpo` runs it to its end."""
     loss = _loss(settings)
+    address = study_address(settings.data) if settings.data else None
+    if address is not None:
+        study = join().shared(lambda: _study(settings, address))  # it may change while it is read
+        for line in study.remarks:
+            remark(line)
+        with open_run(settings, study.train, study.held_out) as run:
+            yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, [], study)
+        return
+    refuse_inert_study(settings, settings.data)
     read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
     loaded = read(settings.prompts or settings.data)
     remark(loaded.describe())
@@ -55,15 +70,41 @@ def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
         yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, loaded.records)
 
 
+def _study(settings: DpoSettings, address: str) -> "StudySnapshot":
+    from tutelage.people import Selection  # here: other runs spare themselves the database
+    from tutelage.workflows.study_data import read_study
+
+    return read_study(
+        address,
+        settings.study,
+        Selection(kinds=settings.kinds),
+        rows=settings.study_rows,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        run=settings.out,
+    )
+
+
 def _training(
-    settings: DpoSettings, run: Run, loss: PreferenceLoss, records: Sequence[Any]
+    settings: DpoSettings,
+    run: Run,
+    loss: PreferenceLoss,
+    records: Sequence[Any],
+    study: "StudySnapshot | None" = None,
 ) -> Training[DpoResult]:
+    if study is not None and run.ranks.is_first:
+        from tutelage.workflows.study_data import record_study
+
+        record_study(study, run.path)
     asked = bool(settings.prompts and not settings.reference)
     load = partial(trained_policy, settings)
     policy = lay_out(settings, run, settings.model, load, with_reference=asked)
     budget = token_budget(settings, run, policy)
     check_disk(run, policy)
-    prepared = _job(settings, run, policy, loss, records, budget)
+    if study is not None:
+        prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
+    else:
+        prepared = _job(settings, run, policy, loss, records, budget)
     every, job = settings.evaluate_every, prepared.job
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
@@ -88,7 +129,8 @@ def _job(
     if settings.unpaired:
         assert isinstance(loss, Kto)
         return single_answers_job(settings, policy, loss, records, budget)
-    return pairs_job(settings, policy, loss, records, budget)
+    divided = split_by_prompt(records, settings.held_out, settings.seed)
+    return pairs_job(settings, policy, loss, divided, budget)
 
 
 def _loss(settings: DpoSettings) -> PreferenceLoss:

@@ -48,19 +48,19 @@ def pairs_job(
     settings: DpoSettings,
     policy: Policy,
     loss: PreferenceLoss,
-    records: Sequence[Preference],
+    pairs: tuple[Sequence[Preference], Sequence[Preference]],
     budget: Budget,
 ) -> PreferenceJob:
-    """The job of learning from pairs."""
-    check_weights(records, settings.data)
+    """The job of learning from pairs: those to train on, and those held out."""
+    kept, aside = pairs
+    check_weights([*kept, *aside], settings.data)
     max_length = min(settings.max_length, policy.context or settings.max_length)
-    kept, aside = split_by_prompt(records, settings.held_out, settings.seed)
     train, cuts = encode_preferences(kept, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
     held_out = encode_preferences(aside, policy.tokenizer, max_length)[0] if aside else []
     reference, drift = reference_of(settings, policy), DRIFT in getattr(loss, "needs", ())
     known, known_aside = (
-        refer(reference, pairs, budget, drift=drift, max_length=max_length) for pairs in (train, held_out)
+        refer(reference, part, budget, drift=drift, max_length=max_length) for part in (train, held_out)
     )
     remark_batch(settings.batch_size, len(known), "pairs")
     order = Order(known, settings.batch_size, settings.seed)

@@ -26,7 +26,7 @@ from tutelage.workflows.preflight import check_disk, check_weights, remark_batch
 from tutelage.workflows.results import RewardResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.reward import RewardSettings
-from tutelage.workflows.settings.study import study_address
+from tutelage.workflows.settings.study import refuse_inert_study, study_address
 from tutelage.workflows.shards import lay_out
 from tutelage.workflows.study_data import StudySnapshot, read_study, record_study, vote_figures
 
@@ -106,6 +106,7 @@ def read_data(settings: RewardSettings) -> RewardData:
     """The pairs of a file, or of a study at the moment when this run began."""
     address = study_address(settings.data)
     if address is None:
+        refuse_inert_study(settings, settings.data)
         loaded = load_preferences(settings.data)
         kept, aside = split_by_prompt(loaded.records, settings.held_out, settings.seed)
         return RewardData(kept, aside, (loaded.describe(),))
@@ -116,7 +117,13 @@ def read_data(settings: RewardSettings) -> RewardData:
     )
     share = settings.held_out
     study = read_study(
-        address, settings.study, selection, held_out=share, seed=settings.seed, run=settings.out
+        address,
+        settings.study,
+        selection,
+        rows=settings.study_rows,
+        held_out=share,
+        seed=settings.seed,
+        run=settings.out,
     )
     return RewardData(study.train, study.held_out, study.remarks, study)
 

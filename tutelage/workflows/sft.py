@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat import encode
 from tutelage.data.formats import load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
+from tutelage.distributed.processes import join
 from tutelage.distributed.ranks import Ranks
 from tutelage.evaluation.text import rouge
 from tutelage.infer.answering import answer
@@ -25,7 +27,13 @@ from tutelage.workflows.preflight import check_disk, remark_batch
 from tutelage.workflows.results import SftResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.sft import SftSettings
+from tutelage.workflows.settings.study import refuse_inert_study, study_address
 from tutelage.workflows.shards import lay_out
+
+if TYPE_CHECKING:
+    from tutelage.workflows.study_data import StudyDemonstrations
+
+Parts: TypeAlias = tuple[Sequence[Demonstration], Sequence[Demonstration]]
 
 
 @workflow(SftSettings)
@@ -46,15 +54,56 @@ def sft(settings: SftSettings) -> SftResult:
 @contextmanager
 def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
     """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
+    address = study_address(settings.data)
+    if address is not None:
+        study = join().shared(lambda: _study(settings, address))  # it may change while it is read
+        for line in study.remarks:
+            remark(line)
+        with open_run(settings, study.train, study.held_out) as run:
+            divided = (study.train, study.held_out)
+            yield finished(run, SftResult) if run.finished else _training(settings, run, divided, study)
+        return
+    refuse_inert_study(settings, settings.data)
     loaded = load_demonstrations(settings.data)
     remark(loaded.describe())
     with open_run(settings, loaded.records) as run:
-        yield finished(run, SftResult) if run.finished else _training(settings, run, loaded.records)
+        yield (
+            finished(run, SftResult)
+            if run.finished
+            else _training(settings, run, _parts(settings, loaded.records))
+        )
 
 
-def _training(settings: SftSettings, run: Run, records: Sequence[Demonstration]) -> Training[SftResult]:
+def _study(settings: SftSettings, address: str) -> "StudyDemonstrations":
+    from tutelage.people import Selection  # here: other runs spare themselves the database
+    from tutelage.workflows.study_data import read_demonstrations
+
+    return read_demonstrations(
+        address,
+        settings.study,
+        Selection(kinds=settings.kinds),
+        rows=settings.study_rows,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        run=settings.out,
+    )
+
+
+def _parts(settings: SftSettings, records: Sequence[Demonstration]) -> Parts:
+    """The demonstrations of a file to train on, and those held out."""
+    kept, aside = divide(len(records), settings.held_out, settings.seed)
+    return [records[i] for i in kept], [records[i] for i in aside]
+
+
+def _training(
+    settings: SftSettings, run: Run, parts: Parts, study: "StudyDemonstrations | None" = None
+) -> Training[SftResult]:
+    if study is not None and run.ranks.is_first:
+        from tutelage.workflows.study_data import record_study
+
+        record_study(study, run.path)
     policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
-    data = _divide(settings, policy, records)
+    data = _encoded(settings, policy, parts)
     shown = data.answerable[: settings.samples]
     budget = token_budget(settings, run, policy)
     check_disk(run, policy)
@@ -88,12 +137,11 @@ class SftData:
     dropped: int
 
 
-def _divide(settings: SftSettings, policy: Policy, records: Sequence[Demonstration]) -> SftData:
+def _encoded(settings: SftSettings, policy: Policy, parts: Parts) -> SftData:
     max_length = min(settings.max_length, policy.context or settings.max_length)
-    kept, aside = divide(len(records), settings.held_out, settings.seed)
-    train, cuts = encode_demonstrations([records[i] for i in kept], policy.tokenizer, max_length)
+    records, held_records = parts
+    train, cuts = encode_demonstrations(records, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
-    held_records = [records[i] for i in aside]
     held_out = encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
     answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
     return SftData(train, held_out, answerable, len(cuts.dropped))

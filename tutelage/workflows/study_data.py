@@ -1,16 +1,19 @@
-"""A study as training data: its preferences at one moment, and the votes that a reward model is compared with."""
+"""A study as training data: its preferences or demonstrations at one moment, and the votes that a reward model is
+compared with."""
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Preference
+from tutelage.data.records import Demonstration, Preference
+from tutelage.data.study_rows import ALL_ROWS, VOTED, StudyRows
 from tutelage.errors import TutelageError
 from tutelage.evaluation.vote_quality import against_votes, by_strength
 from tutelage.people import (
@@ -25,6 +28,13 @@ from tutelage.people import (
 from tutelage.people.aggregate import pair_name
 from tutelage.people.manifest import reconciliation
 from tutelage.people.preferences import decided_votes
+from tutelage.people.training_rows import (
+    T,
+    TrainingRow,
+    counted,
+    training_demonstrations,
+    training_pairs,
+)
 from tutelage.stats.calibration import VoteCeiling, vote_ceiling
 from tutelage.stats.votes import Votes
 
@@ -57,11 +67,32 @@ class StudySnapshot:
     remarks: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class StudyDemonstrations:
+    """The demonstrations of a study at one moment; `record` is kept with the run."""
+
+    train: tuple[Demonstration, ...]
+    held_out: tuple[Demonstration, ...]
+    record: Mapping[str, object]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A study as it stood at the moment of a run, and the rows that the run reads of it."""
+
+    name: str
+    labelled: LabelledStudy
+    rows: tuple[StudyRows, ...]
+    record: Mapping[str, object]
+
+
 def read_study(
     address: str,
     name: str,
     selection: Selection,
     *,
+    rows: tuple[StudyRows, ...],
     held_out: float,
     seed: int,
     run: Path,
@@ -74,46 +105,101 @@ def read_study(
     Raises:
         TutelageError: there is no such study, it has no preference yet, or the run belongs to another study.
     """
+    reading = _read(address, name, selection, rows, run)
+    found = training_pairs(reading.labelled, reading.rows)
+    if not found:
+        raise _nothing(reading, "preference", "none of which decides a pair")
+    kept, other = _divided(found, held_out, seed)
+    votes = _trusted_votes(reading.labelled, selection)
+    return StudySnapshot(
+        kept,
+        other,
+        _pair_votes(reading.labelled, votes),
+        _ceiling(reading.labelled, votes),
+        reading.record,
+        _remarks(reading, found, len(other), "preferences", selection),
+    )
+
+
+def read_demonstrations(
+    address: str,
+    name: str,
+    selection: Selection,
+    *,
+    rows: tuple[StudyRows, ...],
+    held_out: float,
+    seed: int,
+    run: Path,
+) -> StudyDemonstrations:
+    """`read_study` for demonstrations: better responses that raters wrote or chose, with their weights."""
+    reading = _read(address, name, selection, rows, run)
+    found = training_demonstrations(reading.labelled, reading.rows)
+    if not found:
+        raise _nothing(reading, "demonstration", "none of which shows a better answer")
+    kept, other = _divided(found, held_out, seed)
+    remarks = _remarks(reading, found, len(other), "demonstrations", selection)
+    return StudyDemonstrations(kept, other, reading.record, remarks)
+
+
+def _read(address: str, name: str, selection: Selection, rows: tuple[StudyRows, ...], run: Path) -> _Reading:
     with closing(open_store(address, create=False)) as store:
         study = open_study(store, name or None)
-        at = _moment_of(run, study.name) or freeze(store, study.id)
+        before = _record_of(run, study.name)
+        at = Snapshot(**before["snapshot"]) if before else freeze(store, study.id)
+        rows = tuple(before.get("rows", VOTED)) if before else rows
         labelled = label_study(store, study.id, selection, at)
-        if not labelled.rows:
-            raise TutelageError(
-                f"'{study.name}' has no preference to train on: {len(labelled.votes):,} judgements, none of which "
-                "decides a pair."
-            )
         record: dict[str, object] = {"database": store.address, "study": study.name, "snapshot": asdict(at)}
         record["raters"] = len(labelled.labels.accuracy)
-        record |= {"selection": asdict(selection), "judgements": dict(labelled.fates)}
-    aside = {row.preference for row in labelled.rows if row.question.prompt.split == "held_out"}
-    every = [row.preference for row in labelled.rows]
-    kept, other = tuple(p for p in every if p not in aside), tuple(p for p in every if p in aside)
-    if not kept or not other:
-        kept, other = split_by_prompt(every, held_out, seed)
-    remarks = (
-        f"{study.name} at judgement {at.last_judgement:,}: {len(every):,} preferences, {len(other):,} held out",
-        *reconciliation(labelled, selection),
-    )
-    votes = _trusted_votes(labelled, selection)
-    return StudySnapshot(
-        kept, other, _pair_votes(labelled, votes), _ceiling(labelled, votes), record, remarks
+        record |= {"selection": asdict(selection), "judgements": dict(labelled.fates), "rows": list(rows)}
+        return _Reading(study.name, labelled, rows, record)
+
+
+def _nothing(reading: _Reading, what: str, why: str) -> TutelageError:
+    others = [name for name in ALL_ROWS if name not in reading.rows]
+    advice = f" --study-rows {' '.join((*reading.rows, *others))} reads all that it holds." if others else ""
+    return TutelageError(
+        f"'{reading.name}' has no {what} to train on: {len(reading.labelled.votes):,} judgements, {why}.{advice}"
     )
 
 
-def record_study(study: StudySnapshot, run: Path) -> None:
+def _divided(
+    found: Sequence[TrainingRow[T]], held_out: float, seed: int
+) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """The records to train on, and those held out."""
+    aside = {row.record for row in found if row.question.prompt.split == "held_out"}
+    every = [row.record for row in found]
+    kept, other = tuple(r for r in every if r not in aside), tuple(r for r in every if r in aside)
+    if kept and other:
+        return kept, other
+    divided = split_by_prompt(every, held_out, seed)
+    return tuple(divided[0]), tuple(divided[1])
+
+
+def _remarks(
+    reading: _Reading, found: Sequence[TrainingRow[T]], held_out: int, what: str, selection: Selection
+) -> tuple[str, ...]:
+    moment = reading.labelled.snapshot.last_judgement
+    return (
+        f"{reading.name} at judgement {moment:,}: {len(found):,} {what}, {held_out:,} held out",
+        f"{what}: {counted(found)}",
+        *reconciliation(reading.labelled, selection),
+    )
+
+
+def record_study(study: StudySnapshot | StudyDemonstrations, run: Path) -> None:
     """Write into the run directory which study the run read, and at which moment."""
     write_atomically(run / RECORD, json.dumps(study.record, indent=2, ensure_ascii=False) + "\n")
 
 
-def _moment_of(run: Path, study: str) -> Snapshot | None:
+def _record_of(run: Path, study: str) -> dict[str, Any]:
+    """What an earlier start of the run wrote down; empty where there was none."""
     file = run / RECORD
     if not file.is_file():
-        return None
-    record = json.loads(file.read_text(encoding="utf-8"))
+        return {}
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if record["study"] != study:
         raise TutelageError(f"The run in {run} read the study '{record['study']}', not '{study}'.")
-    return Snapshot(**record["snapshot"])
+    return record
 
 
 def _trusted_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
@@ -144,8 +230,12 @@ def _ceiling(labelled: LabelledStudy, votes: Votes) -> VoteCeiling | None:
 def vote_figures(
     study: StudySnapshot, differences: Sequence[float], pairs: Sequence[Preference]
 ) -> dict[str, object]:
-    """The accuracy of a reward model on these pairs by strength, and against single votes and the ceiling of their
-    noise."""
+    """The accuracy of a reward model on those of these pairs that votes decided: by strength, and against single votes
+    and the ceiling of their noise."""
+    voted = [place for place, pair in enumerate(pairs) if pair in study.votes]
+    if not voted:
+        return {}
+    pairs, differences = [pairs[place] for place in voted], [differences[place] for place in voted]
     pair_votes = [study.votes[pair] for pair in pairs]
     prompts = [str(pair.messages) for pair in pairs]
     votes = against_votes(

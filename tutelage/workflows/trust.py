@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tutelage.config.files import write_atomically
 from tutelage.data.identity import stable_id
 from tutelage.data.records import Preference, Prompt
+from tutelage.data.study_rows import VOTED
 from tutelage.errors import TutelageError
 from tutelage.evaluation.vote_trust import JudgedPair, Trust, measure_trust, position_bias
 from tutelage.rewards.completions import Completions
@@ -81,7 +82,7 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     address = study_address(data)
     if address is None:
         raise TutelageError(f"--trust names a study: {data!r} is neither its database nor its folder.")
-    study = read_study(address, name, Selection(), held_out=0.0, seed=0, run=run)
+    study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
     pairs = _pairs(study)
     found = measure_trust(_judged(parts.measured, pairs, study))
     for line in (*_described(found, parts), *_leanings(reward, pairs)):

@@ -7,18 +7,19 @@ from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.rounds import RoundSettings
 from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.errors import TutelageError
+from tutelage.workflows.settings.study import StudySettings, study_address
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
     preferences come from a file (--data), or are made as the policy learns (--prompts): in each of --rounds it answers,
     a reward or a judge compares, and it learns from its best answer against its worst (online, or iterative, DPO)."""
 
     model: config.Model
     data: str = ""
-    """Preferences: a file or hub data set with chosen and rejected answers; the format is recognised. Soft labels,
-    weights and margins in it count."""
+    """Preferences: a file or hub data set with chosen and rejected answers, whose format is recognised; or a study: its
+    folder, its database file, or a postgresql:// URL. Soft labels, weights and margins count."""
     loss: str = "dpo"
     """What is minimised: dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo, or module:NAME of your own."""
     set: tuple[str, ...] = ()
@@ -58,6 +59,11 @@ class DpoSettings(RoundSettings, RunSettings, BatchSettings, MemorySettings, Sha
             )
         if self.data:
             _refuse_inert_rounds(self)
+            if self.unpaired and study_address(self.data) is not None:
+                raise TutelageError(
+                    "A study gives pairs, and --unpaired wants single answers: leave --unpaired away, or name "
+                    "unpaired.jsonl of an export."
+                )
             return
         if bool(self.reward) == bool(self.judge):
             raise TutelageError(

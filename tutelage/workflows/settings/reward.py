@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.workflows.settings.study import RaterKind, StudySettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
-RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Train a reward model: a language model with one linear output at the last token, fitted to preferences by
     −log σ(score of the chosen − score of the rejected)."""
 

@@ -7,15 +7,21 @@ from typing import ClassVar
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
 from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.data.study_rows import WRITTEN, StudyRows
+from tutelage.workflows.settings.study import StudySettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
     """Fine-tune a language model on demonstrations: the loss is on the responses only."""
 
     model: config.Model
     data: str
-    """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set; the format is recognised."""
+    """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set, whose format is recognised; or a
+    study: its folder, its database file, or a postgresql:// URL."""
+    study_rows: tuple[StudyRows, ...] = field(default=WRITTEN, metadata=config.LATER)
+    """What is read of a study: corrections (better responses that raters wrote), live (the better answers of
+    conversations), votes (the better answers of all other questions)."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(
         default_factory=lambda: config.Optimiser(lr=2e-5, warmup=0.03, schedule="cosine")

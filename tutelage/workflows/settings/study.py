@@ -1,6 +1,12 @@
-"""Names of the database of a study in settings."""
+"""Studies in settings: the database, and what is read of it."""
 
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tutelage import config
+from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.errors import TutelageError
 
 FILE = "study.sqlite"
 """The database in the folder of a study."""
@@ -8,6 +14,33 @@ ENDINGS = (".sqlite", ".sqlite3", ".db")
 """Suffixes of the database files that are recognised as studies."""
 SERVERS = ("postgresql://", "postgres://")
 """How the URLs of database servers begin."""
+
+
+RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySettings:
+    """What is read of a study that --data names."""
+
+    study: str = field(default="", metadata=config.LATER)
+    """The study's name, where the database of --data holds several."""
+    kinds: tuple[RaterKind, ...] = field(default=("human", "simulated"), metadata=config.LATER)
+    """Kinds of rater that count, where --data is a study."""
+    study_rows: tuple[StudyRows, ...] = field(default=ALL_ROWS, metadata=config.LATER)
+    """What is read of a study: votes (on pairs, rankings and ratings), live (turns of conversations), corrections
+    (better responses that raters wrote)."""
+
+
+def refuse_inert_study(settings: StudySettings, data: str) -> None:
+    """Raises TutelageError where settings of a study would do nothing because `data` is none."""
+    if study_address(data) is not None:
+        return
+    own = {f.name: f.default for f in fields(type(settings)) if f.default is not MISSING}
+    names = [f.name for f in fields(StudySettings) if getattr(settings, f.name) != own[f.name]]
+    if names:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise TutelageError(f"{flags} would do nothing: {data or '--prompts'} is no study.")
 
 
 def study_address(data: str) -> str | None:
