@@ -1,8 +1,12 @@
 """Checks of a study: each fault of it, made on purpose, is named with what to do; a study without one has none."""
 
+import os
 import random
 import sqlite3
+import subprocess
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from people.worlds import QUIET, Clock, better, raters_of, records, study_of, work
@@ -16,6 +20,7 @@ from tutelage.people import (
     change_rater,
     consent,
     create_study,
+    list_votes,
     next_assignment,
     open_store,
     set_state,
@@ -193,6 +198,47 @@ def test_a_database_of_an_older_version_is_left_alone(store, monkeypatch):
     (found,) = check_study(store.address)
     assert (found.state, older in found.found) == ("warning", True)
     assert not list(store.path.parent.glob("*.backup-*"))
+
+
+def damage(path, start):
+    content = bytearray(path.read_bytes())
+    content[start : start + 3000] = b"x" * 3000
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("start", [4_096, 0])
+def test_a_damaged_database_names_its_newest_sound_backup_and_how_to_restore_it(tmp_path, clock, start):
+    """The command does what it says: run by a shell, it leaves a study without a fault, and the damaged file beside it.
+    The newest backup is damaged as well, and passed over."""
+    path = tmp_path / "a folder" / "study.sqlite"
+    with closing(open_store(path, clock=clock)) as store:
+        study, raters = a_study(store)
+        work(store, raters[:1])
+        sound = backup(store)
+        clock.seconds += 2
+        broken = Path(backup(store, "broken"))
+    damage(broken, 4_096)
+    os.utime(broken, (clock.seconds, clock.seconds + 1e8))
+    damage(path, start)
+    (found,) = check_study(str(path))
+    assert (found.state, found.subject) == ("fault", "database")
+    assert f"Its newest sound backup is {sound}." in found.advice
+    subprocess.run(["sh", "-c", found.advice.partition("this restores it: ")[2]], check=True)
+    assert path.with_name("study.sqlite.damaged").exists()
+    with closing(open_store(path, create=False)) as store:
+        assert len(list_votes(store, study.id)) == 6
+    assert all(each.state != "fault" for each in check_study(str(path)))
+
+
+def test_damage_without_a_sound_backup_is_told(tmp_path):
+    path = tmp_path / "study.sqlite"
+    with closing(open_store(path)) as store:
+        a_study(store)
+        made = Path(backup(store))
+    for each in (path, made):
+        damage(each, 4_096)
+    (found,) = check_study(str(path))
+    assert "backups beside it are damaged too" in found.advice
 
 
 def test_databases_that_cannot_be_used_are_one_fault(store, tmp_path, monkeypatch):

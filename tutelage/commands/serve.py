@@ -1,10 +1,17 @@
 """`tutelage serve`: serve a model over HTTP."""
 
+import os
+
+from tutelage.workflows.settings.serve import PARENT
 from tutelage.workflows.settings.serve import ServeSettings as Settings
 
 
 def main(settings: Settings) -> int:
     """Serve until SIGTERM or ctrl-C."""
+    if os.environ.get(PARENT):
+        from tutelage.serving.parent import end_with_parent
+
+        end_with_parent()  # before what takes long to import
     from tutelage.train.run.terminal import remarks
     from tutelage.workflows.serve import serve
 

@@ -19,10 +19,11 @@ from tutelage.people import (
 from tutelage.people.store.backup import newest_backup
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.consents import raters_due
+from tutelage.people.store.engine import DamagedStore
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
-from tutelage.people.store.opening import database_revision
+from tutelage.people.store.opening import database_revision, with_backup
 from tutelage.people.web.pages.owner.inbox import KINDS
 from tutelage.people.web.statistics.keeping import Keeper, StudyStatistics
 from tutelage.workflows.machine import GIB, Check, State
@@ -51,7 +52,11 @@ def check_study(address: str) -> tuple[Check, ...]:
     except TutelageError as error:
         return (Check("database", "cannot be used", "fault", str(error)),)
     with closing(store):
-        return tuple(_checks(store, revision))
+        try:
+            return tuple(_checks(store, revision))
+        except DamagedStore as error:
+            advice = str(with_backup(error, store))
+            return (Check("database", f"{store.address} is damaged", "fault", advice),)
 
 
 def _checks(store: Store, revision: str) -> Iterator[Check]:
@@ -59,6 +64,8 @@ def _checks(store: Store, revision: str) -> Iterator[Check]:
         check(store)
         with store.write():
             pass
+    except DamagedStore:
+        raise
     except TutelageError as error:
         yield Check("database", f"{store.address} cannot be written", "fault", str(error))
         return

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +21,7 @@ from tutelage.commands.collecting.models import ServedFolder, ServedModels
 from tutelage.data.records import user
 from tutelage.data.transport import Unanswered
 from tutelage.errors import TutelageError
+from tutelage.workflows.settings.serve import PARENT as PARENT_KEY
 
 CHUNK = {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
 PROGRAM = """#!{python} -ES
@@ -107,3 +110,50 @@ def test_a_model_that_does_not_start_is_told_before_anybody_is_let_in(started: S
             found.prepare(["runs/broken"])
         with pytest.raises(Unanswered, match="ended with status 2"):
             reply("runs/broken", found)
+
+
+PARENT = """
+import sys
+from types import SimpleNamespace
+from tutelage.commands.collecting import models
+models.sys = SimpleNamespace(executable=sys.argv[1])
+print(models.ServedFolder("folder").start(), flush=True)
+sys.stdin.read()
+"""
+CHILD = """#!{python}
+import os, time
+from tutelage.serving.parent import end_with_parent
+end_with_parent()
+os.write(2, b"child %d\\n" % os.getpid())
+print("  address  http://127.0.0.1:9/v1", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_served_model_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """SIGKILL leaves the parent no moment to end what it started. The standard error of both is one pipe, which ends
+    when both have."""
+    program = tmp_path / "program"
+    program.write_text(CHILD.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        assert parent.stdout.readline() == b"http://127.0.0.1:9/v1\n"
+        child = int(parent.stderr.readline().split()[1])
+        os.kill(child, 0)  # it runs
+        parent.kill()
+        assert parent.stderr.read() == b""
+
+
+def test_the_server_itself_watches_its_parent(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tutelage", "serve", "--model", str(tmp_path / "none"), "--port", "0"]
+    done = subprocess.run(
+        words, input=b"", env=os.environ | {PARENT_KEY: "1"}, capture_output=True, check=False
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr

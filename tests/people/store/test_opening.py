@@ -350,7 +350,7 @@ def test_a_damaged_file_is_refused_with_the_name_of_its_backup(folder: Path) -> 
     for page in range(3, len(content) // 4096):
         content[page * 4096 : page * 4096 + 200] = b"\xff" * 200
     path.write_bytes(bytes(content))
-    with pytest.raises(TutelageError, match=f"damaged.*newest backup is {re.escape(saved)}"):
+    with pytest.raises(TutelageError, match=f"damaged.*newest sound backup is {re.escape(saved)}"):
         open_store(path)
     Path(saved).replace(path)
     store = open_store(path)

@@ -2,7 +2,7 @@
 
 The application for people never computes: each folder is served by a process that `collect serve` starts and ends, on a
 free port of this machine and with a key that only it knows. A process that ended is started again with the next
-request.
+request. Each ends with `collect serve`, even where that is killed: it watches a pipe that only `collect serve` holds.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from tutelage.data.transport import Unanswered
 from tutelage.errors import TutelageError
 from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
 from tutelage.workflows.settings.serve import KEY as SERVE_KEY
+from tutelage.workflows.settings.serve import PARENT as SERVE_PARENT
 
 ADDRESS = "address"
 """The word before the address in what `tutelage serve` prints."""
@@ -72,9 +73,10 @@ class ServedFolder:
             ]
             process = subprocess.Popen(
                 [sys.executable, "-m", "tutelage", *command],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=os.environ | {SERVE_KEY: self._key},
+                env=os.environ | {SERVE_KEY: self._key, SERVE_PARENT: "1"},
             )
             self._process, self._url = process, _address(process)
             if not self._url:

@@ -66,8 +66,8 @@ class Consent(Settings):
 @dataclass(frozen=True, kw_only=True)
 class Forget(Settings):
     """Erase name, platform identifiers, free texts, sessions and links of a rater for good; votes stay under a number
-    or are erased, as the rater agreed. Backups are changed too; those that cannot be are
-    printed."""
+    or are erased, as the rater agreed. The same is erased in backups; prints those where that
+    is not possible."""
 
     rater: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RATER")] = ""
     """Name of the rater."""

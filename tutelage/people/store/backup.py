@@ -4,6 +4,7 @@ import calendar
 import contextlib
 import os
 import re
+import shlex
 import sqlite3
 import time
 from collections.abc import Iterable
@@ -92,26 +93,45 @@ def delete_backups(store: Store, names: Iterable[str]) -> None:
 
 def fault_of(path: Path) -> str:
     """Why a file cannot be used as a database of this program's version; empty where it can. Nothing is written."""
+    revision, newest = _sound_revision(path), migrations.newest()
+    if revision is None:
+        return "it is damaged"
+    return "" if revision == newest else f"its tables are of another version than {newest}"
+
+
+def newest_backup_sentence(path: Path) -> str:
+    """The advice for a database that cannot be used: its newest backup that is sound, and the command that restores
+    it."""
+    found = backups(path)
+    if not found:
+        return "There is no backup of it beside it; restore one of your own."
+    sound = next((backup for backup in found if _sound_revision(backup) is not None), None)
+    if sound is None:
+        return "Its backups beside it are damaged too; restore one of your own."
+    name, log, copy = (shlex.quote(str(each)) for each in (path, path.with_name(f"{path.name}-wal"), sound))
+    aside = f"mv {name} {name}.damaged && " if path.exists() else ""
+    command = (
+        f"{aside}(test ! -e {log} || mv {log} {name}.damaged-wal) && rm -f {name}-shm && cp {copy} {name}"
+    )
+    return (
+        f"Its newest sound backup is {sound}. With no program using the database, this restores it: {command}"
+    )
+
+
+def _sound_revision(path: Path) -> str | None:
+    """The version of the tables in a database file, which is only read; None where it is damaged."""
     address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True)) as file:
             if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-                return "it is damaged"
-            revision = file.execute(f"SELECT version_num FROM {schema.revision.name}").fetchone()
-    except sqlite3.OperationalError as error:
-        return "its tables are of an older version" if "no such table" in str(error) else f"{error}"
-    except sqlite3.DatabaseError:
-        return "it is damaged"
-    known = migrations.newest()
-    return "" if revision == (known,) else f"its tables are of another version than {known}"
-
-
-def newest_backup_sentence(path: Path) -> str:
-    """The advice for a database that cannot be used: where its newest backup is."""
-    found = backups(path)
-    if not found:
-        return "There is no backup of it beside it; restore one of your own."
-    return f"Its newest backup is {found[0]}: to use that, copy it to {path} (and delete {path.name}-wal and -shm)."
+                return None
+            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if schema.revision.name in tables:
+                row = file.execute(f"SELECT version_num FROM {schema.revision.name}").fetchone()
+                return str(row[0]) if row else None
+            return "v1" if tables & set(schema.FORMER) else None
+    except sqlite3.Error:
+        return None
 
 
 def _moment_in(name: str) -> int | None:

@@ -48,12 +48,17 @@ def open_store(
         _bring_up_to_date(store, create)
     except DamagedStore as error:
         store.close()
-        assert store.path is not None  # only files are found damaged
-        raise DamagedStore(f"{error} {newest_backup_sentence(store.path)}") from error
+        raise with_backup(error, store) from error
     except BaseException:
         store.close()
         raise
     return store
+
+
+def with_backup(error: DamagedStore, store: Store) -> DamagedStore:
+    """The error with the newest sound backup of the database and the command that restores it."""
+    assert store.path is not None  # only files are found damaged
+    return DamagedStore(f"{error} {newest_backup_sentence(store.path)}")
 
 
 def database_revision(url: str | Path) -> tuple[str, str]:
@@ -63,11 +68,14 @@ def database_revision(url: str | Path) -> tuple[str, str]:
         TutelageError: as `open_store` with `create=False`.
     """
     with closing(Store(connect(str(url)))) as store:
-        if store.path is not None:
-            _check_place(store.path, create=False)
-            _check_file(store, store.path)
-        with store.read() as connection:
-            revision = _revision(store, connection)
+        try:
+            if store.path is not None:
+                _check_place(store.path, create=False)
+                _check_file(store, store.path)
+            with store.read() as connection:
+                revision = _revision(store, connection)
+        except DamagedStore as error:
+            raise with_backup(error, store) from error
         if revision is None:
             raise TutelageError(f"There is no study in {store.address}.")
         return store.address, revision

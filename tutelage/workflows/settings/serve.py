@@ -8,6 +8,9 @@ from tutelage.errors import TutelageError
 
 KEY = "TUTELAGE_SERVE_KEY"
 """Environment variable that holds the API key of a server: a setting would be seen in the list of processes."""
+PARENT = "TUTELAGE_SERVE_PARENT"
+"""Environment variable that lets a server end when its standard input does: set by a process that holds the other end,
+so that the server ends with that process."""
 PORT = 8000
 """Port of `tutelage serve` and `tutelage collect serve` where none is given."""
 
