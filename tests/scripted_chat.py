@@ -1,6 +1,7 @@
 """Chat models that say what a test tells them, piece by piece."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,36 +13,42 @@ from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
 
 T = TypeVar("T")
-Step: TypeAlias = str | float | Exception
-"""A piece of text, a pause in seconds, or a failure."""
+Step: TypeAlias = str | float | Exception | threading.Event
+"""A piece of text, a pause in seconds, a failure, or an event to wait for."""
 Script: TypeAlias = Callable[[Messages], Iterable[Step]]
 
 
 @dataclass
 class ScriptedModel:
     """A model that answers by a script. `asked` keeps the conversations, `options` what was sent with them, `spoke` the
-    times (`time.perf_counter`) of the first pieces."""
+    times (`time.perf_counter`) of the first pieces, `ended` counts the answers that are over, complete or not."""
 
     script: Script
     asked: list[Messages] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
     spoke: list[float] = field(default_factory=list)
+    ended: int = 0
 
     async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
         """See `ChatModel.pieces`."""
         self.asked.append(messages)
         self.options.append(options)
         first = True
-        for step in self.script(messages):
-            await asyncio.sleep(step if isinstance(step, float) else 0)
-            if isinstance(step, Exception):
-                raise step
-            if isinstance(step, str):
-                if first:
-                    self.spoke.append(time.perf_counter())
-                first = False
-                yield Piece(step)
-        yield Piece("", "stop")
+        try:
+            for step in self.script(messages):
+                await asyncio.sleep(step if isinstance(step, float) else 0)
+                while isinstance(step, threading.Event) and not step.is_set():
+                    await asyncio.sleep(0.01)
+                if isinstance(step, Exception):
+                    raise step
+                if isinstance(step, str):
+                    if first:
+                        self.spoke.append(time.perf_counter())
+                    first = False
+                    yield Piece(step)
+            yield Piece("", "stop")
+        finally:
+            self.ended += 1
 
 
 @dataclass

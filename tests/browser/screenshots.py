@@ -18,7 +18,7 @@ from tutelage.people.store.webhooks import add_webhook
 
 from .chromium import ARGUMENTS, find
 from .showcase import DAYS, Clock, answered, conversations, correcting, fresh, ranking, ratings
-from .sites import Site, press, saved, shown
+from .sites import Site, press, ready, saved, shown
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, TALL = (1200, 800), (360, 740)
@@ -94,7 +94,7 @@ def at_the_end(page: Page, site: Site) -> None:
 
 def offline(page: Page, site: Site) -> None:
     question = shown(page).question
-    page.wait_for_timeout(300)
+    ready(page)
     page.context.set_offline(True)
     press(page, "2 Enter")
     shown(page, question)

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -74,10 +74,7 @@ class Site:
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
         )
         self._thread.start()
-        limit = time.monotonic() + 60
-        while not self._server.started and time.monotonic() < limit:
-            time.sleep(0.02)
-        assert self._server.started
+        until(lambda: self._server.started)
         return self
 
     def __exit__(
@@ -86,6 +83,7 @@ class Site:
         self._server.should_exit = True
         self._server.force_exit = True
         self._thread.join(30)
+        assert not self._thread.is_alive()
         self._socket.close()
         assert self._watched.leaks == []
 
@@ -173,9 +171,24 @@ def press(page: Page, keys: str) -> None:
 
 
 def open_rating(page: Page, site: Site) -> Shown:
-    """Open the rater's screen and wait for its first question."""
+    """Open the rater's screen and wait for its first question, in its own fonts: they move what is below."""
     page.goto(f"{site.url}/rate")
-    return shown(page)
+    first = shown(page)
+    page.evaluate("document.fonts.ready.then(() => true)")
+    return first
+
+
+def ready(page: Page, count: int = 3) -> None:
+    """Wait until so many questions lie ready in the browser."""
+    expect(page.locator("#screen")).to_have_attribute("data-ready", str(count))
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for something that no page shows."""
+    limit = time.monotonic() + 90
+    while not reached():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
 
 
 def saved(page: Page) -> None:

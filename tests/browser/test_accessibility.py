@@ -105,11 +105,14 @@ def test_the_raters_screen_has_no_serious_fault(site: Site, visit: Visit, width:
     press(page, "Escape 1 Enter")
     shown(page, first.question)
     press(page, "u")
+    expect(page.locator("#editing")).to_be_visible()
     assert faults(page) == []
     page.click("#open-guidelines")
+    expect(page.locator("#guidelines")).to_be_visible()
     assert faults(page) == []
     press(page, "Escape")
     page.click("#open-keys")
+    expect(page.locator("#keys")).to_be_visible()
     assert faults(page) == []
 
 
@@ -160,6 +163,7 @@ def test_the_owners_pages_have_no_serious_fault(site: Site, visit: Visit, width:
         assert faults(page) == [], path
     page.click("nav >> text=Invitations")
     page.click("text=Make the link")
+    expect(page.locator("#link")).to_be_visible()
     assert faults(page) == []
     page.goto(f"{site.url}/owner/nothing")
     assert faults(page) == []

@@ -1,6 +1,7 @@
 """A study's own text about consent, and forgetting a rater, in a real browser: by keyboard, on the smallest screen."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -49,7 +50,7 @@ def test_a_text_of_ones_own_is_agreed_to_by_keyboard(site: Site, visit: Visit) -
 def test_an_owner_forgets_a_rater(site: Site, visit: Visit) -> None:
     study = site.study(pairs=3)
     rater = add_rater(site.store, study.id, "Persephone")
-    backup(site.store)
+    Path(backup(site.store)).write_bytes(b"damaged")
     page = visit(width=360)
     site.sign_in(page, study, "boss", role="owner")
     page.goto(f"{site.url}/owner/raters/{rater.id}")
@@ -63,5 +64,6 @@ def test_an_owner_forgets_a_rater(site: Site, visit: Visit) -> None:
     expect(page.locator("#forgotten-title")).to_be_visible()
     expect(page.locator("h1")).to_contain_text(f"forgotten {rater.id}")
     expect(page.locator(".shown")).to_contain_text("backup-manual")
+    expect(page.locator(".shown")).to_contain_text("it is damaged")
     assert faults(page) == []
     assert is_narrow(page)

@@ -1,6 +1,7 @@
 """A live conversation in a browser: by keyboard alone, on the smallest screen, with models that are slow, hostile or
 gone."""
 
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -13,7 +14,7 @@ from tutelage.people import Study, list_questions, list_votes
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import streams
 
-from .sites import Site, press, saved, shown
+from .sites import Site, press, saved, shown, until
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
@@ -109,8 +110,10 @@ def test_hostile_text_in_pieces_does_nothing(site: Site, visit: Visit) -> None:
     halves = [half for part in HOSTILE for half in (part[: len(part) // 2], part[len(part) // 2 :])]
     said = "".join(HOSTILE)
 
+    looked = threading.Event()
+
     def pausing(pieces: Sequence[str]) -> Callable[[Messages], list[Step]]:
-        return lambda messages: [step for piece in pieces for step in (piece, 0.01)] + [0.7]
+        return lambda messages: [*(step for piece in pieces for step in (piece, 0.01)), looked]
 
     study = talking(site, models(pausing(halves), pausing(HOSTILE)))
     page = visit()
@@ -125,6 +128,7 @@ def test_hostile_text_in_pieces_does_nothing(site: Site, visit: Visit) -> None:
         assert card.evaluate("(e) => [...e.childNodes].every((node) => node.nodeType === Node.TEXT_NODE)")
         assert card.text_content() == said
     assert page.locator("#responses .text.writing").count() == 2  # not complete yet
+    looked.set()
     shown(page)
     places = page.locator("#responses, #prompt")
     dangerous = "script, img, iframe, style, object, a[href^=javascript], [onerror], [onclick], h1"
@@ -164,7 +168,9 @@ def test_a_model_that_is_gone_is_told_and_tried_again(
 def test_a_conversation_that_is_ended_while_it_is_written_comes_back_no_more(
     site: Site, visit: Visit
 ) -> None:
-    study = talking(site, models(saying("Slow ", 1.0, "indeed"), saying("Quick")))
+    ended = threading.Event()
+    both = models(saying("Slow ", ended, "indeed"), saying("Quick"))
+    study = talking(site, both)
     page = visit()
     open_talk(page, site, study)
     page.keyboard.type("Hello")
@@ -173,7 +179,11 @@ def test_a_conversation_that_is_ended_while_it_is_written_comes_back_no_more(
     page.locator("#writing .end-talk").click()
     asked(page)
     page.keyboard.type("Something else")
-    page.wait_for_timeout(1_300)
+    ended.set()
+    until(lambda: both("SECRET-ONE").ended == 1)
+    page.evaluate(
+        "fetch('/rate/recent').then((reply) => reply.text())"
+    )  # whatever the server sent before is here
     expect(page.locator("#message")).to_be_focused()
     assert page.input_value("#message") == "Something else"
     assert list_questions(site.store, study.id) == ()

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tutelage.people import Study, list_votes
 from tutelage.people.corrections import Correction, Span
 
-from .sites import Site, open_rating, press, saved, shown
+from .sites import Site, open_rating, press, ready, saved, shown
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
@@ -69,7 +69,7 @@ def test_all_by_keyboard_through_a_reload_and_without_a_network(
     assert shown(page) == second
     expect(page.locator("#correction")).to_have_value("The whale is the largest animal \U0001f433.")
     expect(page.locator("#spans li")).to_have_count(2)
-    page.wait_for_timeout(300)  # until the next one is there
+    ready(page)
     page.context.set_offline(True)
     press(page, "Enter")
     third = shown(page, second.question)

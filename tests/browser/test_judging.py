@@ -2,7 +2,6 @@
 
 import re
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tutelage.people import Answer, add_rater, list_votes, next_assignment, rele
 from tutelage.people.store import leases
 from tutelage.people.store.access import end_session
 
-from .sites import QUIET, Shown, Site, open_rating, press, saved, shown
+from .sites import QUIET, Shown, Site, open_rating, press, ready, saved, shown, until
 
 Visit = Callable[..., Page]
 CRITERIA = ("clear", "accurate")
@@ -73,7 +72,7 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
     press(page, "1 Enter")  # the eleventh, into the void
     twelfth = shown(page, eleventh.question)
     expect(page.locator("#save")).to_have_text(re.compile("Offline, 1 answer kept here"))
-    page.unroute("**/rate/answers")
+    page.unroute_all(behavior="wait")
 
     def take_but_not_tell(route: Route) -> None:
         route.fetch()
@@ -83,7 +82,7 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
     press(page, "7 Enter")  # the server gets it, but the browser is not told
     shown(page, twelfth.question)
     expect(page.locator("#save")).to_have_text(re.compile("Offline"))
-    page.unroute("**/rate/answers")
+    page.unroute_all(behavior="wait")
     page.reload()
     thirteenth = shown(page)
     saved(page)
@@ -291,6 +290,7 @@ def test_nothing_is_sent_by_mistake(site: Site, visit: Visit) -> None:
     expect(page.locator("#hint")).to_contain_text("Choose a verdict first")
     press(page, "s Enter")
     expect(page.locator("#hint")).to_contain_text("Say why")
+    ready(page)
     press(page, "5 Enter Enter Enter")
     second = shown(page, first.question)
     expect(page.locator("#hint")).to_be_visible()
@@ -372,9 +372,9 @@ def test_when_the_session_is_over_the_answer_waits_for_its_rater(site: Site, vis
 def test_a_server_that_is_away_loses_nothing_and_is_never_the_end(site: Site, visit: Visit) -> None:
     study = site.study(pairs=8)
     page = visit()
-    rater = site.sign_in(page, study)
+    site.sign_in(page, study)
     seen = [open_rating(page, site).question]
-    until(lambda: held(site, rater) == 4)
+    ready(page)
     page.context.set_offline(True)
     for key in "123":
         press(page, f"{key} Enter")
@@ -397,7 +397,8 @@ def test_what_lies_ready_too_long_is_asked_for_again(site: Site, visit: Visit) -
     page = visit()
     rater = site.sign_in(page, study)
     first = open_rating(page, site).question
-    until(lambda: held(site, rater) == 4)
+    ready(page)
+    assert held(site, rater) == 4
     release(site.store, rater)
     other = add_rater(site.store, study.id, "berta").id
     for _ in range(4):
@@ -420,16 +421,9 @@ def held(site: Site, rater: int) -> int:
         return len(leases.held(connection, rater))
 
 
-def until(reached: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-
-
 def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
     """From the key to the new question on the page, in the page's own clock: 100 ms at the median on a machine that has
-    nothing else to do, and the limit leaves room for one that has."""
+    nothing else to do. On a busy one two empty frames of the page take longer as well, and the limit with them."""
     study = site.study(pairs=24, plan=QUIET)
     page = visit()
     site.sign_in(page, study)
@@ -444,10 +438,86 @@ def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
         }"""
     )
     for _ in range(15):
-        page.wait_for_timeout(150)  # nobody reads faster
+        expect(page.locator("#screen")).not_to_have_attribute("data-ready", "0")  # nobody reads faster
         press(page, "4 Enter")
         seen = shown(page, seen).question
     times = page.evaluate("window.times")
     print(f"\nEnter to next pair: median {statistics.median(times):.0f} ms, slowest {max(times):.0f} ms")
     assert len(times) == 15
-    assert statistics.median(times) < 300
+    empty = page.evaluate(
+        """async () => {
+            const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+            const times = [];
+            for (let n = 0; n < 15; n += 1) {
+                const began = performance.now();
+                await frame();
+                await frame();
+                times.push(performance.now() - began);
+            }
+            return times;
+        }"""
+    )
+    assert statistics.median(times) < max(300, 5 * statistics.median(empty))
+
+
+def test_nothing_before_the_first_answer_is_changed(site: Site, visit: Visit) -> None:
+    """The key of an earlier answer does nothing where there is none, and the question is asked once."""
+    study = site.study(pairs=3)
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site).question
+    press(page, "u 1 Enter")
+    second = shown(page, first).question
+    press(page, "2 Enter")
+    assert shown(page, second).question not in (first, second)
+    saved(page)
+    assert [vote.revision for vote in list_votes(site.store, study.id)] == [1, 1]
+
+
+def test_an_earlier_answer_is_changed_while_the_next_question_is_on_its_way(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=3)
+    page = visit()
+    site.sign_in(page, study)
+    waiting: list[Route] = []
+    holds = [False, True]  # the first request goes through, and later ones once this is changed
+
+    def hold(route: Route) -> None:
+        if holds.pop(0) if len(holds) > 1 else holds[0]:
+            waiting.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/rate/next", hold)
+    first = open_rating(page, site).question
+    press(page, "1 Enter")
+    expect(page.locator("#screen")).to_have_attribute("aria-busy", "true")
+    press(page, "u")
+    expect(page.locator("#editing")).to_be_visible()
+    holds[0] = False
+    waiting[0].continue_()
+    ready(page, 1)  # the next question has come, and the one after it
+    expect(page.locator("#editing")).to_be_visible()
+    press(page, "7 Enter")
+    assert shown(page, first).question != first
+    expect(page.locator("#editing")).to_be_hidden()
+    saved(page)
+    votes = list_votes(site.store, study.id)
+    assert [(vote.displayed["choice"], vote.revision) for vote in votes] == [("right", 2)]
+
+
+def test_practice_is_answered_once_however_often_enter_is_pressed(site: Site, visit: Visit) -> None:
+    study = site.study([("first", "second")], pool="training")
+    page = visit()
+    site.sign_in(page, study, training=True)
+    open_rating(page, site)
+    waiting: list[Route] = []
+    page.route("**/rate/answers", lambda route: waiting.append(route))
+    press(page, "1 Enter Enter Enter")
+    until(
+        lambda: page.evaluate("true") and len(waiting) == 1
+    )  # looking at the page lets its requests through
+    waiting[0].continue_()
+    expect(page.locator("#lesson")).to_be_visible()
+    saved(page)
+    assert len(waiting) == 1
+    assert len(list_votes(site.store, study.id, every_revision=True)) == 1

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
 
-from .sites import Site, press, saved, shown
+from .sites import Site, open_rating, press, ready, saved, shown
 from .test_accessibility import OWNERS, faults
 
 Visit = Callable[..., Page]
@@ -147,6 +147,7 @@ def test_a_note_and_a_flag_reach_the_owner_who_closes_them_by_keyboard(site: Sit
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr")).to_contain_text("It tells how to pick locks.")
     page.goto(f"{site.url}/owner/inbox")
+    expect(page.locator("[data-tick-all]")).to_be_enabled()
     page.focus("[data-tick-all]")
     press(page, "Enter Tab Enter")
     expect(page.locator("main")).to_contain_text("Nothing waits here.")
@@ -188,6 +189,7 @@ def test_votes_from_a_file_are_mapped_looked_at_and_imported(
     site.sign_in(page, study, "boss", role="owner")
     page.goto(f"{site.url}/owner/import")
     (tmp_path / "notes.txt").write_text("no table")
+    expect(page.locator("#file")).to_be_enabled()  # by the script that sends it
     page.set_input_files("#file", tmp_path / "notes.txt")
     expect(page.locator("#file-said")).to_contain_text("notes.txt is of no kind that can be read here")
     page.set_input_files("#file", file)
@@ -209,8 +211,8 @@ def test_a_change_of_the_question_reaches_raters_at_their_next_question(site: Si
     study = site.study(pairs=6)
     rater = visit()
     site.sign_in(rater, study, "anna")
-    rater.goto(f"{site.url}/rate")
-    first = shown(rater)
+    first = open_rating(rater, site)
+    ready(rater)
     page = visit()
     site.sign_in(page, study, "boss", role="owner")
     page.goto(f"{site.url}/owner/settings")

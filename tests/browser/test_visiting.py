@@ -36,7 +36,9 @@ def test_from_the_link_to_the_code_by_keyboard(site: Site, visit: Visit, dark: b
     press(page, "Enter")
     page.wait_for_url("**/welcome")
     assert faults(page) == []
-    press(page, "Tab Enter")
+    press(page, "Tab")
+    expect(page.locator("main button").first).to_be_focused()
+    press(page, "Enter")
     first = shown(page)
     expect(page.locator("#progress-text")).to_have_text("0 of 2")
     press(page, "1 Enter")

@@ -4,6 +4,8 @@ const token = document.querySelector('meta[name="csrf-token"]').content;
 const file = document.querySelector("#file");
 const said = document.querySelector("#file-said");
 
+if (file) file.disabled = false; // the page is sent with it disabled: without this script a file would go nowhere
+
 file?.addEventListener("change", async () => {
   const chosen = file.files[0];
   if (!chosen) return;

@@ -71,6 +71,7 @@ function prefetch() {
       fetching = null;
       if (!question) return;
       ahead.push({ question, at: Date.now() });
+      tellReady();
       prefetch();
     },
     () => {
@@ -86,17 +87,25 @@ async function following() {
   const old = ahead.length > 0 && Date.now() - ahead[0].at > FRESH;
   if (!ahead.length || old) await fetching;
   const ready = ahead.shift();
+  tellReady();
   if (!ready) return fetchNext();
   if (!old) return ready;
   const others = ahead;
   ahead = [];
+  tellReady();
   try {
     return await fetchNext();
   } catch (error) {
     if (error instanceof Refused) throw error;
     ahead = others;
+    tellReady();
     return ready;
   }
+}
+
+/** Say how many questions lie ready: for who looks at the page from outside. */
+function tellReady() {
+  screen.dataset.ready = ahead.length;
 }
 
 async function next(how = {}) {
@@ -108,11 +117,12 @@ async function next(how = {}) {
   try {
     reply = await following();
   } catch (error) {
-    return pauseForError(error);
+    return aside ? null : pauseForError(error);
   } finally {
     clearTimeout(timer);
     screen.removeAttribute("aria-busy");
   }
+  if (aside) return void (aside = reply.question ?? aside); // an earlier answer is being changed by now
   if (stale) return location.reload();
   if (reply.talk) return converse(reply.talk);
   if (!reply.question && reply.unsent) return pauseForAnswers();
@@ -257,25 +267,24 @@ async function submit() {
   await next();
 }
 
-/** Where the rater talks to models, what comes next depends on the answer. */
+/** Wait for a receipt on which it depends what comes next; nothing can be answered twice meanwhile. */
 async function settled(receipt) {
   current = null;
   find("#submit").disabled = true;
-  await receipt;
+  const reply = await receipt;
   find("#submit").disabled = false;
+  return reply;
 }
 
 async function afterTraining(receipt, answer) {
-  find("#submit").disabled = true;
-  const reply = await receipt;
-  find("#submit").disabled = false;
+  const reply = await settled(receipt);
   if (reply.refused) return next();
   if (reply.feedback) teach(reply, answer);
   else next();
 }
 
 async function afterAdjudication(receipt) {
-  await receipt;
+  await settled(receipt);
   location.assign(`/owner/items/${encodeURIComponent(item)}`);
 }
 
@@ -283,14 +292,12 @@ async function afterAdjudication(receipt) {
 
 async function undo() {
   if (item || !find("#lesson").hidden || (talk?.state && talk.state !== "message")) return;
+  const earlier = (aside === null ? history.length : place) - 1;
+  if (earlier < 0) return;
   if (current && aside) drop(draftKey(current));
   else if (current) saveDraft();
-  if (aside === null) {
-    place = history.length;
-    aside = current ?? { id: 0, nothing: true };
-  }
-  if (place === 0) return;
-  place -= 1;
+  aside ??= current ?? { id: 0, nothing: true };
+  place = earlier;
   hidePause();
   show(history[place].question, history[place].answer);
 }
@@ -415,7 +422,9 @@ export async function begin(part) {
   get("/rate/recent")
     .then((reply) => {
       const here = new Set(history.map((each) => each.question.id));
-      history = [...reply.answers.reverse().filter((each) => !here.has(each.question.id)), ...history];
+      const older = reply.answers.reverse().filter((each) => !here.has(each.question.id));
+      history = [...older, ...history];
+      place += older.length;
       find("#undo").disabled = !history.length;
     })
     .catch(() => {});
