@@ -1,6 +1,6 @@
 """The rater models on simulated votes whose truth is known: accuracy, log-loss and time, beside crowd-kit.
 
-    python -m bench.raters [--peer PYTHON] [--repeat 20] [--only TEXT]
+    python -m bench.raters [--peer PYTHON] [--repeat 20] [--only TEXT] [--minutes 60] [--votes 15000]
 
 Writes bench/results/raters.json and a table. The grid has 5 to 5,000 raters, 2 to 100 votes each, 2 to 5 classes, and
 raters who are alike, differ in accuracy, guess in three of ten cases, are biased towards a choice, confuse neighbouring
@@ -9,11 +9,13 @@ the interpreter of an environment of crowd-kit's, which the first three studies 
 
     python3 -m venv .bench/raters && .bench/raters/bin/pip install -r bench/peers-raters.txt
 
-It is told the votes through files, so neither side imports the other. Accuracies share draws evenly.
+It is told the votes through files, so neither side imports the other. Accuracies share draws evenly. With `--minutes`
+no design begins after that time, and those that were measured before come last; `--votes` leaves out larger designs.
 """
 
 import argparse
 import json
+import math
 import subprocess
 import tempfile
 import time
@@ -45,6 +47,7 @@ SIZES = (
 ENOUGH_ITEMS = 4_000
 OVERLAP = {2: 3, 3: 4, 5: 5}
 PEER_STUDIES = 3
+PEERS = ("MACE", "GLAD", "crowd-kit DS")
 
 Found: TypeAlias = dict[str, tuple[Floats, float, str]]
 """By method: the posterior [I, K], its seconds of a processor, and which model the default chose."""
@@ -232,20 +235,29 @@ def main() -> None:
     parser.add_argument("--peer", default="", help="interpreter of an environment with crowd-kit")
     parser.add_argument("--repeat", type=int, default=20, help="studies of each design at most")
     parser.add_argument("--only", default="", help="designs whose name contains this text")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no design after this time")
+    parser.add_argument("--votes", type=int, default=1_000_000, help="votes of a study at most")
     asked = parser.parse_args()
+    ends = time.monotonic() + 60 * asked.minutes
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     peer = Peer(asked.peer) if asked.peer else None
-    for design in grid():
-        if asked.only in design.name:
-            kept[design.name] = measure(design, asked.repeat, peer)
-            print(design.name, json.dumps(kept[design.name]["methods"]["default"]), flush=True)
-            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-    RESULTS.with_suffix(".md").write_text(table(kept))
+    fitting = [each for each in grid() if asked.only in each.name and each.raters * each.each <= asked.votes]
+    for design in sorted(fitting, key=lambda each: _is_measured(kept.get(each.name), asked.peer)):
+        if time.monotonic() > ends:
+            break
+        kept[design.name] = measure(design, asked.repeat, peer)
+        print(design.name, json.dumps(kept[design.name]["methods"]["default"]), flush=True)
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        RESULTS.with_suffix(".md").write_text(table(kept))
+
+
+def _is_measured(found: dict[str, Any] | None, peer: str) -> bool:
+    return found is not None and (not peer or PEERS[-1] in found["methods"])
 
 
 def table(kept: dict[str, Any]) -> str:
     """Accuracy / log-loss of each way on each design, and where the default lies behind by more than its interval."""
-    names = ["default", "majority", "one-coin", "Dawid-Skene", "MACE", "GLAD", "crowd-kit DS"]
+    names = ["default", "majority", "one-coin", "Dawid-Skene", *PEERS]
     lines = ["| design | chosen | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
     worse = []
     for design, found in sorted(kept.items()):
