@@ -18,6 +18,7 @@ from tutelage.people import (
     backup,
     consent,
     count_study,
+    create_study,
     exclude,
     get_rater,
     list_events,
@@ -212,6 +213,8 @@ def test_a_backup_that_cannot_be_changed_is_named_and_not_touched(lite: Store, c
     kept["dump"] = lite.path.with_name("study.dump")
     kept["dump"].write_bytes(b"PGDMP\x01 Persephone")
     lite.path.with_name("notes.txt").write_text("nothing")
+    with closing(open_store(lite.path.with_name("other.sqlite"))) as other:
+        add_rater(other, create_study(other, "another").id, "Persephone")  # another person
     before = {label: path.read_bytes() for label, path in kept.items()}
     made = kept["sound"].stat().st_mtime_ns
     done = forget(lite, rater)

@@ -23,6 +23,10 @@ from tutelage.people.store.raters import Rater
 Erasure = Callable[[Connection], None]
 _DUMPS = (b"PGDMP", b"--\n-- PostgreSQL database")
 _HEADER = b"SQLite format 3\0"
+_COPY = (
+    "SELECT 1 FROM rater JOIN study ON study.id = rater.study_id WHERE rater.name = ? AND study.secret = ?"
+)
+"""A copy of a database has the secrets of its studies; another study may have a rater of the same name."""
 
 
 def erase_in_backups(store: Store, names: Iterable[str], rater: Rater, erase: Erasure) -> dict[str, str]:
@@ -41,12 +45,15 @@ def erase_in_backups(store: Store, names: Iterable[str], rater: Rater, erase: Er
 
 
 def copies_beside(store: Store, rater: Rater) -> tuple[str, ...]:
-    """Files beside a database that are no backups of it: dumps of PostgreSQL, and databases that hold the rater."""
+    """Files beside a database that are no backups of it: dumps of PostgreSQL, and copies that hold the rater."""
     if store.path is None:
         return ()
+    with store.read() as connection:
+        of_study = sa.select(schema.study.c.secret).where(schema.study.c.id == rater.study_id)
+        secret = str(connection.scalar(of_study))
     own = {store.path, *backups(store.path)}
     files = (path for path in store.path.parent.iterdir() if path not in own and path.is_file())
-    return tuple(str(path) for path in sorted(files) if _may_hold(path, rater))
+    return tuple(str(path) for path in sorted(files) if _may_hold(path, rater.name, secret))
 
 
 def rewrite_file(path: Path) -> bool:
@@ -103,7 +110,7 @@ def _holds(connection: Connection, rater: Rater) -> bool:
     return connection.scalar(mine) == rater.name
 
 
-def _may_hold(path: Path, rater: Rater) -> bool:
+def _may_hold(path: Path, name: str, secret: str) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(200)
@@ -113,7 +120,7 @@ def _may_hold(path: Path, rater: Rater) -> bool:
             return False
         address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(address, uri=True)) as file_:
-            found = file_.execute("SELECT 1 FROM rater WHERE name = ?", (rater.name,)).fetchone()
+            found = file_.execute(_COPY, (name, secret)).fetchone()
         return found is not None
     except sqlite3.OperationalError:  # another program's database
         return False
