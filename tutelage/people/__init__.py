@@ -28,7 +28,9 @@ What the modules do, in the order of an answer's life:
     selection       which votes count, and the one fate of every judgement
     aggregate       one label per pair: the Dawid–Skene posterior with raters weighted by reliability
     preferences     preferences, label_study: rows for training at a frozen moment (freeze)
-    export          export_study: files with a reconciliation; restoring.import_export makes the study again
+    training_rows   what training reads of a study: pairs and demonstrations, by where they come from
+    export          export_study: files (export_rows) with a reconciliation (manifest); restoring.import_export makes
+                    the study again
     importing       import_votes (other tools' tables, read by vote_tables), pairs_to_judge (ready pairs)
     recruiting      raters from platforms, what they cost (platforms: how each names people and takes them back)
     visiting        when a visit of somebody from a platform is over, and the table to pay by
