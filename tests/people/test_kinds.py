@@ -11,7 +11,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.kinds import DEFAULT, KINDS, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.web.app import STATIC
-from tutelage.people.web.site import TEMPLATES
+from tutelage.people.web.templating import TEMPLATES
 
 PACKAGE = Path(tutelage.__file__).parent
 COLLECT = PACKAGE / "commands" / "collecting"

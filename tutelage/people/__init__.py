@@ -113,6 +113,7 @@ from tutelage.people.store.studies import (
     open_study,
     present,
     replan,
+    set_languages,
     set_state,
 )
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_judgements, list_votes
@@ -196,6 +197,7 @@ __all__ = [
     "replan",
     "reserve_item",
     "revoke_invite",
+    "set_languages",
     "set_overlap",
     "set_priorities",
     "set_state",

@@ -31,6 +31,7 @@ from typing import Literal, TypeAlias
 
 from tutelage.errors import TutelageError
 from tutelage.people.chance import SHUFFLES, chance, side_order
+from tutelage.people.languages import Sentence, counted
 from tutelage.people.store import leases, search
 from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
@@ -160,15 +161,19 @@ def why_nothing(store: Store, rater_id: int) -> str:
         held = leases.held(connection, rater_id)
         others = leases.others_hold(connection, study.id, rater_id)
     if len(held) >= MOST_HELD:
-        return "You have several questions open already; answer those first."
+        return Sentence("You have several questions open already; answer those first.")
     told = refusal(study, rater)
     if told is not None:
         return told
     if rater.state == "training":
-        return "You have answered all the training questions; the owner of the study will let you know how it goes on."
+        return Sentence(
+            "You have answered all the training questions; the owner of the study will let you know how it goes on."
+        )
     if others:
-        return "Everything is being answered by others just now; some of it may come back, so look in again later."
-    return "You have answered everything there is to answer. Thank you!"
+        return Sentence(
+            "Everything is being answered by others just now; some of it may come back, so look in again later."
+        )
+    return Sentence("You have answered everything there is to answer. Thank you!")
 
 
 def _lease_end(store: Store, study: Study) -> int:
@@ -178,12 +183,18 @@ def _lease_end(store: Store, study: Study) -> int:
 def refusal(study: Study, rater: Rater) -> str | None:
     """Why the rater is asked nothing at all just now, as a sentence for the rater; None where nothing stands in the
     way."""
-    if study.state != "open":
-        return f"The study is {study.state} at the moment. Every answer you gave is kept."
+    if study.state == "paused":
+        return Sentence("The study is paused at the moment. Every answer you gave is kept.")
+    if study.state == "closed":
+        return Sentence("The study is closed at the moment. Every answer you gave is kept.")
     if rater.state == "paused" or rater.excluded is not None:
-        return "The owner of the study has paused your questions. Every answer you gave is kept."
+        return Sentence("The owner of the study has paused your questions. Every answer you gave is kept.")
     if rater.quota is not None and rater.tallies.answered >= rater.quota:
-        return f"You have given all the {rater.quota} answers you were asked for. Thank you!"
+        return counted(
+            "You have given the one answer you were asked for. Thank you!",
+            "You have given all the %(count)s answers you were asked for. Thank you!",
+            count=rater.quota,
+        )
     return None
 
 

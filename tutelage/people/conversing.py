@@ -17,6 +17,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assign import next_assignment, refusal, reserve_turn
 from tutelage.people.chance import chance
+from tutelage.people.languages import Sentence
 from tutelage.people.store import conversations
 from tutelage.people.store.conversations import Turn, displayed_order, last_turn, load_turn, texts_of, went_on
 from tutelage.people.store.engine import Connection, Store
@@ -162,11 +163,13 @@ def _before(
     state = _state(connection, study, last)
     known = None if last is None or state is None else last.conversation_id
     if known != conversation:
-        raise TutelageError("This conversation has gone on or ended in another window: load the page again.")
+        raise TutelageError(
+            Sentence("This conversation has gone on or ended in another window: load the page again.")
+        )
     if state is None:
         return None, ()
     if isinstance(state, Turn) or state.writing is not None:
-        raise TutelageError("Say which of the last two answers is better first.")
+        raise TutelageError(Sentence("Say which of the last two answers is better first."))
     return last, state.messages
 
 
@@ -180,7 +183,7 @@ def end_conversation(store: Store, rater_id: int, conversation: int) -> None:
         lock_rater(connection, rater_id)
         last = last_turn(connection, rater_id)
         if last is None or last.conversation_id != conversation:
-            raise TutelageError("This conversation has ended already: load the page again.")
+            raise TutelageError(Sentence("This conversation has ended already: load the page again."))
         conversations.end_conversation(connection, conversation, store.now())
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 SURVEY_CODE = "XXXX"
@@ -65,17 +66,26 @@ class Platform:
         if self.no_submission and read(self.submission) == self.no_submission:
             return Visitor(preview=True)
         values = {name: read(name) for name in self.parameters}
-        missing = " and ".join(name for name, value in values.items() if not value)
+        missing = ", ".join(name for name, value in values.items() if not value)
         if missing:
             raise TutelageError(
-                f"The link is not complete, it has no {missing}. Open it from {self.words}, which fills in all of it."
+                Sentence(
+                    "The link is not complete, it has no %(missing)s. Open it from %(platform)s, which fills in all of it.",
+                    missing=missing,
+                    platform=self.words,
+                )
             )
         wrong = [name for name, value in values.items() if not _IDENTIFIER.fullmatch(value)]
         if wrong:
             shown = values[wrong[0]][:40]
             raise TutelageError(
-                f"{wrong[0]} begins with “{shown}”, which {self.words} would not write: an identifier has up to 64 "
-                f"letters, digits, - and _. Open the link from {self.words}."
+                Sentence(
+                    "%(name)s begins with “%(shown)s”, which %(platform)s would not write: an identifier has up to 64 "
+                    "letters, digits, - and _. Open the link from %(platform)s.",
+                    name=wrong[0],
+                    shown=shown,
+                    platform=self.words,
+                )
             )
         task = values[self.task] if self.task else ""
         return Visitor(values[self.worker], task, values[self.submission])

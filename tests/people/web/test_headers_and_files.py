@@ -8,7 +8,7 @@ import pytest
 from tutelage.people.kinds import KINDS
 from tutelage.people.web import words
 from tutelage.people.web.app import HEADERS, STATIC
-from tutelage.people.web.site import TEMPLATES
+from tutelage.people.web.templating import TEMPLATES
 
 from .conftest import World
 
@@ -96,7 +96,7 @@ def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
     code = re.sub(r"^\s*//.*$", "", text, flags=re.M)
     assert not re.findall(r"(?:https?:)?//(?!www\.w3\.org)[a-z0-9-]+\.[a-z]", code)
     if source.suffix == ".html":
-        assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+        assert not re.search(r"<script(?![^>]*\b(?:src=|type="application/json"))", text)
         assert not re.search(r"\s(on[a-z]+|style)=", text)
         assert "<style" not in text
 
@@ -131,7 +131,7 @@ def test_every_page_has_one_title_and_names_its_language(world: World) -> None:
     titles = []
     for path in ("/", "/rate", "/owner", "/owner/raters", "/owner/settings", "/owner/export"):
         page = owner.get(path).text if path != "/" else world.nobody().get(path).text
-        assert page.startswith('<!doctype html>\n<html lang="en">')
+        assert page.startswith('<!doctype html>\n<html lang="en" dir="ltr">')
         titles += re.findall(r"<title>([^<]+)</title>", page.split("<body")[0])
         assert page.count("<h1") >= 1
     assert len(set(titles)) == 6

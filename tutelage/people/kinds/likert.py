@@ -27,18 +27,21 @@ from tutelage.people.kinds.checks import (
 )
 from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
 from tutelage.stats.votes import Votes
 
 CHOICES = ("rated", "skip")
-OVERALL = "overall"
+OVERALL = Sentence("overall")
 """The criterion of a study that names none."""
 STRONGEST = 3
 TRAITS = Traits(
     does="rates answers",
     task="to be rated",
-    invitation="a few responses at a time, and rate each of them",
-    count="a few",
+    invitation=Sentence("You see a few responses at a time, and rate each of them."),
+    asked=Sentence(
+        "That is what you will be asked, again and again, about a few responses to the same prompt."
+    ),
     sizes=range(2, 7),
     golds=range(2, 3),
     scales={5: "1 to 5", 7: "1 to 7"},

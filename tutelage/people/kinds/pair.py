@@ -15,11 +15,13 @@ from tutelage.people.kinds.checks import (
 )
 from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
 
 CHOICES = ("left", "right", "tie", "both_bad", "skip")
 STRENGTH = ("", "slightly ", "", "much ")
-WORDS = {1: ("better",), 2: ("better", "much better"), 3: ("slightly better", "better", "much better")}
+_SLIGHTLY, _BETTER, _MUCH = Sentence("slightly better"), Sentence("better"), Sentence("much better")
+WORDS = {1: (_BETTER,), 2: (_BETTER, _MUCH), 3: (_SLIGHTLY, _BETTER, _MUCH)}
 """What the strengths are called on the screen, by the greatest there is."""
 
 
@@ -36,8 +38,10 @@ class Point:
 TRAITS = Traits(
     does="compares pairs",
     task="to be compared",
-    invitation="two responses at a time, and say which is better",
-    count="two",
+    invitation=Sentence("You see two responses at a time, and say which is better."),
+    asked=Sentence(
+        "That is what you will be asked, again and again, about two responses to the same prompt."
+    ),
     sizes=range(2, 3),
     golds=range(2, 3),
     scales={3: "seven points", 2: "five points", 1: "three points: better, equal, worse"},
@@ -58,7 +62,7 @@ class Pair:
         strengths = list(enumerate(WORDS[scale], 1))
         left = [Point("left", strength, "A", words) for strength, words in reversed(strengths)]
         right = [Point("right", strength, "B", words) for strength, words in strengths]
-        return (*left, Point("tie", 0, "", "about equal"), *right)
+        return (*left, Point("tie", 0, "", Sentence("about equal")), *right)
 
     def check(self, answer: Answer, screen: Screen) -> None:
         check_choice(answer, CHOICES)

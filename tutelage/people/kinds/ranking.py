@@ -20,6 +20,7 @@ from tutelage.people.kinds.checks import (
 )
 from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
 
 CHOICES = ("ranked", "both_bad", "skip")
@@ -34,8 +35,10 @@ def ranked(ranks: Sequence[int]) -> Answer:
 TRAITS = Traits(
     does="ranks answers",
     task="to be put in order",
-    invitation="several responses at a time, and put them in order",
-    count="several",
+    invitation=Sentence("You see several responses at a time, and put them in order."),
+    asked=Sentence(
+        "That is what you will be asked, again and again, about several responses to the same prompt."
+    ),
     sizes=range(2, 7),
     golds=range(0),
     scales={3: "", 2: "", 1: ""},

@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tutelage.people.answers import Canonical
+from tutelage.people.languages import Sentence
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class Traits:
     """The facts about a kind of question.
 
     does, task: what a study of this kind does ("compares pairs"), and what its answers are for ("to be compared").
-    invitation, count: what raters do, for an invitation, and how many responses they see at a time, in words.
+    invitation, asked: what raters do, for an invitation, and for the page before the first question, after the question.
     sizes: how many responses a question may have. golds: with how many of them it may have a known answer.
     scales: the allowed values of `Presentation.scale` with the words for each, the default first; no words where the
     scale means nothing to the kind.
@@ -23,8 +24,8 @@ class Traits:
 
     does: str
     task: str
-    invitation: str
-    count: str
+    invitation: Sentence
+    asked: Sentence
     sizes: range
     golds: range
     scales: Mapping[int, str]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
@@ -165,7 +166,9 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
         query = sa.select(_invites).where(_invites.c.token_sha256 == hashed(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise TutelageError("This invitation does not exist; ask whoever sent it for a new one.")
+            raise TutelageError(
+                Sentence("This invitation does not exist; ask whoever sent it for a new one.")
+            )
         invite = _invite(row, now)
         if invite.problem:
             raise TutelageError(invite.problem)
@@ -231,11 +234,11 @@ def has_training(connection: Connection, study: Study) -> bool:
 def _invite(row: sa.RowMapping, now: int) -> Invite:
     problem = ""
     if row["revoked"] is not None:
-        problem = "This invitation was withdrawn; ask whoever sent it for a new one."
+        problem = Sentence("This invitation was withdrawn; ask whoever sent it for a new one.")
     elif row["expires"] <= now:
-        problem = "This invitation has expired; ask whoever sent it for a new one."
+        problem = Sentence("This invitation has expired; ask whoever sent it for a new one.")
     elif row["uses"] >= row["max_uses"]:
-        problem = "This invitation has been used already; ask whoever sent it for a new one."
+        problem = Sentence("This invitation has been used already; ask whoever sent it for a new one.")
     return Invite(
         row["id"],
         row["study_id"],

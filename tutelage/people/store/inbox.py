@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.engine import Connection, Store, inserted, record_event
@@ -145,7 +146,13 @@ def write_note(store: Store, rater_id: int, text: str) -> None:
         TutelageError: the note is empty or too long.
     """
     if not text.strip() or len(text) > LONGEST_NOTE:
-        raise TutelageError(f"A note has 1 to {LONGEST_NOTE:,} characters; this one has {len(text):,}.")
+        raise TutelageError(
+            Sentence(
+                "A note has 1 to %(most)s characters; this one has %(length)s.",
+                most=LONGEST_NOTE,
+                length=len(text),
+            )
+        )
     refuse_unstorable(text, "The note")
     with store.write() as connection:
         rater = load_rater(connection, rater_id)

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 from tutelage.people.store.exclusions import count_again, has_people
@@ -124,7 +125,13 @@ def insert_rater(
     differs from another in capitals only, as studies of earlier versions may have them."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise TutelageError(f"A rater's name has 1 to {LONGEST_NAME} printable characters; {name!r} has not.")
+        raise TutelageError(
+            Sentence(
+                "A rater's name has 1 to %(most)s printable characters; %(name)s has not.",
+                most=LONGEST_NAME,
+                name=repr(name),
+            )
+        )
     known = named_rater(connection, study_id, name)
     if known is not None and not (same_name and known.name != name):
         raise NameTaken(study["name"], known.name)

@@ -8,6 +8,7 @@ time without a new version; both leave an event.
 import hashlib
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, TypeAlias
 
@@ -17,11 +18,16 @@ from tutelage.errors import TutelageError
 from tutelage.people.corrections import check_categories
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
+from tutelage.people.languages import ENGLISH, Sentence, check_languages
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 
 State: TypeAlias = Literal["open", "paused", "closed"]
 Policy: TypeAlias = Literal["finish_first", "random", "priority"]
+
+
+STANDARD_QUESTION = Sentence("Which response is better?")
+"""What raters are asked unless the owner has words of their own; raters read it in their language."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Presentation:
     greatest strength on the bar and the rows below it. `guidelines` is Markdown. With `corrections` raters may write a
     better response; `spans` are the categories of words that they may mark as wrong, none where they mark no words."""
 
-    question: str = "Which response is better?"
+    question: str = str(STANDARD_QUESTION)
     scale: int = 3
     criteria: tuple[str, ...] = ()
     guidelines: str = ""
@@ -80,7 +86,8 @@ class Plan:
 @dataclass(frozen=True)
 class Study:
     """A study as it is now. `secret` keys the order of sides; it never leaves the server. `consent` is the number of
-    the text that raters agree to, 0 for the standard one."""
+    the text that raters agree to, 0 for the standard one. `languages` are those in which raters may see the pages, the
+    usual one first."""
 
     id: int
     name: str
@@ -93,6 +100,7 @@ class Study:
     presentation: Presentation
     created: int
     consent: int = 0
+    languages: tuple[str, ...] = (ENGLISH,)
 
 
 def create_study(
@@ -103,16 +111,18 @@ def create_study(
     presentation: Presentation | None = None,
     plan: Plan | None = None,
     secret: str | None = None,
+    languages: Sequence[str] = (ENGLISH,),
     actor: str = "owner",
 ) -> Study:
     """Make a study. Names are unique in a database. `secret` (32 bytes as hexadecimal digits) decides the order of
     sides and everything else that is left to chance; only a simulation that must repeat itself gives its own.
 
     Raises:
-        TutelageError: the name is empty or taken, or the kind unknown.
+        TutelageError: the name is empty or taken, or the kind or a language unknown.
     """
     if not name.strip():
         raise TutelageError("A study needs a name.")
+    check_languages(languages)
     asked = find_kind(kind)
     plan, now = plan or Plan(), store.now()
     presentation = presentation or Presentation(scale=asked.traits.scale)
@@ -126,6 +136,7 @@ def create_study(
             "kind": kind,
             "secret": secret or secrets.token_hex(32),
             "created": now,
+            "languages": json.dumps(list(languages)),
             **asdict(plan),
         }
         study_id = inserted(connection, schema.study, row)
@@ -191,7 +202,7 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
     presentation = presentation_from(row)
     return Study(
         row["id"], row["name"], find_kind(row["kind"]), row["state"], row["secret"], plan, row["number"],
-        row["version_id"], presentation, row["created"], row["consent"],
+        row["version_id"], presentation, row["created"], row["consent"], tuple(json.loads(row["languages"])),
     )  # fmt: skip
 
 
@@ -228,6 +239,22 @@ def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> 
             _retarget(connection, study_id, plan.overlap, store.now())
         changed = {name: value for name, value in asdict(plan).items() if getattr(before.plan, name) != value}
         record_event(connection, study_id, store.now(), actor, "plan_changed", before.name, **changed)
+        return load_study(connection, study_id)
+
+
+def set_languages(store: Store, study_id: int, languages: Sequence[str], *, actor: str = "owner") -> Study:
+    """Show raters the pages in these languages, the usual one first. What they are asked stays as it was written, and so
+    no new version comes of it."""
+    check_languages(languages)
+    with store.write() as connection:
+        row = lock(connection, schema.study, study_id)
+        before, after = row["languages"], json.dumps(list(languages))
+        if before != after:
+            connection.execute(
+                schema.study.update().where(schema.study.c.id == study_id).values(languages=after)
+            )
+            detail = {"languages": list(languages), "before": json.loads(before)}
+            record_event(connection, study_id, store.now(), actor, "study_languages", row["name"], **detail)
         return load_study(connection, study_id)
 
 

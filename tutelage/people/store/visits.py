@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.platforms import Visitor, find_platform
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store import leases, schema
@@ -74,7 +75,9 @@ def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float 
         lock(connection, schema.study, study_id)  # one at a time: places are counted
         study, recruitment = load_study(connection, study_id), load_recruitment(connection, study_id)
         if recruitment is None:
-            raise NotAdmitted(f"The study “{study.name}” does not recruit on a platform any more.")
+            raise NotAdmitted(
+                Sentence("The study “%(name)s” does not recruit on a platform any more.", name=study.name)
+            )
         now = store.now()
         _sweep(connection, study_id, recruitment, now)
         known = _of_worker(connection, study_id, recruitment.platform, visitor.worker)
@@ -183,7 +186,10 @@ def _come_again(
     if known.state == "screened" or not recruitment.again:
         words = find_platform(recruitment.platform).words
         raise NotAdmitted(
-            f"You took part in this study already, and it asks everybody once. Thank you! Return to {words}."
+            Sentence(
+                "You took part in this study already, and it asks everybody once. Thank you! Return to %(platform)s.",
+                platform=words,
+            )
         )
     _need_place(connection, study, recruitment)
     set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
@@ -206,12 +212,14 @@ def _begin(
 def _need_place(connection: Connection, study: Study, recruitment: Recruitment) -> None:
     if study.state != "open":
         raise NotAdmitted(
-            f"The study is {study.state} at the moment. Please return your place on the platform."
+            Sentence("The study does not run at the moment. Please return your place on the platform.")
         )
     if recruitment.places is not None and _taken(connection, study.id) >= recruitment.places:
         raise NotAdmitted(
-            "All places of the study are taken at the moment. Please return yours on the platform; if somebody leaves, "
-            "the same link lets you in."
+            Sentence(
+                "All places of the study are taken at the moment. Please return yours on the platform; if somebody "
+                "leaves, the same link lets you in."
+            )
         )
 
 

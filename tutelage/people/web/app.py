@@ -17,10 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.people import Store
 from tutelage.people.chat_models import Models, only_endpoints
+from tutelage.people.languages import Sentence, choose_language
 from tutelage.people.web.api import admitting
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
+from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.routes import ROUTES
 from tutelage.people.web.site import Site
 from tutelage.people.web.statistics.keeping import Keeper
@@ -91,14 +93,14 @@ class Headers:
 
 
 def _http_error(site: Site) -> Any:
-    sentences = {404: "There is no such page.", 405: "This page cannot be used that way."}
+    sentences = {404: Sentence("There is no such page."), 405: Sentence("This page cannot be used that way.")}
 
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if _is_api(request):
             return admitting.unknown_address(error.status_code, request.method, request.url.path)
         sentence = sentences.get(error.status_code, error.detail)
-        return refused(site, Refusal(error.status_code, sentence), _wants_json(request))
+        return _refused(site, Refusal(error.status_code, sentence), request)
 
     return handle
 
@@ -107,10 +109,10 @@ def _defect(site: Site) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
         if _is_api(request):
             return admitting.defect(request.method, request.url.path)
-        sentence = (
+        sentence = Sentence(
             "Something went wrong in the server, and this request saved nothing. The server's log has more."
         )
-        return refused(site, Refusal(500, sentence), _wants_json(request))
+        return _refused(site, Refusal(500, sentence), request)
 
     return handle
 
@@ -119,5 +121,6 @@ def _is_api(request: Request) -> bool:
     return request.url.path.startswith(f"{admitting.ROOT}/")
 
 
-def _wants_json(request: Request) -> bool:
-    return "application/json" in request.headers.get("accept", "")
+def _refused(site: Site, refusal: Refusal, request: Request) -> Response:
+    as_json = "application/json" in request.headers.get("accept", "")
+    return refused(site, refusal, as_json, choose_language((), wanted_languages(request)))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -12,15 +12,23 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices, rater_of_session
+from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, choose_language, say
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
+from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.site import Site
 from tutelage.people.web.uploads import LONGEST_UPLOAD
 
 LONGEST_BODY = 512 * 1024
 LONGEST: Mapping[str, int] = {"file": LONGEST_UPLOAD}
 """The longest bodies that are read, by form, where that is not `LONGEST_BODY`."""
+
+NOT_SIGNED_IN = Sentence(
+    "You are not signed in, or your session is over. Open your personal link to go on as before; if you have none, ask "
+    "whoever invited you for it. The link of an invitation would make you a new rater."
+)
+TOO_OLD = Sentence("This page is too old to be answered: load it again, and send it once more.")
 
 Who: TypeAlias = Literal["anyone", "rater", "owner"]
 Form: TypeAlias = Literal["page", "form", "json", "file"]
@@ -38,7 +46,8 @@ class Refusal(Exception):
 @dataclass(frozen=True)
 class Call:
     """A request that may be answered. `rater` and `study` are those of the session; `fields` is a form that was sent,
-    `data` the JSON, `body` a file. `origin` is the address of the site as the browser knows it, where it says so."""
+    `data` the JSON, `body` a file. `origin` is the address of the site as the browser knows it, where it says so;
+    `at` is the address of the page within the site, and `wanted` are the languages that whoever asks would like."""
 
     site: Site
     path: Mapping[str, str]
@@ -46,6 +55,8 @@ class Call:
     address: str
     origin: str
     session: str
+    at: str = "/"
+    wanted: tuple[str, ...] = ()
     rater: Rater | None = None
     study: Study | None = None
     fields: Fields = field(default_factory=dict)
@@ -66,23 +77,42 @@ class Call:
         assert self.study is not None, "the route lets anyone in"
         return self.study
 
+    @property
+    def language(self) -> str:
+        """The language of whoever asks: one that the study of the session offers."""
+        return self.language_for(self.study)
+
+    def language_for(self, study: Study | None) -> str:
+        """The language for a page of the study, or of none."""
+        return choose_language(study.languages if study else (), self.wanted)
+
+    def say(self, error: Exception) -> str:
+        """The sentence of an error in the language of whoever asks."""
+        return said(error, self.language)
+
     def text(self, name: str, default: str = "") -> str:
         """A field of the form, or of the address, without outer spaces."""
         values = self.fields.get(name) or self.query.get(name) or (default,)
         return values[-1].strip()
 
     def page(self, template: str, /, **values: object) -> Response:
-        """A page from a template, which also gets the rater, the study and the token for its forms."""
+        """A page from a template, which also gets the rater, the study and the token for its forms. It is in the
+        language for its study, `host` or that of the session; owners' pages are in English."""
         known: dict[str, object] = {
             "rater": self.rater,
             "study": self.study,
             "csrf": csrf_token(self.session) if self.rater else "",
             "now": self.store.now(),
+            "at": self.at,
         }
         if self.rater and self.rater.role == "owner":
             known["waiting"] = waiting = count_notices(self.store, self.here.id)
             known["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
-        return self.site.page(template, known | values)
+        host = values.get("host", self.study)
+        known["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
+        owners = template.startswith("owner/")
+        language = ENGLISH if owners else self.language_for(host if isinstance(host, Study) else None)
+        return self.site.page(template, known | values, language=language)
 
 
 class Route(NamedTuple):
@@ -108,19 +138,25 @@ def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Respons
             longest = LONGEST.get(route.form, LONGEST_BODY)
             body = await _read(request, longest) if route.method == "POST" else b""
         except Refusal as refusal:
-            return refused(site, refusal, _by_script(route))
+            return refused(site, refusal, _by_script(route), choose_language((), wanted_languages(request)))
         return await run_in_threadpool(_respond, site, route, request, body)
 
     return endpoint
 
 
-def refused(site: Site, refusal: Refusal, as_json: bool) -> Response:
+def said(error: Exception, language: str) -> str:
+    """The sentence of an error in the language, where it is one for raters."""
+    return say(error.args[0], language) if error.args and isinstance(error.args[0], Sentence) else str(error)
+
+
+def refused(site: Site, refusal: Refusal, as_json: bool, language: str) -> Response:
     """The refusal as whoever asked can read it."""
+    sentence = say(refusal.sentence, language)
     if as_json:
-        response: Response = JSONResponse({"error": refusal.sentence}, refusal.status)
+        response: Response = JSONResponse({"error": sentence}, refusal.status)
     else:
-        values = {"status": refusal.status, "sentence": refusal.sentence}
-        response = site.page("refusal.html", values, refusal.status)
+        values = {"status": refusal.status, "sentence": sentence}
+        response = site.page("refusal.html", values, refusal.status, language=language)
     if refusal.retry_after:
         response.headers["retry-after"] = str(refusal.retry_after)
     return response
@@ -136,43 +172,50 @@ async def _read(request: Request, longest: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > longest:
-            raise Refusal(413, f"That is too much at once: at most {longest // 1024:,} KiB can be sent.")
+            raise Refusal(
+                413,
+                Sentence("That is too much at once: at most %(most)s KiB can be sent.", most=longest // 1024),
+            )
     return bytes(body)
 
 
 def _respond(site: Site, route: Route, request: Request, body: bytes) -> Response:
+    language = ENGLISH if route.who == "owner" else choose_language((), wanted_languages(request))
     try:
-        call = _admit(site, route, request, body)
-        return route.answer(call)
+        call = _known(site, request)
+        language = language if route.who == "owner" else call.language
+        return route.answer(_admit(call, route, request, body))
     except Refusal as refusal:
-        return refused(site, refusal, _by_script(route))
+        found = refusal
     except Unavailable as error:
-        return refused(site, Refusal(503, str(error), retry_after=2), _by_script(route))
+        found = Refusal(503, str(error), retry_after=2)
     except TutelageError as error:
-        return refused(site, Refusal(400, str(error)), _by_script(route))
+        found = Refusal(400, said(error, language))
+    return refused(site, found, _by_script(route), language)
 
 
-def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
-    if route.method == "POST" and not is_own_origin(request.headers, site.origin):
-        raise Refusal(403, _wrong_origin(site, request))
-    session = request.cookies.get(site.cookie, "")
-    rater = rater_of_session(site.store, session) if session else None
+def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
+    """The call with what was sent, if it may be answered."""
+    if route.method == "POST" and not is_own_origin(request.headers, call.site.origin):
+        raise Refusal(403, _wrong_origin(call.site, request))
     fields = _fields(body) if route.form == "form" else {}
     if route.who != "anyone":
-        if rater is None:
-            raise Refusal(
-                401,
-                "You are not signed in, or your session is over. Open your personal link to go on as before; if you "
-                "have none, ask whoever invited you for it. The link of an invitation would make you a new rater.",
-            )
+        if call.rater is None:
+            raise Refusal(401, NOT_SIGNED_IN)
         if route.method == "POST":
             sent = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
-            if not csrf_matches(session, sent):
-                raise Refusal(
-                    403, "This page is too old to be answered: load it again, and send it once more."
-                )
-        if route.who == "owner" and rater.role != "owner":
-            raise Refusal(403, "Only an owner of the study may do that.")
+            if not csrf_matches(call.session, sent):
+                raise Refusal(403, TOO_OLD)
+        if route.who == "owner" and call.rater.role != "owner":
+            raise Refusal(403, Sentence("Only an owner of the study may do that."))
+    data = _json(request, body) if route.form == "json" and route.method == "POST" else {}
+    return replace(call, fields=fields, data=data, body=body if route.form == "file" else b"")
+
+
+def _known(site: Site, request: Request) -> Call:
+    """A call with what is known before it is admitted."""
+    session = request.cookies.get(site.cookie, "")
+    rater = rater_of_session(site.store, session) if session else None
     return Call(
         site=site,
         path=dict(request.path_params),
@@ -180,11 +223,10 @@ def _admit(site: Site, route: Route, request: Request, body: bytes) -> Call:
         address=_address(site, request),
         origin=site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}",
         session=session if rater else "",
+        at=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        wanted=wanted_languages(request),
         rater=rater,
         study=study_of(site.store, rater.study_id) if rater else None,
-        fields=fields,
-        data=_json(request, body) if route.form == "json" and route.method == "POST" else {},
-        body=body if route.form == "file" else b"",
     )
 
 

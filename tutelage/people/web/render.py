@@ -21,8 +21,10 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
+from tutelage.people.languages import ENGLISH, Sentence, say
 from tutelage.people.web.maths import maths
 
+LONG = Sentence("Shown as plain text, because it is very long.")
 LONGEST = 60_000
 MOST_MARKS = 3_000
 """Characters, and characters with a meaning in Markdown, up to which a text is formatted: the time it takes can grow
@@ -60,11 +62,11 @@ _formatter = HtmlFormatter(nowrap=True, classprefix=CODE_PREFIX)
 
 
 @lru_cache(maxsize=2048)
-def render(text: str) -> str:
-    """Safe HTML for a text in Markdown. Pure; the last texts are remembered."""
+def render(text: str, language: str = ENGLISH) -> str:
+    """Safe HTML for a text in Markdown, with remarks in the language. Pure; the last texts are remembered."""
     if len(text) > LONGEST or sum(map(text.count, MARKS)) > MOST_MARKS:
-        return f'<p class="not-shown">Shown as plain text, because it is very long.</p>{plain(text)}'
-    return sanitise(_markdown.render(text))
+        return f'<p class="not-shown">{escapeHtml(say(LONG, language))}</p>{plain(text)}'
+    return sanitise(_markdown.render(text, {"language": language}))
 
 
 def plain(text: str) -> str:
@@ -109,7 +111,8 @@ def _image(
     token = tokens[index]
     words = renderer.renderInlineAsText(token.children or [], options, env).strip()
     address = str(token.attrs.get("src", ""))
-    return f'<span class="not-shown">[image, not loaded: {escapeHtml(words or address)}]</span>'
+    remark = say(Sentence("[image, not loaded: %(words)s]", words=words or address), env["language"])
+    return f'<span class="not-shown">{escapeHtml(remark)}</span>'
 
 
 def _lower_headings(state: StateCore) -> None:

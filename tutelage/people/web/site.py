@@ -5,22 +5,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from urllib.parse import urlsplit
 
-import jinja2
 from starlette.responses import HTMLResponse
 
-from tutelage import __version__
 from tutelage.errors import TutelageError
 from tutelage.people import Store
+from tutelage.people.languages import ENGLISH
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.statistics.keeping import Keeper
 from tutelage.people.web.streams import AnswerStreams
+from tutelage.people.web.templating import templates
 from tutelage.people.web.uploads import Uploads
-from tutelage.people.web.words import FILTERS
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def cookie_name(store: Store, *, secure: bool) -> str:
@@ -67,18 +63,8 @@ class Site:
         """The name of the session cookie."""
         return cookie_name(self.store, secure=self.secure)
 
-    @cached_property
-    def templates(self) -> jinja2.Environment:
-        found = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(TEMPLATES),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        found.filters.update(FILTERS)
-        found.globals["version"] = __version__
-        return found
-
-    def page(self, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
-        return HTMLResponse(self.templates.get_template(template).render(values), status)
+    def page(
+        self, template: str, values: Mapping[str, object], status: int = 200, *, language: str = ENGLISH
+    ) -> HTMLResponse:
+        """A page from a template, in the language."""
+        return HTMLResponse(templates(language).get_template(template).render(values), status)

@@ -27,6 +27,7 @@ from tutelage.errors import TutelageError
 from tutelage.people import Store, Unavailable
 from tutelage.people.chat_models import Models
 from tutelage.people.conversing import OpenTurn, keep_answer, open_turn
+from tutelage.people.languages import ENGLISH, Sentence, say
 from tutelage.people.store.conversations import Turn
 from tutelage.people.store.inbox import notice_model
 from tutelage.people.texts import storable
@@ -37,11 +38,11 @@ WAIT = 1.0
 """Seconds before a model is asked again; twice as long before the second time."""
 HEARTBEAT = 10.0
 """Seconds after which a connection on which nothing happens carries a sign of life."""
-REFUSED = (
+REFUSED = Sentence(
     "One of the models refuses this conversation. What you wrote and judged is kept: end the conversation here, and "
     "begin another one."
 )
-SILENT = (
+SILENT = Sentence(
     "One of the models does not answer at the moment. Nothing is lost: your message is kept, and what the other one "
     "answered. Try again in a moment."
 )
@@ -68,10 +69,11 @@ class _Seen:
 
 @dataclass
 class AnswerStream:
-    """The answers of one turn while they are written."""
+    """The answers of one turn while they are written, told in the language of the rater."""
 
     opened: OpenTurn
     answers: tuple[_Answer, ...]
+    language: str = ENGLISH
     failed: str = ""
     over: bool = False
     _listeners: set[asyncio.Event] = field(default_factory=set)
@@ -92,7 +94,9 @@ class AnswerStream:
                     for data in _news(self.answers[model], seen[side]):
                         yield _event({"side": side, **data})
                 if self.over:
-                    yield _event({"failed": self.failed} if self.failed else {"ready": True})
+                    yield _event(
+                        {"failed": say(self.failed, self.language)} if self.failed else {"ready": True}
+                    )
                     return
                 try:
                     await asyncio.wait_for(changed.wait(), HEARTBEAT)
@@ -129,28 +133,28 @@ class AnswerStreams:
         self._running: dict[int, AnswerStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def events(self, turn: Turn) -> AsyncGenerator[bytes]:
-        """The events of a turn. Its answers are begun unless they are on their way already."""
+    async def events(self, turn: Turn, language: str = ENGLISH) -> AsyncGenerator[bytes]:
+        """The events of a turn, in the language. Its answers are begun unless they are on their way already."""
         stream = self._running.get(turn.id)
         if stream is None:
             try:
-                opened, answers = await run_in_threadpool(self._known, turn)
+                opened, answers = await run_in_threadpool(self._known, turn, language)
             except Unavailable:
                 return  # without an end: the page asks again
-            stream = self._running.get(turn.id) or self._begin(opened, answers)
+            stream = self._running.get(turn.id) or self._begin(opened, answers, language)
         async with aclosing(stream.events()) as events:
             async for event in events:
                 yield event
 
-    def _known(self, turn: Turn) -> tuple[OpenTurn, tuple[_Answer, ...]]:
+    def _known(self, turn: Turn, language: str) -> tuple[OpenTurn, tuple[_Answer, ...]]:
         """The turn as it is in the database, and its answers as far as they are there."""
         opened = open_turn(self._store, turn.id, turn.rater_id)
         return opened, tuple(
-            _Answer() if text is None else _Answer(text, html=render(text)) for text in opened.texts
+            _Answer() if text is None else _Answer(text, html=render(text, language)) for text in opened.texts
         )
 
-    def _begin(self, opened: OpenTurn, answers: tuple[_Answer, ...]) -> AnswerStream:
-        stream = AnswerStream(opened, answers, over=opened.complete)
+    def _begin(self, opened: OpenTurn, answers: tuple[_Answer, ...], language: str) -> AnswerStream:
+        stream = AnswerStream(opened, answers, language, over=opened.complete)
         if not stream.over:
             self._running[opened.turn.id] = stream
             task = asyncio.create_task(self._write_both(stream))
@@ -234,7 +238,7 @@ class AnswerStreams:
                 if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
-        answer.html = await run_in_threadpool(render, text)
+        answer.html = await run_in_threadpool(render, text, stream.language)
         stream.tell()
 
     async def _give_up(self, stream: AnswerStream, place: int, sentence: str, why: str) -> None:

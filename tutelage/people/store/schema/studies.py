@@ -1,7 +1,8 @@
 """Tables of studies: a study, the versions of its question, its texts about consent.
 
 A version's `spans` are the categories of words that raters may mark, its `corrections` whether they may write a better
-response. A study's `consent` is the number of its present text about consent; 0 is the standard text.
+response. A study's `consent` is the number of its present text about consent; 0 is the standard text. Its `languages`
+are those in which raters may see its pages, the usual one first.
 """
 
 from sqlalchemy import BigInteger, Column, Float, Integer, Table, Text, UniqueConstraint
@@ -24,6 +25,7 @@ study = Table(
     Column("lease_seconds", Integer, nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("consent", Integer, nullable=False, server_default="0"),
+    Column("languages", Text, nullable=False, server_default='["en"]'),
     one_of("state", "open", "paused", "closed"),
     one_of("policy", "finish_first", "random", "priority"),
     sqlite_autoincrement=True,

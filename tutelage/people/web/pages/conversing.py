@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tutelage.errors import TutelageError
 from tutelage.people.conversing import end_conversation, open_turn, say
+from tutelage.people.languages import Sentence
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal
 from tutelage.people.web.pages.rating import messages_data, refuse_strangers
@@ -27,7 +28,7 @@ def send(call: Call) -> Response:
             "turn": turn.id,
             "conversation": turn.conversation_id,
             "number": turn.number,
-            "messages": messages_data(turn.messages),
+            "messages": messages_data(turn.messages, call.language),
         }
     )
 
@@ -38,9 +39,9 @@ def listen(call: Call) -> Response:
     try:
         opened = open_turn(call.store, _number(call), call.me.id)
     except TutelageError as error:
-        raise Refusal(404, str(error)) from error
+        raise Refusal(404, call.say(error)) from error
     return StreamingResponse(
-        call.site.streams.events(opened.turn),
+        call.site.streams.events(opened.turn, call.language),
         media_type="text/event-stream",
         headers={"x-accel-buffering": "no"},  # a proxy must not collect the pieces
     )
@@ -56,5 +57,5 @@ def end(call: Call) -> Response:
 def _number(call: Call) -> int:
     text = call.path["number"]
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise Refusal(404, "There is no such conversation.")
+        raise Refusal(404, Sentence("There is no such conversation."))
     return int(text)

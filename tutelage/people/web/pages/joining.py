@@ -17,6 +17,7 @@ from tutelage.people import (
     release,
     start_session,
 )
+from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.live_models import find_live_models
@@ -24,8 +25,9 @@ from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import end_visit, visit_of
 from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, said, see
 
+DAY_MS = 86_400_000
 LEFT = "on leaving"
 """The note of the personal links that raters are shown when they leave."""
 
@@ -51,7 +53,9 @@ def join(call: Call) -> Response:
     except NameTaken as error:
         return _join_page(call, invite, name, taken=error.name)
     except TutelageError as error:
-        return _join_page(call, invite, name, problem=str(error))
+        return _join_page(
+            call, invite, name, problem=said(error, call.language_for(study_of(call.store, invite.study_id)))
+        )
     return signed_in(call, rater, session)
 
 
@@ -105,7 +109,12 @@ def leave(call: Call) -> Response:
         response = see("/")
     else:
         token = personal_link(call.store, call.me.id, note=LEFT, actor=call.me.name)
-        left = {"rater": None, "csrf": "", "name": call.me.name, "days": round(PERSONAL_DAYS)}
+        left = {
+            "rater": None,
+            "csrf": "",
+            "name": call.me.name,
+            "until": call.store.now() + round(PERSONAL_DAYS * DAY_MS),
+        }
         response = call.page("left.html", link=f"/return/{token}", **left)
     response.headers["set-cookie"] = cookie_header(call.site.cookie, "", secure=call.site.secure)
     return response
@@ -153,7 +162,9 @@ def signed_in(call: Call, rater: Rater, session: str, place: str = "") -> Respon
 def _invite(call: Call) -> Invite:
     found = peek_invite(call.store, call.path["token"])
     if found is None or found.rater is not None:
-        raise no_such_link(call, "This invitation does not exist; ask whoever sent it for a new one.")
+        raise no_such_link(
+            call, Sentence("This invitation does not exist; ask whoever sent it for a new one.")
+        )
     return found
 
 
@@ -166,7 +177,9 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
     link = peek_invite(call.store, token)
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
-    sentence = "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
+    sentence = Sentence(
+        "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
+    )
     if link is None or link.rater is None:
         raise no_such_link(call, sentence)
     raise Refusal(404, sentence)
@@ -180,5 +193,9 @@ def no_such_link(call: Call, sentence: str) -> Refusal:
     if not wait:
         call.site.attempts.failed(call.address)
         return Refusal(404, sentence)
-    told = f"Too many links from your address did not exist; try again in {wait} seconds."
+    told = counted(
+        "Too many links from your address did not exist; try again in a second.",
+        "Too many links from your address did not exist; try again in %(count)s seconds.",
+        count=wait,
+    )
     return Refusal(429, told, retry_after=wait)

@@ -26,6 +26,7 @@ from tutelage.people.answers import displayed
 from tutelage.people.conversing import Talk, next_step
 from tutelage.people.corrections import correction_from, correction_row, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
+from tutelage.people.languages import Sentence, say
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.visiting import finish, progress
 from tutelage.people.web import values
@@ -34,19 +35,19 @@ from tutelage.people.web.pages.joining import must_agree
 from tutelage.people.web.render import render
 
 FLAGS = {
-    "harmful": "Harmful or dangerous",
-    "personal_data": "Personal data",
-    "identity": "Says which model it is",
-    "refusal": "Refuses without need",
-    "cut_off": "Cut off",
-    "wrong_language": "Wrong language",
-    "broken": "Broken or garbled",
+    "harmful": Sentence("Harmful or dangerous"),
+    "personal_data": Sentence("Personal data"),
+    "identity": Sentence("Says which model it is"),
+    "refusal": Sentence("Refuses without need"),
+    "cut_off": Sentence("Cut off"),
+    "wrong_language": Sentence("Wrong language"),
+    "broken": Sentence("Broken or garbled"),
 }
 SKIP_REASONS = (
-    "I do not know enough about this",
-    "The prompt makes no sense to me",
-    "I cannot read these responses",
-    "I would rather not judge this",
+    Sentence("I do not know enough about this"),
+    Sentence("The prompt makes no sense to me"),
+    Sentence("I cannot read these responses"),
+    Sentence("I would rather not judge this"),
 )
 FIELDS = {field.name for field in fields(Answer)} - {"content"} | {"assignment"}
 """What an answer of any kind is sent with."""
@@ -59,7 +60,7 @@ def screen(call: Call) -> Response:
         return see("/welcome")
     item = call.text("item")
     if item and call.me.role != "owner":
-        raise Refusal(403, "Only an owner of the study chooses what to judge.")
+        raise Refusal(403, Sentence("Only an owner of the study chooses what to judge."))
     template = f"kinds/{call.here.kind.name}.html"
     live = find_live_models(call.store, call.here.id) is not None and not item
     return call.page(template, flags=FLAGS, skip_reasons=SKIP_REASONS, item=item, live=live)
@@ -75,9 +76,9 @@ def following(call: Call) -> Response:
         found = _next(call, values.integers(call.data, "besides"))
     return _json(
         call,
-        question=question_data(found) if isinstance(found, Assignment) else None,
-        talk=talk_data(found) if isinstance(found, Talk) else None,
-        why="" if found is not None else why_nothing(call.store, call.me.id),
+        question=question_data(found, call.language) if isinstance(found, Assignment) else None,
+        talk=talk_data(found, call.language) if isinstance(found, Talk) else None,
+        why="" if found is not None else say(why_nothing(call.store, call.me.id), call.language),
         finish="" if found is not None or call.data.get("besides") else _finish(call),
     )
 
@@ -104,7 +105,7 @@ def receive(call: Call) -> Response:
         else {
             "expected": taught.expected,
             "right": taught.right,
-            "html": render(taught.explanation),
+            "html": render(taught.explanation, call.language),
         },
     )
 
@@ -120,7 +121,10 @@ def recent(call: Call) -> Response:
     return JSONResponse(
         {
             "answers": [
-                {"question": question_data(each.assignment), "answer": answer_data(each.answer)}
+                {
+                    "question": question_data(each.assignment, call.language),
+                    "answer": answer_data(each.answer),
+                }
                 for each in given
                 if each.assignment.version == call.here.version and not each.assignment.training
             ]
@@ -134,32 +138,32 @@ def note(call: Call) -> Response:
     return JSONResponse({"kept": True})
 
 
-def question_data(question: Assignment) -> dict[str, object]:
+def question_data(question: Assignment, language: str) -> dict[str, object]:
     """Everything about a question that a rater may know: not its item, nor models, nor a known answer."""
     return {
         "id": question.id,
         "training": question.training,
-        "messages": messages_data(question.messages),
-        "responses": [{"html": render(text), "text": text} for text in question.texts],
+        "messages": messages_data(question.messages, language),
+        "responses": [{"html": render(text, language), "text": text} for text in question.texts],
     }
 
 
-def talk_data(talk: Talk) -> dict[str, object]:
+def talk_data(talk: Talk, language: str) -> dict[str, object]:
     """The state of a conversation, as the rater may know it."""
     return {
         "conversation": talk.conversation,
         "turn": talk.turn,
         "turns": talk.turns,
-        "messages": messages_data(talk.messages),
+        "messages": messages_data(talk.messages, language),
         "openings": list(talk.openings),
         "writing": talk.writing,
     }
 
 
-def messages_data(messages: Messages) -> list[dict[str, str]]:
+def messages_data(messages: Messages, language: str) -> list[dict[str, str]]:
     """A conversation, each message as it was written and as HTML."""
     return [
-        {"role": message.role, "html": render(message.content), "text": message.content}
+        {"role": message.role, "html": render(message.content, language), "text": message.content}
         for message in messages
     ]
 
@@ -226,7 +230,7 @@ def _next(call: Call, besides: tuple[int, ...]) -> Assignment | Talk | None:
 def refuse_strangers(call: Call) -> None:
     """Refuse a rater who has not agreed to take part."""
     if must_agree(call.me, call.here):
-        raise Refusal(403, "Agree to take part first, on the page /welcome.")
+        raise Refusal(403, Sentence("Agree to take part first, on the page /welcome."))
 
 
 def _json(call: Call, **more: object) -> Response:

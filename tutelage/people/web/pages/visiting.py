@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.platforms import Platform, Visitor, find_platform
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.recruitments import recruitment_of, study_of_entry
@@ -10,14 +11,14 @@ from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import NotAdmitted, enter, visit_of
 from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, said, see
 from tutelage.people.web.pages.joining import no_such_link, signed_in
 
 
 def arrival(call: Call) -> Response:
     """The page of the link that a platform was given. Nothing is used up by looking."""
     study, recruitment, platform = _entry(call)
-    visitor = _visitor(call, platform)
+    visitor = _visitor(call, study, platform)
     return call.page(
         "enter.html", host=study, recruitment=recruitment, platform=platform, preview=visitor.preview
     )
@@ -26,13 +27,18 @@ def arrival(call: Call) -> Response:
 def take_in(call: Call) -> Response:
     """Let somebody from the platform in, as a new rater or as the one of the same identifier."""
     study, _, platform = _entry(call)
-    visitor = _visitor(call, platform)
+    visitor = _visitor(call, study, platform)
     if visitor.preview:
-        raise Refusal(400, f"Accept the task on {platform.words} first; then open the link again.")
+        raise Refusal(
+            400,
+            Sentence(
+                "Accept the task on %(platform)s first; then open the link again.", platform=platform.words
+            ),
+        )
     try:
         rater, session = enter(call.store, study.id, visitor, session_days=SESSION_DAYS)
     except NotAdmitted as error:
-        raise Refusal(409, str(error)) from error
+        raise Refusal(409, said(error, call.language_for(study))) from error
     visit = visit_of(call.store, rater.id)
     ended = visit is not None and visit.state != "active"
     return signed_in(call, rater, session, "/finish" if ended else "")
@@ -49,14 +55,16 @@ def over(call: Call) -> Response:
 def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:
     study_id = study_of_entry(call.store, call.path["token"])
     if study_id is None:
-        raise no_such_link(call, "This link leads to no study; ask whoever sent it, or return the task.")
+        raise no_such_link(
+            call, Sentence("This link leads to no study; ask whoever sent it, or return the task.")
+        )
     recruitment = recruitment_of(call.store, study_id)
     assert recruitment is not None, "the link is a part of it"
     return study_of(call.store, study_id), recruitment, find_platform(recruitment.platform)
 
 
-def _visitor(call: Call, platform: Platform) -> Visitor:
+def _visitor(call: Call, study: Study, platform: Platform) -> Visitor:
     try:
         return platform.visitor(lambda name: call.query.get(name, ("",))[-1].strip())
     except TutelageError as error:
-        raise Refusal(400, str(error)) from error
+        raise Refusal(400, said(error, call.language_for(study))) from error

@@ -1,5 +1,7 @@
 // Talking to the server. A request either comes back, is refused (with a sentence), or may be tried again.
 
+import { gettext } from "./words.js";
+
 const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 
 /** The server read the request and will never accept it as it is. */
@@ -54,7 +56,7 @@ export async function follow(path, heard) {
 }
 
 function refusal(status, body) {
-  const sentence = body?.error ?? `The server answered ${status}.`;
+  const sentence = body?.error ?? gettext("The server answered %(status)s.", { status });
   return status >= 500 || status === 429 ? new Unreachable(sentence) : new Refused(status, sentence);
 }
 

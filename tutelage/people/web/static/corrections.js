@@ -2,6 +2,7 @@
 // where the study asks for it.
 
 import { make } from "./show.js";
+import { gettext } from "./words.js";
 
 const NEW = "new";
 const plain = (text) => text.replaceAll("\r\n", "\n").replaceAll("\r", "\n").trim();
@@ -27,9 +28,9 @@ export class Corrections {
     this.training = question.training;
     this.opener.hidden = question.training;
     this.responses = question.responses.map((response) => response.text);
-    const names = this.responses.map((_, place) => [String(place), `Edit ${"ABCDEF"[place]}`]);
+    const names = this.responses.map((_, place) => [String(place), gettext("Edit %(letter)s", { letter: "ABCDEF"[place] })]);
     this.starts.replaceChildren(
-      ...[...names, [NEW, "Write anew"]].map(([value, words], number) => {
+      ...[...names, [NEW, gettext("Write anew")]].map(([value, words], number) => {
         const label = make("label", "chip");
         const input = make("input", "");
         Object.assign(input, { type: "radio", name: "correction-start", value });
@@ -88,7 +89,9 @@ export class Corrections {
 
   missing() {
     const place = this.same();
-    return place < 0 ? "" : `Your better response is ${"ABCDEF"[place]} without a change: change it, or delete it.`;
+    if (place < 0) return "";
+    const letter = "ABCDEF"[place];
+    return gettext("Your better response is %(letter)s without a change: change it, or delete it.", { letter });
   }
 
   read(choice) {
@@ -113,11 +116,13 @@ export class Corrections {
   }
 
   words(verdict) {
-    if (!this.start()) return "Choose what to begin with.";
+    if (!this.start()) return gettext("Choose what to begin with.");
     if (this.missing()) return this.missing();
-    if (!this.text.value.trim()) return "Write the response that you would want to read.";
-    if (!this.correction()) return `So far this is response ${"ABCDEF"[Number(this.start())]} as it stands.`;
-    return verdict.startsWith("skip") ? "It is not sent with “Can’t judge”." : "It is sent with your verdict.";
+    if (!this.text.value.trim()) return gettext("Write the response that you would want to read.");
+    const letter = "ABCDEF"[Number(this.start())];
+    if (!this.correction()) return gettext("So far this is response %(letter)s as it stands.", { letter });
+    if (verdict.startsWith("skip")) return gettext("It is not sent with “Can’t judge”.");
+    return gettext("It is sent with your verdict.");
   }
 
   /** Whether the focus was in the panel. */

@@ -1,6 +1,7 @@
 // The answer as it stands in the form, and the form as an answer says.
 
 import { onward } from "./keys.js";
+import { gettext } from "./words.js";
 
 const SEPARATOR = " — ";
 
@@ -78,7 +79,7 @@ export class Form {
     const answer = this.read();
     if (!answer.choice) return this.part.missing;
     if (answer.choice === "skip" && !answer.reason && !answer.flags.length) {
-      return "Say why it cannot be judged: choose a reason above, or write one.";
+      return gettext("Say why it cannot be judged: choose a reason above, or write one.");
     }
     return this.additions.map((each) => each.missing()).find(Boolean) ?? "";
   }

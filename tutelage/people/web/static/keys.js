@@ -18,6 +18,7 @@ export function listen(actions, digit) {
     const writing = event.target.matches("textarea, input:not([type=radio], [type=checkbox])");
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return act(event, actions.Enter);
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (mirrored(event)) return;
     if (event.key === "Escape") return act(event, actions.Escape);
     if (writing) return;
     if (event.key === "Enter") {
@@ -31,6 +32,23 @@ export function listen(actions, digit) {
       act(event, actions[event.key]);
     }
   });
+}
+
+/** Where pages are read from right to left, the arrows among radio buttons go the way that is seen; browsers let the left
+ * arrow go to the one before, which stands on the right there. */
+function mirrored(event) {
+  const ahead = { ArrowLeft: 1, ArrowRight: -1 }[event.key];
+  if (!ahead || !event.target.matches("input[type=radio]")) return false;
+  if (getComputedStyle(event.target).direction !== "rtl") return false;
+  const group = [...document.querySelectorAll("input[type=radio]")].filter(
+    (each) => each.name === event.target.name && each.form === event.target.form && !each.disabled && each.checkVisibility(),
+  );
+  const to = group.at((group.indexOf(event.target) + ahead) % group.length);
+  act(event, () => {
+    to.focus({ focusVisible: true });
+    to.click();
+  });
+  return true;
 }
 
 function act(event, action) {

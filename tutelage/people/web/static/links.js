@@ -1,5 +1,7 @@
 // Links that are shown once: in full, to be copied, and to be mailed.
 
+import { gettext } from "./words.js";
+
 for (const input of document.querySelectorAll("[data-absolute]")) {
   input.value = new URL(input.value, location.origin).href;
 }
@@ -10,9 +12,9 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     field.select();
     try {
       await navigator.clipboard.writeText(field.value);
-      button.textContent = "Copied";
+      button.textContent = gettext("Copied");
     } catch {
-      button.textContent = "Press Ctrl C";
+      button.textContent = gettext("Press Ctrl C");
     }
   });
 }

@@ -4,6 +4,7 @@
 import { follow, post, Refused, Unreachable } from "./api.js";
 import { make, showComing, turns } from "./show.js";
 import { drop, put, take } from "./storage.js";
+import { gettext, number } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const LONGEST_WAIT = 15_000;
@@ -53,7 +54,7 @@ export class Talk {
     find("#question").hidden = true;
     find("#talk").hidden = false;
     find("#talk-step").textContent = conversation === null ? "" : this.step();
-    find("#talk-title").textContent = conversation === null ? "Begin a conversation" : "What do you say next?";
+    find("#talk-title").textContent = conversation === null ? gettext("Begin a conversation") : gettext("What do you say next?");
     find("#talk-messages").replaceChildren(...turns(messages));
     find("#talk-messages").hidden = !messages.length;
     find("#openings").hidden = !openings.length;
@@ -68,7 +69,8 @@ export class Talk {
   }
 
   step() {
-    return `Turn ${this.talk.turn} of ${this.talk.turns}`;
+    const { turn, turns: most } = this.talk;
+    return gettext("Turn %(turn)s of %(most)s", { turn: number(turn), most: number(most) });
   }
 
   opening(text, place) {
@@ -115,7 +117,7 @@ export class Talk {
     const { conversation, text, key } = this.keep();
     const message = { conversation, text, key };
     if (!message.text.trim()) {
-      this.hint("Write a message first.");
+      this.hint(gettext("Write a message first."));
       return find("#message").focus();
     }
     this.hint("");
@@ -161,7 +163,7 @@ export class Talk {
     find("#again").hidden = true;
     const places = showComing(this.talk.messages, 2);
     this.cards = places.map((place) => ({ place, node: begin(place), complete: false }));
-    this.tell("Both answers are being written.");
+    this.tell(gettext("Both answers are being written."));
     scrollTo(0, 0);
     find("#ask").focus({ preventScroll: true });
     const cards = this.cards;
@@ -177,7 +179,7 @@ export class Talk {
           await follow(`/rate/turns/${this.talk.writing}`, hear);
           if (!last.ready && !last.failed) throw new Unreachable("The stream has no end.");
         },
-        () => this.tell("The server cannot be reached. Nothing is lost; the answers go on when it is back."),
+        () => this.tell(gettext("The server cannot be reached. Nothing is lost; the answers go on when it is back.")),
         wanted,
       );
     } catch (error) {
@@ -237,7 +239,9 @@ function heard(cards, { side, whole, text, html }, tell) {
     card.place.innerHTML = html;
     card.place.removeAttribute("aria-busy");
     const waiting = cards.findIndex((each) => !each.complete);
-    if (waiting >= 0) tell(`${"AB"[side]} is complete, ${"AB"[waiting]} is being written.`);
+    if (waiting < 0) return;
+    const letters = { complete: "AB"[side], other: "AB"[waiting] };
+    tell(gettext("%(complete)s is complete, %(other)s is being written.", letters));
   } else if (whole !== undefined) {
     card.node = begin(card.place);
     card.node.data = whole;
@@ -263,7 +267,7 @@ async function patiently(action, tell, wanted = () => true) {
     } catch (error) {
       if (!wanted()) return null;
       if (error instanceof Refused) throw error;
-      tell("The server cannot be reached. Your message is kept here, and is sent again by itself.");
+      tell(gettext("The server cannot be reached. Your message is kept here, and is sent again by itself."));
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }

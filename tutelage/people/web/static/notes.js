@@ -1,6 +1,7 @@
 // A note to the people who run the study.
 
 import { post } from "./api.js";
+import { gettext } from "./words.js";
 
 const form = document.querySelector("#note-form");
 const text = document.querySelector("#note-text");
@@ -11,8 +12,8 @@ form.addEventListener("submit", async (event) => {
   try {
     await post("/rate/notes", { text: text.value });
     form.reset();
-    said.textContent = "Sent. Thank you!";
+    said.textContent = gettext("Sent. Thank you!");
   } catch (error) {
-    said.textContent = `Not sent: ${error.message}`;
+    said.textContent = gettext("Not sent: %(why)s", { why: error.message });
   }
 });

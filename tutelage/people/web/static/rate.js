@@ -10,6 +10,7 @@ import { Outbox } from "./outbox.js";
 import { mark, showQuestion, toggleRaw } from "./show.js";
 import { Spans } from "./spans.js";
 import { drop, durable, keys, put, take } from "./storage.js";
+import { gettext, ngettext, number } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const screen = find("#screen");
@@ -184,13 +185,13 @@ function hidePause() {
 
 function pauseAtEnd(reply) {
   if (reply.finish) return location.assign(reply.finish);
-  const title = reply.state === "paused" ? "Stopped for now" : "That is all for now";
-  pause(title, reply.why, "Look again", next, true);
+  const title = reply.state === "paused" ? gettext("Stopped for now") : gettext("That is all for now");
+  pause(title, reply.why, gettext("Look again"), next, true);
 }
 
 /** The server cannot say whether everything is answered before it has every answer. */
 function pauseForAnswers() {
-  pause("Your last answers are being sent", "This takes a moment.", "Look again", next, true);
+  pause(gettext("Your last answers are being sent"), gettext("This takes a moment."), gettext("Look again"), next, true);
   const timer = setInterval(() => {
     const waits = proceed === next && !find("#pause").hidden && !current;
     if (waits && outbox.assignments().length) return;
@@ -200,35 +201,49 @@ function pauseForAnswers() {
 }
 
 function pauseForError(error) {
-  if (error instanceof Refused) return pause("That did not work", error.message, "Try again", () => location.reload());
-  const kept = durable ? "Everything you answered is kept in this browser" : "Keep this page open";
-  pause("The server cannot be reached", `${kept} and will be sent by itself.`, "Try again", next, true);
+  const again = gettext("Try again");
+  if (error instanceof Refused) return pause(gettext("That did not work"), error.message, again, () => location.reload());
+  const kept = durable
+    ? gettext("Everything you answered is kept in this browser and will be sent by itself.")
+    : gettext("Keep this page open: everything you answered will be sent by itself.");
+  pause(gettext("The server cannot be reached"), kept, again, next, true);
   setTimeout(() => {
     if (proceed === next && !find("#pause").hidden && !current) next();
   }, 3_000);
 }
 
 function pauseForBreak() {
-  pause("Time for a moment away", `${BLOCK} more answers are done. Look out of a window for a while.`, "Go on", next, true);
+  const done = ngettext(
+    "%(count)s more answer is done. Look out of a window for a while.",
+    "%(count)s more answers are done. Look out of a window for a while.",
+    BLOCK,
+  );
+  pause(gettext("Time for a moment away"), done, gettext("Go on"), next, true);
 }
 
 function teach(receipt, answer) {
   find("#question").classList.add("taught");
   find("#lesson").hidden = false;
   const said = receipt.feedback;
-  mark(said.expected, "our choice");
-  mark(answer.choice, "your choice");
-  const expected = { left: "A is better", right: "B is better", tie: "They are about equal" }[said.expected];
-  find("#lesson-title").textContent = said.right ? `Yes: ${expected}` : `We would say: ${expected}`;
+  mark(said.expected, gettext("our choice"));
+  mark(answer.choice, gettext("your choice"));
+  find("#lesson-title").textContent = verdictOf(said);
   find("#lesson-text").innerHTML = said.html;
   proceed = receipt.state === "training" ? next : () => finishTraining(receipt.state);
   find("#lesson-title").focus();
 }
 
+function verdictOf({ expected, right }) {
+  if (expected === "left") return right ? gettext("Yes: A is better") : gettext("We would say: A is better");
+  if (expected === "right") return right ? gettext("Yes: B is better") : gettext("We would say: B is better");
+  return right ? gettext("Yes: They are about equal") : gettext("We would say: They are about equal");
+}
+
 function finishTraining(state) {
   find("#lesson").hidden = true;
   if (state !== "active") return next();
-  pause("The practice is over", "From here on there are no explanations, and every answer counts.", "Begin", next);
+  const what = gettext("From here on there are no explanations, and every answer counts.");
+  pause(gettext("The practice is over"), what, gettext("Begin"), next);
 }
 
 // ---- what is sent
@@ -350,17 +365,18 @@ function tellProgress() {
   const bar = find("#progress");
   bar.max = quota ?? BLOCK;
   bar.value = quota ? answered : sinceBreak;
-  find("#progress-text").textContent = quota ? `${answered} of ${quota}` : `${answered} answered`;
+  find("#progress-text").textContent = quota
+    ? gettext("%(answered)s of %(quota)s", { answered: number(answered), quota: number(quota) })
+    : ngettext("%(count)s answered", "%(count)s answered", answered);
 }
 
 function tellSaved({ pending, state, sentence }) {
-  const count = pending === 1 ? "1 answer" : `${pending} answers`;
   const words = {
-    saved: "Saved",
-    saving: "Saving…",
-    offline: `Offline, ${count} kept here`,
-    stopped: `Not sent, ${count} kept here`,
-    refused: "An answer was refused",
+    saved: gettext("Saved"),
+    saving: gettext("Saving…"),
+    offline: ngettext("Offline, %(count)s answer kept here", "Offline, %(count)s answers kept here", pending),
+    stopped: ngettext("Not sent, %(count)s answer kept here", "Not sent, %(count)s answers kept here", pending),
+    refused: gettext("An answer was refused"),
   };
   const save = find("#save");
   save.dataset.state = state === "stopped" ? "refused" : state;

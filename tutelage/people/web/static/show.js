@@ -1,6 +1,8 @@
 // A question on the page. The HTML of texts comes from the server, which has made it harmless.
 
-const WHO = { system: "Instructions", user: "Person", assistant: "Model" };
+import { gettext, number } from "./words.js";
+
+const WHO = { system: gettext("Instructions"), user: gettext("Person"), assistant: gettext("Model") };
 
 let raw = false;
 let shown = null;
@@ -87,7 +89,7 @@ function turn(message, named) {
 function fold(messages) {
   const details = make("details", "");
   details.open = messages.length <= 2;
-  details.append(make("summary", "", `Earlier in this conversation (${messages.length})`));
+  details.append(make("summary", "", gettext("Earlier in this conversation (%(count)s)", { count: number(messages.length) })));
   for (const message of messages) {
     const element = turn(message, true);
     element.classList.add("earlier");
@@ -100,7 +102,7 @@ function responseCard(response, letter) {
   const article = emptyCard(letter);
   const text = article.querySelector(".text");
   fill(text, response);
-  if (!response.text.trim()) text.append(make("p", "not-shown", "(an empty response)"));
+  if (!response.text.trim()) text.append(make("p", "not-shown", gettext("(an empty response)")));
   return article;
 }
 
@@ -108,10 +110,16 @@ function emptyCard(letter) {
   const article = document.querySelector("#response-template").content.firstElementChild.cloneNode(true);
   const title = article.querySelector("h2");
   title.id = `response-${letter}`;
-  title.append(make("span", "visually-hidden", "Response "), make("b", "", letter));
+  title.append(...lettered(letter));
   article.setAttribute("aria-labelledby", title.id);
   article.querySelector(".text").dir = "auto";
   return article;
+}
+
+/** The name of a response, of which only the letter is seen. */
+function lettered(letter) {
+  const [before, after] = gettext("Response %(letter)s").split("%(letter)s");
+  return [make("span", "visually-hidden", before), make("b", "", letter), make("span", "visually-hidden", after)];
 }
 
 export function make(tag, className, text = "") {

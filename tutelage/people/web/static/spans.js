@@ -5,6 +5,7 @@
 // Positions count code points, as the server does; a string of this language counts UTF-16 units.
 
 import { make, redraw } from "./show.js";
+import { gettext, number } from "./words.js";
 
 const segmenter = "Segmenter" in Intl ? new Intl.Segmenter(undefined, { granularity: "word" }) : null;
 const MOST = 100;
@@ -121,7 +122,7 @@ export class Spans {
     const list = make("div", "words");
     list.setAttribute("role", "listbox");
     list.setAttribute("aria-multiselectable", "true");
-    list.setAttribute("aria-label", `Words of response ${"ABCDEF"[place]}`);
+    list.setAttribute("aria-label", gettext("Words of response %(letter)s", { letter: "ABCDEF"[place] }));
     list.dir = "auto";
     let seen = 0;
     const elements = words.map(({ start, end }, number) => {
@@ -265,7 +266,7 @@ export class Spans {
 
   mark(category) {
     const range = this.range();
-    if (!range) return this.say("Choose the words first.");
+    if (!range) return this.say(gettext("Choose the words first."));
     const { box, low, high } = range;
     const span = {
       response: box.place,
@@ -274,19 +275,21 @@ export class Spans {
       category,
     };
     const known = this.spans.some((each) => JSON.stringify(each) === JSON.stringify(span));
-    if (!known && this.spans.length >= MOST) return this.say(`At most ${MOST} places can be marked.`);
+    if (!known && this.spans.length >= MOST) return this.say(gettext("At most %(most)s places can be marked.", { most: number(MOST) }));
     if (!known) this.spans = [...this.spans, span];
-    this.say(`“${box.text.slice(box.words[low].start, box.words[high].end)}” is marked: ${category}.`);
+    const words = box.text.slice(box.words[low].start, box.words[high].end);
+    this.say(gettext("“%(words)s” is marked: %(category)s.", { words, category }));
     this.after(box, this.chosen?.focus ?? high);
   }
 
   unmark() {
     const range = this.range();
-    if (!range) return this.say("Choose the words first.");
+    if (!range) return this.say(gettext("Choose the words first."));
     const { box, low, high } = range;
     const [from, to] = [points(box.text, box.words[low].start), points(box.text, box.words[high].end)];
     const left = this.spans.filter((each) => each.response !== box.place || each.end <= from || each.start >= to);
-    this.say(left.length === this.spans.length ? "Nothing is marked there." : "The mark is taken off.");
+    const nothing = left.length === this.spans.length;
+    this.say(nothing ? gettext("Nothing is marked there.") : gettext("The mark is taken off."));
     this.spans = left;
     this.after(box, this.chosen?.focus ?? high);
   }
@@ -340,9 +343,9 @@ export class Spans {
         const line = make("li", "");
         const quoted = make("q", "", words.length > 60 ? `${words.slice(0, 60)}…` : words);
         quoted.dir = "auto";
-        const button = make("button", "", "Take off");
+        const button = make("button", "", gettext("Take off"));
         button.type = "button";
-        button.setAttribute("aria-label", `Take off the mark on “${words.slice(0, 60)}”`);
+        button.setAttribute("aria-label", gettext("Take off the mark on “%(words)s”", { words: words.slice(0, 60) }));
         button.addEventListener("click", () => this.remove(span));
         line.append(make("b", "", letter), " ", quoted, " ", make("span", "mark", span.category), " ", button);
         return line;

@@ -1,19 +1,24 @@
 // Several responses, each rated by itself: a row of points for every criterion, in its card.
 
 import { begin } from "../rate.js";
+import { gettext, number } from "../words.js";
 
 const rows = (form) => [...form.element.querySelectorAll("[data-rating]")];
 const steps = (form) => form.element.querySelector("[data-steps]")?.dataset.steps ?? "";
 
 begin({
-  missing: "Give every response a rating on every criterion first, or say that you cannot judge.",
+  missing: gettext("Give every response a rating on every criterion first, or say that you cannot judge."),
 
   card(article, letter, place) {
     article.querySelectorAll("[data-rating]").forEach((row, number) => {
       const inputs = [...row.querySelectorAll("input")];
       for (const input of inputs) input.name = `rating-${place}-${number}`;
       row.querySelector("legend .visually-hidden").textContent =
-        `${row.dataset.rating} of response ${letter}, 1 is worst and ${inputs.length} is best`;
+        gettext("%(criterion)s of response %(letter)s, 1 is worst and %(best)s is best", {
+          criterion: row.dataset.name,
+          letter,
+          best: number(inputs.length),
+        });
     });
   },
 
@@ -39,8 +44,12 @@ begin({
     const complete = given.length > 0 && count === given.length;
     form.completed("#rated", complete);
     form.element.querySelector("#order").textContent = complete
-      ? "Everything is rated."
-      : `${count} of ${given.length} ratings given; 1 is worst, ${steps(form)} is best.`;
+      ? gettext("Everything is rated.")
+      : gettext("%(count)s of %(all)s ratings given; 1 is worst, %(best)s is best.", {
+          count: number(count),
+          all: number(given.length),
+          best: steps(form),
+        });
   },
 
   digit: (form, key) => form.digit(rows(form), key),

@@ -1,11 +1,12 @@
 // Two responses: a bar from A to B, and a row for each criterion.
 
 import { begin } from "../rate.js";
+import { gettext } from "../words.js";
 
 const rows = (form) => [...form.element.querySelectorAll("[data-criterion]")];
 
 begin({
-  missing: "Choose a verdict first: the digits go from A to B.",
+  missing: gettext("Choose a verdict first: the digits go from A to B."),
 
   read(form) {
     const criteria = {};

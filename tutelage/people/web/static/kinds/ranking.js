@@ -2,15 +2,16 @@
 
 import { begin } from "../rate.js";
 import { make } from "../show.js";
+import { gettext } from "../words.js";
 
 const rows = (form) => [...form.element.querySelectorAll("[data-rank]")];
 
 begin({
-  missing: "Give every response a rank first, or say that all are bad.",
+  missing: gettext("Give every response a rank first, or say that all are bad."),
 
   card(article, letter, place, places) {
     const row = article.querySelector("[data-rank]");
-    row.querySelector("legend").textContent = `Rank of response ${letter}`;
+    row.querySelector("legend").textContent = gettext("Rank of response %(letter)s", { letter });
     for (let rank = 1; rank <= places; rank += 1) {
       const label = make("label", "chip");
       const input = make("input", "");
@@ -38,7 +39,7 @@ begin({
     form.completed("#ranked", ranks.length > 0 && ranks.every(Boolean));
     form.element.querySelector("#order").textContent = ranks.some(Boolean)
       ? inOrder(ranks)
-      : "Give each response a rank; equal ranks are ties.";
+      : gettext("Give each response a rank; equal ranks are ties.");
   },
 
   digit: (form, key) => form.digit(rows(form), key),
@@ -50,5 +51,5 @@ function inOrder(ranks) {
   const steps = [...new Set(ranks.filter(Boolean))].sort((one, other) => one - other);
   const said = steps.map((step) => letters.filter((_, place) => ranks[place] === step).join(" = ")).join("  >  ");
   const open = letters.filter((_, place) => !ranks[place]);
-  return open.length ? `${said}   (open: ${open.join(", ")})` : said;
+  return open.length ? gettext("%(order)s   (open: %(letters)s)", { order: said, letters: open.join(", ") }) : said;
 }

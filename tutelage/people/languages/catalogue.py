@@ -1,0 +1,145 @@
+"""The catalogues of translations, and how dates and numbers are written.
+
+Catalogues are gettext files, `LANGUAGE.po` beside this module, read once in the life of a process. The words of scripts
+are those messages of the same catalogue whose source is a script.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from babel.core import Locale
+from babel.dates import format_date
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
+from babel.numbers import format_decimal
+from babel.support import NullTranslations, Translations
+
+from tutelage.errors import TutelageError
+from tutelage.people.languages.sentences import Sentence
+
+FOLDER = Path(__file__).parent
+ENGLISH = "en"
+SAMPLES = (*range(201), 1_000_000)
+"""Numbers among which there is one of each plural form of each language."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language of the interface: its code in settings, and its name in itself. `tag` is what pages say they are
+    written in."""
+
+    code: str
+    name: str
+    tag: str
+
+    @property
+    def locale(self) -> Locale:
+        return Locale.parse(self.tag, sep="-")
+
+    @property
+    def direction(self) -> str:
+        """`ltr` or `rtl`."""
+        return str(self.locale.text_direction)
+
+
+LANGUAGES: Mapping[str, Language] = {
+    each.code: each
+    for each in (
+        Language(ENGLISH, "English", "en"),
+        Language("de", "Deutsch", "de"),
+        Language("es", "Español", "es"),
+        Language("zh", "简体中文", "zh-Hans"),
+        Language("ar", "العربية", "ar"),
+    )
+}
+
+
+def check_languages(codes: Sequence[str]) -> None:
+    """Raises TutelageError unless the codes are at least one of `LANGUAGES`, each once."""
+    unknown = next((code for code in codes if code not in LANGUAGES), None)
+    if unknown is not None:
+        known = ", ".join(f"{each.code} ({each.name})" for each in LANGUAGES.values())
+        raise TutelageError(f"There is no language '{unknown[:50]}' here; a study is asked in {known}.")
+    if not codes or len(set(codes)) != len(codes):
+        raise TutelageError("A study is asked in at least one language; name each once, the usual one first.")
+
+
+def choose_language(offered: Sequence[str], wanted: Sequence[str]) -> str:
+    """The first of the wanted languages that is offered, else the first that is offered. Nothing offered: all are."""
+    among = tuple(offered) or tuple(LANGUAGES)
+    return next((code for code in wanted if code in among), among[0])
+
+
+@cache
+def catalogue(language: str) -> Catalog:
+    """The catalogue of a language other than English."""
+    with (FOLDER / f"{language}.po").open("rb") as file:
+        return read_po(file, locale=LANGUAGES[language].tag.replace("-", "_"), abort_invalid=True)
+
+
+@cache
+def translations(language: str) -> NullTranslations:
+    """The catalogue as gettext reads it; English says what stands in the sources."""
+    if language == ENGLISH:
+        return NullTranslations()
+    compiled = io.BytesIO()
+    write_mo(compiled, catalogue(language))
+    compiled.seek(0)
+    return Translations(compiled)
+
+
+def say(text: str, language: str) -> str:
+    """A `Sentence` in the language; any other text as it is."""
+    if not isinstance(text, Sentence):
+        return text
+    words = translations(language)
+    shown = {
+        name: number(value, language)
+        if isinstance(value, int)
+        else say(value, language)
+        if isinstance(value, str)
+        else value
+        for name, value in text.values.items()
+    }
+    if text.many:
+        count = text.values["count"]
+        assert isinstance(count, int), "counted() takes a number"
+        return str(words.ngettext(text.message, text.many, count)) % shown
+    said = str(words.gettext(text.message))
+    return said % shown if shown else said
+
+
+def number(value: float, language: str) -> str:
+    """A whole number with the separators of the language, in the digits that are on the keys."""
+    return format_decimal(round(value), locale=LANGUAGES[language].locale, numbering_system="latn")
+
+
+def date(milliseconds: int, language: str) -> str:
+    """The day of a time, in words."""
+    day = datetime.fromtimestamp(milliseconds / 1000, UTC).date()
+    return format_date(day, "long", LANGUAGES[language].locale)
+
+
+@cache
+def script_words(language: str) -> Mapping[str, object]:
+    """What scripts say, by what stands in their sources: `messages`, with a list of forms where something is counted,
+    and the form for each plural category of the browser (`Intl.PluralRules`)."""
+    if language == ENGLISH:
+        return {"messages": {}, "forms": {}}
+    found = catalogue(language)
+    messages: dict[str, object] = {}
+    for message in found:
+        if any(path.endswith(".js") for path, _ in message.locations):
+            if isinstance(message.id, tuple):
+                messages[message.id[0]] = list(message.string)
+            else:
+                messages[message.id] = message.string
+    words = translations(language)
+    category = LANGUAGES[language].locale.plural_form
+    forms = {category(n): words.plural(n) for n in reversed(SAMPLES)}  # type: ignore[attr-defined]  # of GNUTranslations
+    return {"messages": messages, "forms": forms}

@@ -1,0 +1,32 @@
+"""Sentences for raters that are made where nobody knows the language of the reader."""
+
+from collections.abc import Mapping
+
+
+class Sentence(str):
+    """A sentence in English that keeps what its translation is made from: the message of the catalogue, with
+    `%(name)s` for each value, and the values. `many` is the message for other counts than one, where the sentence
+    counts something.
+
+        Sentence("The study “%(name)s” is paused.", name=study.name)
+    """
+
+    message: str
+    many: str
+    values: Mapping[str, object]
+
+    def __new__(cls, message: str, /, **values: object) -> "Sentence":
+        return cls._of(message, "", values)
+
+    @classmethod
+    def _of(cls, message: str, many: str, values: Mapping[str, object]) -> "Sentence":
+        chosen = many if many and values["count"] != 1 else message
+        shown = {name: f"{value:,}" if isinstance(value, int) else value for name, value in values.items()}
+        made = super().__new__(cls, chosen % shown if values else chosen)
+        made.message, made.many, made.values = message, many, dict(values)
+        return made
+
+
+def counted(one: str, many: str, /, *, count: int, **values: object) -> Sentence:
+    """A sentence about `count` things: `one` for a single one, `many` for any other number."""
+    return Sentence._of(one, many, {"count": count, **values})

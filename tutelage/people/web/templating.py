@@ -1,0 +1,52 @@
+"""The templates, in each language: what they say, and how they write numbers and dates."""
+
+import json
+from functools import cache, partial
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from tutelage import __version__
+from tutelage.people.languages import LANGUAGES, catalogue, say
+from tutelage.people.store.studies import STANDARD_QUESTION
+from tutelage.people.web.render import render
+from tutelage.people.web.words import FILTERS
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@cache
+def templates(language: str) -> jinja2.Environment:
+    """The templates as a reader of the language sees them; made once for each."""
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
+    )
+    found.policies["ext.i18n.trimmed"] = True
+    words = catalogue.translations(language)
+    found.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
+    found.filters.update(FILTERS)
+    found.filters["markdown"] = partial(render, language=language)
+    found.filters["say"] = partial(say, language=language)
+    found.filters["question"] = partial(_question, language=language)
+    found.filters["count"] = partial(catalogue.number, language=language)
+    found.filters["date"] = partial(catalogue.date, language=language)
+    found.globals["version"] = __version__
+    found.globals["language"] = LANGUAGES[language]
+    found.globals["script_words"] = _embedded(catalogue.script_words(language))
+    return found
+
+
+def _question(text: str, language: str) -> str:
+    """The question of a study: the standard one in the language, the owner's own as it was written."""
+    return say(STANDARD_QUESTION if text == STANDARD_QUESTION else text, language)
+
+
+def _embedded(words: object) -> Markup:
+    """JSON that can stand within an element script."""
+    return Markup(json.dumps(words, ensure_ascii=False).replace("<", "\\u003c"))
