@@ -38,6 +38,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
             "kind": study.kind.name,
             "plan": asdict(study.plan),
             "created": study.created,
+            "languages": study.languages,
         },
         "versions": [asdict(presentation) for presentation in list_versions(store, study.id)],
         "snapshot": asdict(labelled.snapshot),

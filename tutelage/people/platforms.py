@@ -70,7 +70,8 @@ class Platform:
         if missing:
             raise TutelageError(
                 Sentence(
-                    "The link is not complete, it has no %(missing)s. Open it from %(platform)s, which fills in all of it.",
+                    "The link is not complete, it has no %(missing)s. Open it from %(platform)s, which fills in all of "
+                    "it.",
                     missing=missing,
                     platform=self.words,
                 )

@@ -11,6 +11,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.answers import from_displayed
 from tutelage.people.corrections import as_displayed, correction_from, spans_from
 from tutelage.people.export import file_hash
+from tutelage.people.languages import ENGLISH
 from tutelage.people.manifest import FORMAT
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.consents import (
@@ -44,6 +45,7 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
         kind=told["kind"],
         presentation=versions[0],
         plan=Plan(**told["plan"]),
+        languages=told.get("languages", (ENGLISH,)),
         actor=actor,
     )
     for version in versions[1:]:

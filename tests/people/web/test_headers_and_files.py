@@ -96,7 +96,7 @@ def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
     code = re.sub(r"^\s*//.*$", "", text, flags=re.M)
     assert not re.findall(r"(?:https?:)?//(?!www\.w3\.org)[a-z0-9-]+\.[a-z]", code)
     if source.suffix == ".html":
-        assert not re.search(r"<script(?![^>]*\b(?:src=|type="application/json"))", text)
+        assert not re.search(r'<script(?![^>]*\b(?:src=|type="application/json"))', text)
         assert not re.search(r"\s(on[a-z]+|style)=", text)
         assert "<style" not in text
 

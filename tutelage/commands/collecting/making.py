@@ -71,12 +71,18 @@ def _is_address(settings: Init) -> bool:
 
 
 def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Study":
-    from tutelage.people import Plan, create_study, list_studies, open_study
+    from tutelage.people import Plan, create_study, list_studies, open_study, set_languages
+    from tutelage.people.languages import ENGLISH
 
     name = new_name(settings)
     if name not in list_studies(store):
         return create_study(
-            store, name, kind=settings.kind, presentation=presentation, plan=Plan(overlap=_overlap(settings))
+            store,
+            name,
+            kind=settings.kind,
+            presentation=presentation,
+            plan=Plan(overlap=_overlap(settings)),
+            languages=settings.language or (ENGLISH,),
         )
     study = open_study(store, name)
     if study.kind.name != settings.kind:
@@ -84,7 +90,7 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
             f"The study {name} {study.kind.traits.does}: add questions with --kind {study.kind.name}, or make another "
             "study."
         )
-    return study
+    return set_languages(store, study.id, settings.language) if settings.language else study
 
 
 def _overlap(settings: Init) -> int:

@@ -68,8 +68,11 @@ class Init(Settings):
     """Questions with a known answer, mixed in to see who pays attention: preferences that are beyond doubt."""
     training: str = ""
     """Questions to practise on before the real ones: preferences, with a column `explanation` if there is one."""
+    language: tuple[str, ...] = ()
+    """Languages in which raters see the pages: en, de, es, zh, ar. The first is the usual one; of several, each rater
+    gets the one that the browser asks for, and may choose. [default: en]"""
     question: str = ""
-    """What raters are asked. [default: Which response is better?]"""
+    """What raters are asked, in your own words. [default: Which response is better?, in the rater's language]"""
     criteria: tuple[str, ...] = ()
     """Rows below the overall verdict, for example: accurate clear engaging."""
     scale: int | None = None
@@ -87,6 +90,7 @@ class Init(Settings):
     def __post_init__(self) -> None:
         a_seed(self)
         at_least(self, turns=1)
+        self._check_languages()
         if self.live:
             self._check_live()
             return
@@ -105,6 +109,12 @@ class Init(Settings):
             raise TutelageError(f"--pairs is {self.pairs}; ask about at least one pair per prompt.")
         self._read_old_name()
         self._check_kind()
+
+    def _check_languages(self) -> None:
+        from tutelage.people.languages import check_languages
+
+        if self.language:
+            check_languages(self.language)
 
     def _check_live(self) -> None:
         from tutelage.people.kinds import DEFAULT

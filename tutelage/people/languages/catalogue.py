@@ -132,14 +132,12 @@ def script_words(language: str) -> Mapping[str, object]:
     if language == ENGLISH:
         return {"messages": {}, "forms": {}}
     found = catalogue(language)
-    messages: dict[str, object] = {}
-    for message in found:
-        if any(path.endswith(".js") for path, _ in message.locations):
-            if isinstance(message.id, tuple):
-                messages[message.id[0]] = list(message.string)
-            else:
-                messages[message.id] = message.string
+    messages = {
+        message.id[0] if message.pluralizable else message.id: message.string
+        for message in found
+        if any(path.endswith(".js") for path, _ in message.locations)
+    }
     words = translations(language)
     category = LANGUAGES[language].locale.plural_form
-    forms = {category(n): words.plural(n) for n in reversed(SAMPLES)}  # type: ignore[attr-defined]  # of GNUTranslations
+    forms = {category(n): words.plural(n) for n in reversed(SAMPLES)}
     return {"messages": messages, "forms": forms}

@@ -36,7 +36,7 @@ KEYWORDS: dict[str, tuple[int, ...] | None] = {
 
 def sources() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Every message with the file that it is in, relative to the package `people`."""
-    found = extract_from_dir(PEOPLE, list(METHODS), OPTIONS, KEYWORDS)  # type: ignore[arg-type]  # its stub says less
+    found = extract_from_dir(PEOPLE, list(METHODS), OPTIONS, KEYWORDS)
     for path, _, message, _, _ in found:
         yield Path(path).as_posix(), message
 

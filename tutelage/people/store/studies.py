@@ -243,8 +243,8 @@ def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> 
 
 
 def set_languages(store: Store, study_id: int, languages: Sequence[str], *, actor: str = "owner") -> Study:
-    """Show raters the pages in these languages, the usual one first. What they are asked stays as it was written, and so
-    no new version comes of it."""
+    """Show raters the pages in these languages, the usual one first. No new version comes of it: the study's own texts
+    stay as they were written."""
     check_languages(languages)
     with store.write() as connection:
         row = lock(connection, schema.study, study_id)

@@ -58,6 +58,7 @@ ROUTES = (
     Route("GET", "/owner/models", "owner", "page", models.standings),
     Route("GET", "/owner/settings", "owner", "page", settings.form),
     Route("POST", "/owner/settings/question", "owner", "form", settings.ask),
+    Route("POST", "/owner/settings/languages", "owner", "form", settings.languages),
     Route("POST", "/owner/settings/plan", "owner", "form", settings.plan),
     Route("POST", "/owner/settings/state", "owner", "form", settings.state),
     Route("GET", "/owner/invitations", "owner", "page", invitations.table),

@@ -6,8 +6,9 @@ from dataclasses import replace
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Plan, Presentation, list_events, present, replan, set_state
+from tutelage.people import Plan, Presentation, list_events, present, replan, set_languages, set_state
 from tutelage.people.corrections import check_categories
+from tutelage.people.languages import LANGUAGES
 from tutelage.people.store.exports import list_versions
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.web.call import Call, see
@@ -39,6 +40,7 @@ def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
         versions=versions,
         told=told,
         policies=POLICIES,
+        languages=LANGUAGES.values(),
         live=find_live_models(call.store, call.here.id),
         given=given_again(call, problems or {}),
         problems=problems or {},
@@ -116,6 +118,17 @@ def _plan(call: Call) -> Plan:
         training_pass=share(call, "training_pass", "The share of practice", 1.0),
         lease_seconds=whole_number(call, "lease_seconds", "The time", 1, LONGEST_LEASE),
     )
+
+
+def languages(call: Call) -> Response:
+    """Change the languages in which raters see the pages: the usual one, and the others that they may choose."""
+    usual = call.text("language")
+    others = (code for code in call.fields.get("others", ()) if code != usual)
+    try:
+        set_languages(call.store, call.here.id, (usual, *others), actor=call.me.name)
+    except TutelageError as error:
+        return _form(call, {"language": str(error)})
+    return see("/owner/settings")
 
 
 def state(call: Call) -> Response:
