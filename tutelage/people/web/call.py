@@ -36,11 +36,14 @@ Fields: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 class Refusal(Exception):
-    """A request that is not answered as asked: the status, and a sentence for whoever asked."""
+    """A request that is not answered as asked: the status, and a sentence for whoever asked. `study` is the one that
+    it is about, where that is not the study of the session."""
 
-    def __init__(self, status: int, sentence: str, *, retry_after: int = 0) -> None:
+    def __init__(
+        self, status: int, sentence: str, *, retry_after: int = 0, study: Study | None = None
+    ) -> None:
         super().__init__(sentence)
-        self.status, self.sentence, self.retry_after = status, sentence, retry_after
+        self.status, self.sentence, self.retry_after, self.study = status, sentence, retry_after, study
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,6 @@ class Call:
     def language_for(self, study: Study | None) -> str:
         """The language for a page of the study, or of none."""
         return choose_language(study.languages if study else (), self.wanted)
-
-    def say(self, error: Exception) -> str:
-        """The sentence of an error in the language of whoever asks."""
-        return said(error, self.language)
 
     def text(self, name: str, default: str = "") -> str:
         """A field of the form, or of the address, without outer spaces."""
@@ -144,18 +143,18 @@ def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Respons
     return endpoint
 
 
-def said(error: Exception, language: str) -> str:
-    """The sentence of an error in the language, where it is one for raters."""
-    return say(error.args[0], language) if error.args and isinstance(error.args[0], Sentence) else str(error)
+def sentence(error: Exception) -> str:
+    """The sentence of an error; a `Sentence` where it is one for raters."""
+    return error.args[0] if error.args and isinstance(error.args[0], Sentence) else str(error)
 
 
 def refused(site: Site, refusal: Refusal, as_json: bool, language: str) -> Response:
     """The refusal as whoever asked can read it."""
-    sentence = say(refusal.sentence, language)
+    told = say(refusal.sentence, language)
     if as_json:
-        response: Response = JSONResponse({"error": sentence}, refusal.status)
+        response: Response = JSONResponse({"error": told}, refusal.status)
     else:
-        values = {"status": refusal.status, "sentence": sentence}
+        values = {"status": refusal.status, "sentence": told}
         response = site.page("refusal.html", values, refusal.status, language=language)
     if refusal.retry_after:
         response.headers["retry-after"] = str(refusal.retry_after)
@@ -180,17 +179,20 @@ async def _read(request: Request, longest: int) -> bytes:
 
 
 def _respond(site: Site, route: Route, request: Request, body: bytes) -> Response:
-    language = ENGLISH if route.who == "owner" else choose_language((), wanted_languages(request))
+    language = choose_language((), wanted_languages(request))
     try:
         call = _known(site, request)
-        language = language if route.who == "owner" else call.language
+        owns = route.who == "owner" and call.rater is not None and call.rater.role == "owner"
+        language = ENGLISH if owns else call.language
         return route.answer(_admit(call, route, request, body))
     except Refusal as refusal:
         found = refusal
+        if refusal.study is not None:
+            language = choose_language(refusal.study.languages, wanted_languages(request))
     except Unavailable as error:
         found = Refusal(503, str(error), retry_after=2)
     except TutelageError as error:
-        found = Refusal(400, said(error, language))
+        found = Refusal(400, sentence(error))
     return refused(site, found, _by_script(route), language)
 
 

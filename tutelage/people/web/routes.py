@@ -1,7 +1,7 @@
 """Every address of the application, with who may use it. The tests of authorisation are made from this table."""
 
 from tutelage.people.web.call import Route
-from tutelage.people.web.pages import conversing, joining, languages, rating, visiting
+from tutelage.people.web.pages import conversing, joining, language_choice, rating, visiting
 from tutelage.people.web.pages.owner import (
     consents,
     exports,
@@ -28,7 +28,7 @@ ROUTES = (
     Route("POST", "/enter/{token}", "anyone", "form", visiting.take_in),
     Route("GET", "/finish", "rater", "page", visiting.over),
     Route("POST", "/leave", "rater", "form", joining.leave),
-    Route("POST", "/language", "anyone", "form", languages.choose),
+    Route("POST", "/language", "anyone", "form", language_choice.choose),
     Route("GET", "/welcome", "rater", "page", joining.welcome),
     Route("POST", "/welcome", "rater", "form", joining.agree),
     Route("GET", "/rate", "rater", "page", rating.screen),

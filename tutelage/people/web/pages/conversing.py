@@ -9,7 +9,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.conversing import end_conversation, open_turn, say
 from tutelage.people.languages import Sentence
 from tutelage.people.web import values
-from tutelage.people.web.call import Call, Refusal
+from tutelage.people.web.call import Call, Refusal, sentence
 from tutelage.people.web.pages.rating import messages_data, refuse_strangers
 
 
@@ -39,7 +39,7 @@ def listen(call: Call) -> Response:
     try:
         opened = open_turn(call.store, _number(call), call.me.id)
     except TutelageError as error:
-        raise Refusal(404, call.say(error)) from error
+        raise Refusal(404, sentence(error)) from error
     return StreamingResponse(
         call.site.streams.events(opened.turn, call.language),
         media_type="text/event-stream",

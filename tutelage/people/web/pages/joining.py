@@ -25,7 +25,7 @@ from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import end_visit, visit_of
 from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
-from tutelage.people.web.call import Call, Refusal, said, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 
 DAY_MS = 86_400_000
 LEFT = "on leaving"
@@ -53,9 +53,7 @@ def join(call: Call) -> Response:
     except NameTaken as error:
         return _join_page(call, invite, name, taken=error.name)
     except TutelageError as error:
-        return _join_page(
-            call, invite, name, problem=said(error, call.language_for(study_of(call.store, invite.study_id)))
-        )
+        return _join_page(call, invite, name, problem=sentence(error))
     return signed_in(call, rater, session)
 
 
@@ -177,25 +175,25 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
     link = peek_invite(call.store, token)
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
-    sentence = Sentence(
+    told = Sentence(
         "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
     )
     if link is None or link.rater is None:
-        raise no_such_link(call, sentence)
-    raise Refusal(404, sentence)
+        raise no_such_link(call, told)
+    raise Refusal(404, told, study=study_of(call.store, link.study_id))
 
 
-def no_such_link(call: Call, sentence: str) -> Refusal:
+def no_such_link(call: Call, told: str) -> Refusal:
     """The refusal of a link that does not exist: with the sentence, or, where too many from this address did not, to
     wait. A link that exists is not refused, however many did not: a whole class may share an address, and tokens of 128
     bits and more are not guessed."""
     wait = call.site.attempts.wait(call.address)
     if not wait:
         call.site.attempts.failed(call.address)
-        return Refusal(404, sentence)
-    told = counted(
+        return Refusal(404, told)
+    much = counted(
         "Too many links from your address did not exist; try again in a second.",
         "Too many links from your address did not exist; try again in %(count)s seconds.",
         count=wait,
     )
-    return Refusal(429, told, retry_after=wait)
+    return Refusal(429, much, retry_after=wait)

@@ -11,7 +11,7 @@ from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import NotAdmitted, enter, visit_of
 from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS
-from tutelage.people.web.call import Call, Refusal, said, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.joining import no_such_link, signed_in
 
 
@@ -38,7 +38,7 @@ def take_in(call: Call) -> Response:
     try:
         rater, session = enter(call.store, study.id, visitor, session_days=SESSION_DAYS)
     except NotAdmitted as error:
-        raise Refusal(409, said(error, call.language_for(study))) from error
+        raise Refusal(409, sentence(error), study=study) from error
     visit = visit_of(call.store, rater.id)
     ended = visit is not None and visit.state != "active"
     return signed_in(call, rater, session, "/finish" if ended else "")
@@ -67,4 +67,4 @@ def _visitor(call: Call, study: Study, platform: Platform) -> Visitor:
     try:
         return platform.visitor(lambda name: call.query.get(name, ("",))[-1].strip())
     except TutelageError as error:
-        raise Refusal(400, said(error, call.language_for(study))) from error
+        raise Refusal(400, sentence(error), study=study) from error

@@ -1,0 +1,172 @@
+"""Nothing that a rater reads stands in a template alone: every page in a language in which each message is marked."""
+
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+
+import pytest
+from babel.support import NullTranslations
+
+from tutelage.people import (
+    Plan,
+    Presentation,
+    Store,
+    add_rater,
+    create_invite,
+    create_study,
+    personal_link,
+    set_languages,
+)
+from tutelage.people.languages import catalogue
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store.conversations import LiveModels, set_live_models
+from tutelage.people.store.recruitments import entry_of, recruit
+from tutelage.people.store.visits import Visit
+from tutelage.people.visiting import Finish
+from tutelage.people.web import templating
+
+from .conftest import World, make_study
+
+READ = ("aria-label", "title", "alt", "placeholder", "data-subject")
+"""Attributes that somebody reads."""
+LETTERS = re.compile(r"[^\W\d_]{2,}")
+OWN = {"Tutelage", "html"}
+
+
+class Marked(NullTranslations):
+    """Every message between ⟦ and ⟧."""
+
+    def gettext(self, message: str) -> str:
+        return f"⟦{message}⟧"
+
+    def ngettext(self, one: str, many: str, count: int) -> str:
+        return f"⟦{one if count == 1 else many}⟧"
+
+
+class Unmarked(HTMLParser):
+    """Words of a page that stand outside of marks, and marks that stand at each other without a space."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.depth, self.skipped, self.text = 0, "", ""
+        self.found: list[str] = []
+        self.feed(page)
+        self.words(self.text)
+        assert "⟧⟦" not in self.text
+
+    def words(self, text: str) -> None:
+        while (shorter := re.sub(r"⟦[^⟦⟧]*⟧", " ", text)) != text:
+            text = shorter
+        self.found += [word for word in LETTERS.findall(text) if word not in OWN]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        for name in READ:
+            self.words(values.get(name) or "")
+        named = tag == "button" and values.get("name") == "language"
+        if tag in ("script", "kbd", "bdi") or named:
+            self.skipped = tag
+        elif tag not in ("code", "strong", "b", "span"):
+            self.text += " "
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self.skipped:
+            self.skipped = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self.skipped:
+            self.text += data
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """German is the language in which messages are marked."""
+    monkeypatch.setattr(catalogue, "translations", lambda language: Marked())
+    templating.templates.cache_clear()
+    yield
+    templating.templates.cache_clear()
+
+
+OWNERS_WORDS = {
+    "question": "⟦Which?⟧",
+    "guidelines": "⟦Rules⟧",
+    "criteria": ("⟦clear⟧",),
+    "spans": ("⟦fact⟧",),
+}
+
+
+def pages(lite: Store) -> Iterator[str]:
+    """Every page that a rater may see."""
+    world = World(lite, make_study(lite, name="⟦study⟧", corrections=True, **OWNERS_WORDS))
+    study = world.study
+    set_languages(lite, study.id, ("de", "en"))
+    german = {"accept-language": "de"}
+    yield world.nobody().get("/", **german).text
+    rater = world.rater("⟦anna⟧")
+    for path in ("/rate", "/welcome", "/nowhere", "/owner", "/rate?item=x"):
+        yield rater.get(path, **german).text
+    for limit in (1, 5):
+        token = create_invite(lite, study.id, max_uses=limit)
+        yield world.nobody().get(f"/join/{token}").text
+        yield rater.get(f"/join/{token}").text
+        yield world.nobody().form(f"/join/{token}", {"name": "⟦anna⟧"}).text
+        world.nobody().form(f"/join/{token}", {"name": f"⟦bert⟧ {limit}"})
+        yield world.nobody().get(f"/join/{token}").text
+    yield world.nobody().get(f"/join/{create_invite(lite, study.id, role='owner')}").text
+    yield world.nobody().get("/join/nothing", **german).text
+    new = add_rater(lite, study.id, "⟦new⟧")
+    yield world.nobody().get(f"/return/{personal_link(lite, new.id)}").text
+    yield rater.form("/leave").text
+    recruit(lite, study.id, Recruitment("prolific", code="DONE", screened_code="OUT", answers=2))
+    link = entry_of(lite, study.id).partition("?")[0]
+    come = "PROLIFIC_PID=5f3a&STUDY_ID=study&SESSION_ID=s1"
+    yield world.nobody().get(f"{link}?{come}").text
+    yield world.nobody().get(link, **german).text
+    recruit(lite, study.id, Recruitment("mturk", code="DONE", answers=1))
+    preview = "workerId=a&hitId=b&assignmentId=ASSIGNMENT_ID_NOT_AVAILABLE"
+    yield world.nobody().get(f"{link}?{preview}").text
+    yield from states(world)
+    for kind, more in (("likert", {"scale": 5}), ("ranking", {}), ("pair", {"spans": ("⟦fact⟧",)})):
+        other = create_study(
+            lite, f"⟦{kind}⟧", kind=kind, plan=Plan(), languages=("de",), presentation=Presentation(**more)
+        )
+        if kind == "pair":
+            set_live_models(lite, other.id, LiveModels("a", "b"))
+        there = World(lite, other).rater("⟦anna⟧")
+        yield there.get("/rate").text
+        yield there.get("/welcome").text
+
+
+def states(world: World) -> Iterator[str]:
+    """The last page of a visit, in each of its states, with and without a code."""
+    for state in ("active", "left", "screened", "complete"):
+        for code, back, wanted in (("", "", 0), ("X1", "", 1), ("X1", "https://back.test", 2)):
+            visit = Visit(1, 1, "prolific", "5f3a", "study", "s1", state, 0, 0, None)  # type: ignore[arg-type]
+            told = Finish(visit, "⟦Prolific⟧", wanted, wanted, code, back)
+            for name in ("finish.html", "gone.html"):
+                values = {"told": told, "study": world.study, "csrf": ""}
+                yield templating.templates("de").get_template(name).render(values)
+
+
+@pytest.mark.usefixtures("marked")
+def test_no_page_of_raters_has_words_that_cannot_be_translated(lite: Store) -> None:
+    seen = 0
+    for page in pages(lite):
+        assert '<html lang="de"' in page
+        assert Unmarked(page).found == []
+        seen += 1
+    assert seen > 40
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["<p>⟦All⟧ well</p>", '<p aria-label="Prompt">⟦x⟧</p>', "<p>⟦one⟧<b>two</b></p>"],
+)
+def test_a_planted_word_is_found(planted: str) -> None:
+    assert Unmarked(planted).found != []
+
+
+def test_templates_are_made_once_for_each_language(world: World) -> None:
+    make: Callable[[str], object] = templating.templates
+    assert make("ar") is make("ar")
+    assert make("ar") is not make("de")
