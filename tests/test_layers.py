@@ -48,7 +48,7 @@ ROOMS = (
     Room(
         "people",
         "the web application in which people compare answers; never torch",
-        "data stats figures",
+        "extras data stats figures",
     ),
     Room(
         "core",

@@ -36,6 +36,7 @@ EXTRAS = (
     Extra("data", ("datasets", "pyarrow"), "Parquet files and data sets by hub name"),
     Extra("gguf", ("gguf",), "models in .gguf files"),
     Extra("postgres", ("psycopg",), "studies in PostgreSQL"),
+    Extra("personal", ("phonenumbers", "stdnum"), "finding personal data in what people wrote"),
     Extra("rules", ("math_verify", "jsonschema"), "rewards such as rule:math"),
     Extra("lm-eval", ("lm_eval",), "evaluate --tasks"),
     Extra("wandb", ("wandb",), "--trackers wandb"),

@@ -1,4 +1,4 @@
-"""People of a study on the command line: recruiting and paying them."""
+"""People of a study on the command line: recruiting and paying them, their languages, what they say of themselves."""
 
 from contextlib import closing
 from pathlib import Path
@@ -7,7 +7,17 @@ import pytest
 
 from tutelage.cli import main
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
-from tutelage.people import Plan, add_items, add_rater, create_study, open_store, open_study
+from tutelage.people import (
+    Answer,
+    Plan,
+    add_items,
+    add_rater,
+    create_study,
+    next_assignment,
+    open_store,
+    open_study,
+    submit,
+)
 
 
 @pytest.fixture
@@ -60,3 +70,34 @@ def test_consent_and_forgetting(study: str, capsys: pytest.CaptureFixture[str], 
     assert "votes" in capsys.readouterr().out
     assert main(["collect", "forget", study, "--due"]) == 0
     assert "Nobody is due" in capsys.readouterr().out
+
+
+def test_languages_and_personal_data_at_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pairs, study = tmp_path / "pairs.jsonl", str(tmp_path / "talks")
+    pairs.write_text('{"prompt": "Why?", "chosen": "Because.", "rejected": "No."}\n')
+    init = ["collect", "init", study, "--from-pairs", str(pairs)]
+    assert main([*init, "--language", "tlh"]) == 2
+    assert "no language 'tlh'" in capsys.readouterr().err
+    assert main([*init, "--language", "ar", "en"]) == 0
+    with closing(open_store(tmp_path / "talks" / "study.sqlite")) as store:
+        made = open_study(store)
+        assert made.languages == ("ar", "en")
+        assert made.presentation.question == "Which response is better?"  # raters read it in their language
+        rater = add_rater(store, made.id, "Ada Lovelace")
+        question = next_assignment(store, rater.id)
+        assert question is not None
+        submit(store, question.id, Answer("left", 1, reason="Write to ada@example.org."))
+    assert main([*init, "--language", "de"]) == 0
+    capsys.readouterr()
+    for more, told in (
+        ((), "seem to hold personal data: 1 e-mail address.\n  email in a reason about "),
+        (("--redact",), "Replaced in texts of people: 1 e-mail address."),
+    ):
+        out = tmp_path / f"out{len(more)}"
+        assert main(["collect", "export", study, "--out", str(out), *more]) == 0
+        assert told in capsys.readouterr().out
+        assert ("ada@example.org" in (out / "votes.csv").read_text()) is (not more)
+    with closing(open_store(tmp_path / "talks" / "study.sqlite")) as store:
+        assert open_study(store).languages == ("de",)

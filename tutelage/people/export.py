@@ -19,10 +19,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any, cast
 
 from tutelage.data.rows import write_jsonl
 from tutelage.errors import TutelageError
@@ -39,13 +40,14 @@ from tutelage.people.export_rows import (
 )
 from tutelage.people.manifest import describe, marking
 from tutelage.people.preferences import LabelledStudy, label_study
+from tutelage.people.redaction import look, redacted, redacted_rater, redacted_reasons, search_of
 from tutelage.people.selection import Selection
-from tutelage.people.store.catalogue import list_questions
+from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.consents import list_agreements
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
 from tutelage.people.store.live_models import find_live_models
-from tutelage.people.store.raters import list_raters
+from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.votes import Snapshot, vote_row
 
@@ -57,25 +59,37 @@ def export_study(
     selection: Selection | None = None,
     *,
     at: Snapshot | None = None,
+    redact: bool = False,
     actor: str = "owner",
 ) -> dict[str, object]:
     """Export a study into a new folder, all files or none; returns the manifest. The study keeps a record of the
-    export.
+    export. With `redact`, what looks like personal data in texts of people is replaced by its kind, as `[email]`.
 
     Raises:
-        TutelageError: the folder is there already, cannot be written, or the selection would mix versions.
+        TutelageError: the folder is there already, cannot be written, or the selection would mix versions; or the
+            libraries that look for personal data are missing, and `redact` needs them.
     """
     if folder.exists():
         raise TutelageError(f"{folder} exists already; an export goes into a new folder.")
     selection = selection or Selection()
     study = study_of(store, study_id)
-    labelled = label_study(store, study_id, selection, at)
+    labelled, questions = label_study(store, study_id, selection, at), list_questions(store, study_id)
+    raters = list_raters(store, study_id)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         manifest = describe(store, study, selection, labelled)
-        manifest["files"] = _write_files(partial, store, study, labelled, selection)
+        found = look(store, study_id, labelled.votes, questions)
+        manifest["personal_data"] = {"found": found.counts, "redacted": redact}
+        consents = _consents(store, study_id, labelled)
+        if redact:
+            search = search_of(store, study_id)
+            labelled, questions = redacted(labelled, questions, search)
+            raters = tuple(redacted_rater(rater, search) for rater in raters)
+            manifest["excluded"] = redacted_reasons(cast(Any, manifest["excluded"]), search)
+        contents = Contents(study, labelled, consents, questions, raters)
+        manifest["files"] = _write_files(partial, contents, store, selection)
         (partial / "manifest.json").write_text(_pretty(manifest), encoding="utf-8")
         os.replace(partial, folder)
     except OSError as error:
@@ -87,18 +101,33 @@ def export_study(
     return manifest
 
 
-def _write_files(
-    folder: Path, store: Store, study: Study, labelled: LabelledStudy, selection: Selection
-) -> dict[str, object]:
+@dataclass(frozen=True)
+class Contents:
+    """What the files of an export are made from."""
+
+    study: Study
+    labelled: LabelledStudy
+    consents: Sequence[int | None]
+    """The version of the text that the rater of each vote had agreed to."""
+    questions: Sequence[Question]
+    raters: Sequence[Rater]
+
+
+def _consents(store: Store, study_id: int, labelled: LabelledStudy) -> list[int | None]:
+    agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
+    return [agreements.text_at(vote.rater, vote.created) for vote in labelled.votes]
+
+
+def _write_files(folder: Path, contents: Contents, store: Store, selection: Selection) -> dict[str, object]:
+    study, labelled, questions = contents.study, contents.labelled, contents.questions
     rows = (preference_row(row, study.name) for row in labelled.rows)
-    agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
-    agreed = [(vote, agreements.text_at(vote.rater, vote.created)) for vote in labelled.votes]
+    agreed = list(zip(labelled.votes, contents.consents, strict=True))
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
         "unpaired.jsonl": bad_rows(labelled.bad),
         "votes.jsonl": (vote_row(vote) | {"consent": consent} for vote, consent in agreed),
-        "items.jsonl": map(item_row, list_questions(store, study.id)),
-        "raters.jsonl": (rater_row(rater, labelled) for rater in list_raters(store, study.id)),
+        "items.jsonl": map(item_row, questions),
+        "raters.jsonl": (rater_row(rater, labelled) for rater in contents.raters),
     }
     shown = list_versions(store, study.id)
     corrects = any(version.corrections for version in shown)
@@ -110,7 +139,7 @@ def _write_files(
     if corrects:
         files["corrections.jsonl"] = correction_rows(labelled, study.name)
     if any(version.spans for version in shown):
-        files["spans.jsonl"] = marked_rows(marking(labelled, selection), list_questions(store, study.id))
+        files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
     counts["votes.csv"] = write_csv(folder / "votes.csv", agreed)
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}

@@ -18,34 +18,39 @@ from tutelage.extras import missing
 Spot: TypeAlias = tuple[int, int]
 Finder: TypeAlias = Callable[[str], Iterable[Spot]]
 
-KINDS: Mapping[str, str] = {
-    "email": "e-mail addresses",
-    "phone": "telephone numbers",
-    "iban": "account numbers (IBAN)",
-    "card": "card numbers",
-    "ip": "IP addresses",
-    "name": "names",
-    "address": "street addresses",
+KINDS: Mapping[str, tuple[str, str]] = {
+    "email": ("e-mail address", "e-mail addresses"),
+    "phone": ("telephone number", "telephone numbers"),
+    "iban": ("account number (IBAN)", "account numbers (IBAN)"),
+    "card": ("card number", "card numbers"),
+    "ip": ("IP address", "IP addresses"),
+    "name": ("name", "names"),
+    "address": ("street address", "street addresses"),
 }
-"""The kinds of personal data, with what they are called. Earlier ones are taken first where two overlap."""
+"""The kinds of personal data, with what one and what several are called."""
 REGIONS = ("DE", "US", "GB", "ES", "CN", "EG", "SA")
 """The regions whose national telephone numbers are known; numbers that begin with + are of any region."""
 
 _EMAIL = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W\d_]{2,24}")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?\b")
 _CARD = re.compile(r"(?<![\d.,-])\d(?:[ -]?\d){12,18}(?![\d.,-]*\d)")
-_IP = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:]|\.\d)")
+_IP = re.compile(
+    r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:]|\.\d)"
+)
 _IN_TEXT = re.compile(r"(?:section|version|chapter|kapitel|abschnitt|sección|capítulo|§|v)\s*$", re.I)
 _WORD = r"[^\W\d_a-z][^\W\d_]*(?:[-'’][^\W\d_]+)*"
 _SAID = re.compile(
-    rf"(?:\b(?i:my name is|i am called|mein name ist|ich hei(?:ß|ss)e|me llamo|mi nombre es)\s+)({_WORD}(?:\s+{_WORD}){{0,3}})"
+    r"(?:\b(?i:my name is|i am called|mein name ist|ich hei(?:ß|ss)e|me llamo|mi nombre es)\s+)"
+    rf"({_WORD}(?:\s+{_WORD}){{0,3}})"
     r"|(?:我叫|我的名字是|我姓)([\u4e00-\u9fff]{2,4}?)(?=[，。,. !！]|$)"
     r"|(?:\bاسمي)\s+([\u0621-\u064a]+(?:\s+[\u0621-\u064a]+)?)"
 )
 _STREET = re.compile(
-    rf"\b\d{{1,5}}[A-Za-z]?\s+(?:{_WORD}\s+){{1,3}}(?:Street|St\.|Road|Rd\.|Avenue|Ave\.|Lane|Drive|Boulevard|Square|Court)\b"
+    rf"\b\d{{1,5}}[A-Za-z]?\s+(?:{_WORD}\s+){{1,3}}"
+    r"(?:Street|St\.|Road|Rd\.|Avenue|Ave\.|Lane|Drive|Boulevard|Square|Court)\b"
     r"|\b[^\W\d_]*(?:straße|strasse|str\.|gasse|allee|platz|damm|ufer)\s+\d{1,4}\s?[a-z]?\b(?:,\s*\d{5}\s+[^\W\d_]+)?"
-    rf"|\b(?:[Cc]alle|[Aa]venida|[Pp]laza|[Pp]aseo)\s+(?:(?:de|del|la|las|los)\s+)*{_WORD}(?:\s+{_WORD})?,?\s+(?:n\.?º\s*)?\d{{1,4}}\b"
+    rf"|\b(?:[Cc]alle|[Aa]venida|[Pp]laza|[Pp]aseo)\s+(?:(?:de|del|la|las|los)\s+)*"
+    rf"{_WORD}(?:\s+{_WORD})?,?\s+(?:n\.?º\s*)?\d{{1,4}}\b"
 )
 
 
@@ -126,12 +131,11 @@ def moved(position: int, findings: Sequence[Finding], *, end: bool = False) -> i
 def _libraries() -> None:
     """Import what is searched with, or say which extra is missing."""
     try:
-        import phonenumbers
+        import phonenumbers  # noqa: F401
         import stdnum.iban
-        import stdnum.luhn
+        import stdnum.luhn  # noqa: F401
     except ModuleNotFoundError as error:
         raise missing(error, "Looking for personal data") or error from error
-    assert phonenumbers and stdnum, "imported"
 
 
 def _phones(text: str) -> Iterator[Spot]:

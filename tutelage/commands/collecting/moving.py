@@ -1,7 +1,7 @@
 """`tutelage collect export` and `import`: a study as files, and files as a study."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,18 @@ from tutelage.commands.collecting.settings import Export, Import
 if TYPE_CHECKING:
     from tutelage.data.tables import Table
     from tutelage.people import Store, Study
+    from tutelage.people.redaction import Hints
     from tutelage.people.vote_tables import Columns
+
+FEW = 5
+"""Places with personal data that are shown."""
 
 
 def write(settings: Export) -> int:
     """Export, and print what became of every vote."""
-    from tutelage.people import Selection
+    from tutelage.people import Selection, list_questions, list_votes
     from tutelage.people.export import export_study
+    from tutelage.people.redaction import look
 
     store, study = open_existing(settings)
     selection = Selection(
@@ -31,7 +36,12 @@ def write(settings: Export) -> int:
         margins=settings.margins,
     )
     with closing(store):
-        manifest: dict[str, Any] = export_study(store, study.id, settings.out, selection)
+        manifest: dict[str, Any] = export_study(
+            store, study.id, settings.out, selection, redact=settings.redact
+        )
+        found = look(
+            store, study.id, list_votes(store, study.id, every_revision=True), list_questions(store, study.id)
+        )
     fates = dict(manifest["judgements"])
     total = fates.pop("total")
     rows, corrections = manifest["rows"], dict(manifest["corrections"])
@@ -46,7 +56,22 @@ def write(settings: Export) -> int:
     print(f"{total:,} judgements = " + " + ".join(f"{n:,} {name}" for name, n in fates.items() if n))
     for note in manifest["notes"]:
         print(note)
+    for line in _told(found, redacted=settings.redact):
+        print(line)
     return 0
+
+
+def _told(hints: "Hints", *, redacted: bool) -> Iterator[str]:
+    """What looks like personal data in the export: how much, the first places, and what to do."""
+    if hints.problem:
+        yield f"Nothing was looked for that is personal data. {hints.problem}"
+    elif hints.places and redacted:
+        yield f"Replaced in texts of people: {hints.sentence}. What was not found is still there."
+    elif hints.places:
+        yield f"Texts of people seem to hold personal data: {hints.sentence}."
+        for place in hints.places[:FEW]:
+            yield f"  {place.kind} in a {place.what} about {place.item}: …{place.before}{place.found}{place.after}…"
+        yield "The page Export shows where; --redact writes [email], [phone] and so on in its place."
 
 
 def read(settings: Import) -> int:

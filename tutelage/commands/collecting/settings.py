@@ -243,6 +243,9 @@ class Export(Settings):
     """Weight rows by strength."""
     margins: bool = False
     """Ask for a margin by strength."""
+    redact: bool = False
+    """Write [email], [phone], [iban], [card], [ip], [name] or [address] in place of what looks like personal data in
+    texts that people wrote."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -676,3 +676,23 @@ def test_recruiting_is_set_on_its_page_and_shows_link_and_cost(world: World) -> 
     assert "PROLIFIC_PID={{%PROLIFIC_PID%}}" in page
     assert "Total GBP" in page
     assert "0 of 3 places taken" in page
+
+
+def test_the_export_page_shows_what_looks_like_personal_data_and_can_leave_it_out(lite: Store) -> None:
+    world = World(lite, make_study(lite))
+    rater, owner = world.rater(), world.owner()
+    rater.answer(rater.next()["question"], reason="Write to <ada@example.org>, or to ada@example.org.")
+    page = owner.get("/owner/export").text
+    assert "seems to hold 2 e-mail addresses." in page
+    assert 'in a reason about <a href="/owner/items/ITEM-KEY%2Fc' in page
+    assert "&lt;<mark>ada@example.org</mark>&gt;" in page
+    assert "--redact" not in page
+    asked = owner.get("/owner/export?redact=yes&preview=1").text
+    assert "--redact" in asked
+    assert '<input type="hidden" name="redact" value="yes">' in asked
+    for fields, there in (({}, True), ({"redact": "yes"}, False)):
+        reply = owner.form("/owner/export", fields)
+        with zipfile.ZipFile(io.BytesIO(reply.content)) as archive:
+            votes = archive.read("votes.jsonl").decode()
+        assert ("ada@example.org" in votes) is there
+        assert ("[email]" in votes) is not there

@@ -11,18 +11,22 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Selection, label_study
+from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_study
 from tutelage.people.export_rows import preference_row
 from tutelage.people.manifest import describe
+from tutelage.people.redaction import Hints, look
 from tutelage.people.store.exports import list_exports, list_versions
 from tutelage.people.web.call import Call, Fields
+from tutelage.people.web.pages.owner.items import item_address
 
 FEW_ENOUGH = 20_000
 """Judgements up to which the preview comes without being asked for."""
 TOO_MANY = 200_000
 """Judgements from which exporting is the command line's business."""
 ROWS = 5
+PLACES = 20
+"""Places with personal data that are shown."""
 FATES = {
     "used": "in a preference below",
     "outvoted": "equal or both bad, beside a pair that was decided",
@@ -61,7 +65,11 @@ def form(call: Call) -> Response:
         preview=preview,
         fates=FATES,
         problem=problem,
-        command=command_line(call, selection),
+        hints=_hints(call) if preview else None,
+        redact=_redacts(call.query),
+        most_places=PLACES,
+        address=item_address,
+        command=command_line(call, selection) + (" --redact" if _redacts(call.query) else ""),
         exports=list_exports(call.store, call.here.id)[:10],
         too_many=judgements >= TOO_MANY,
         place="export",
@@ -73,7 +81,12 @@ def download(call: Call) -> Response:
     folder = Path(tempfile.mkdtemp(prefix="tutelage-export-"))
     try:
         export_study(
-            call.store, call.here.id, folder / "export", selection_from(call.fields), actor=call.me.name
+            call.store,
+            call.here.id,
+            folder / "export",
+            selection_from(call.fields),
+            redact=_redacts(call.fields),
+            actor=call.me.name,
         )
         archive = shutil.make_archive(str(folder / "archive"), "zip", folder / "export")
     except BaseException:
@@ -120,6 +133,15 @@ def command_line(call: Call, selection: Selection) -> str:
         words.append(f"--min-votes {selection.min_votes}")
     words += [f"--{name}" for name in ("weights", "margins") if getattr(selection, name)]
     return " ".join(words)
+
+
+def _redacts(asked: Fields) -> bool:
+    return asked.get("redact", ())[-1:] == ("yes",)
+
+
+def _hints(call: Call) -> Hints:
+    votes = list_votes(call.store, call.here.id, every_revision=True)
+    return look(call.store, call.here.id, votes, list_questions(call.store, call.here.id))
 
 
 def _preview(call: Call, selection: Selection) -> Mapping[str, object]:

@@ -1,0 +1,183 @@
+"""Personal data in an export: where what people wrote seems to hold some, and the same export without it.
+
+Looked at is what somebody wrote in the study: reasons of answers and of exclusions, better responses, and live
+conversations, the models' answers included, because models repeat what they are told. Prompts and responses that the
+study was made with are not, and names of raters stay where they say who answered.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypeAlias
+
+from tutelage.extras import MissingExtra
+from tutelage.people.corrected import CorrectedAnswer
+from tutelage.people.corrections import Correction, Span
+from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
+from tutelage.people.preferences import LabelledStudy, Row
+from tutelage.people.store.catalogue import Question
+from tutelage.people.store.conversations import LIVE
+from tutelage.people.store.engine import Store
+from tutelage.people.store.raters import Rater, list_raters
+from tutelage.people.store.votes import Vote
+
+AROUND = 30
+"""Characters that are shown to each side of what was found."""
+_Find: TypeAlias = Callable[[str], Sequence[Finding]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that seems to hold personal data: the kind, what sort of text it is, the item that the text is about, and
+    the words with those before and after them."""
+
+    kind: str
+    what: str
+    item: str
+    before: str
+    found: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What looks like personal data in an export; `problem` says why nothing was looked for, if so."""
+
+    places: tuple[Place, ...] = ()
+    problem: str = ""
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """How often each kind was found, in the order of `KINDS`; None where nothing was looked for."""
+        counted = Counter(place.kind for place in self.places)
+        return None if self.problem else {kind: counted[kind] for kind in KINDS if counted[kind]}
+
+    @property
+    def sentence(self) -> str:
+        """The counts in words; empty where there are none."""
+        counts = self.counts or {}
+        return ", ".join(f"{count:,} {KINDS[kind][count > 1]}" for kind, count in counts.items())
+
+
+def look(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable[Question]) -> Hints:
+    """Look for personal data in the texts of an export. A text that occurs again and again is looked at once."""
+    try:
+        search = search_of(store, study_id)
+    except MissingExtra as error:
+        return Hints(problem=str(error))
+    return Hints(tuple(_places(votes, questions, search)))
+
+
+def search_of(store: Store, study_id: int) -> Search:
+    """A search that knows the names of the people in the study.
+
+    Raises:
+        MissingExtra: the libraries that it takes are not installed.
+    """
+    return Search(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
+
+
+def redacted(
+    labelled: LabelledStudy, questions: Sequence[Question], search: Search
+) -> tuple[LabelledStudy, tuple[Question, ...]]:
+    """The labelled study and its questions with `[email]`, `[phone]`, … in place of what the search finds. Spans mark
+    the same words as before."""
+    find = cache(search.find)
+    before = {question.key: question for question in questions}
+    after = {key: _question(question, find) for key, question in before.items()}
+    votes = tuple(_vote(vote, before[vote.item], find) for vote in labelled.votes)
+    by_number = {vote.id: vote for vote in votes}
+    changed = replace(
+        labelled,
+        votes=votes,
+        rows=tuple(_row(row, after[row.question.key]) for row in labelled.rows),
+        bad=tuple(after[question.key] for question in labelled.bad),
+        corrections=tuple(
+            _corrected(each, by_number[each.vote.id], after[each.question.key])
+            for each in labelled.corrections
+        ),
+    )
+    return changed, tuple(after.values())
+
+
+def redacted_rater(rater: Rater, search: Search) -> Rater:
+    """The rater with the reason of an exclusion as `redacted` writes it."""
+    return replace(rater, excluded=rater.excluded and search.redact(rater.excluded))
+
+
+def redacted_reasons(excluded: Mapping[str, Mapping[str, str]], search: Search) -> dict[str, dict[str, str]]:
+    """The reasons of exclusions, by scope and name, as `redacted` writes them."""
+    return {
+        scope: {name: search.redact(reason) for name, reason in reasons.items()}
+        for scope, reasons in excluded.items()
+    }
+
+
+def _places(votes: Iterable[Vote], questions: Iterable[Question], search: Search) -> Iterator[Place]:
+    seen: set[str] = set()
+    for what, item, text in _texts(votes, questions):
+        if text in seen:
+            continue
+        seen.add(text)
+        for each in search.find(text):
+            before, after = text[: each.start][-AROUND:], text[each.end :][:AROUND]
+            yield Place(each.kind, what, item, before, text[each.start : each.end], after)
+
+
+def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tuple[str, str, str]]:
+    """What people wrote: the sort of each text, the item that it is about, and the text."""
+    for vote in votes:
+        yield "reason", vote.item, vote.reason
+        yield "reason of an exclusion", vote.item, vote.excluded or ""
+        if vote.correction is not None:
+            yield "better response", vote.item, vote.correction.text
+    for question in questions:
+        if question.item.origin == LIVE:
+            for message in question.messages:
+                yield ("message" if message.role == "user" else "answer"), question.key, message.content
+            for text in question.texts:
+                yield "answer", question.key, text
+
+
+def _question(question: Question, find: _Find) -> Question:
+    if question.item.origin != LIVE:
+        return question
+    messages = tuple(replace(each, content=_clean(each.content, find)) for each in question.messages)
+    completions = tuple(replace(each, text=_clean(each.text, find)) for each in question.completions)
+    return replace(question, prompt=replace(question.prompt, messages=messages), completions=completions)
+
+
+def _clean(text: str, find: _Find) -> str:
+    return replaced(text, find(text))
+
+
+def _vote(vote: Vote, before: Question, find: _Find) -> Vote:
+    correction, spans = vote.correction, vote.spans
+    if correction is not None:
+        correction = Correction(_clean(correction.text, find), correction.response)
+    if spans and before.item.origin == LIVE:
+        spans = tuple(_span(span, find(before.texts[span.response])) for span in spans)
+    excluded = vote.excluded and _clean(vote.excluded, find)
+    return replace(
+        vote, reason=_clean(vote.reason, find), excluded=excluded, correction=correction, spans=spans
+    )
+
+
+def _span(span: Span, findings: Sequence[Finding]) -> Span:
+    return replace(span, start=moved(span.start, findings), end=moved(span.end, findings, end=True))
+
+
+def _row(row: Row, question: Question) -> Row:
+    preference = replace(
+        row.preference,
+        messages=question.messages,
+        chosen=question.texts[row.chosen],
+        rejected=question.texts[row.rejected],
+    )
+    return replace(row, question=question, preference=preference)
+
+
+def _corrected(each: CorrectedAnswer, vote: Vote, question: Question) -> CorrectedAnswer:
+    assert vote.correction is not None, "it was in use"
+    return replace(each, vote=vote, correction=vote.correction, question=question)
