@@ -19,6 +19,7 @@ from tutelage.people.store.webhooks import add_webhook
 from .chromium import ARGUMENTS, find
 from .showcase import DAYS, Clock, answered, conversations, correcting, fresh, ranking, ratings
 from .sites import Site, press, ready, saved, shown
+from .translated import translated
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, TALL = (1200, 800), (360, 740)
@@ -62,6 +63,17 @@ def flagged(page: Page, site: Site) -> None:
     shown(page)
     press(page, "x f 5 n")
     page.keyboard.type("The second never says where to stop.")
+
+
+def better_second(page: Page, site: Site) -> None:
+    shown(page)
+    press(page, "c 1 2 2")
+    page.evaluate("scrollTo(0, 0)")
+
+
+def marked(page: Page, site: Site) -> None:
+    shown(page)
+    press(page, "e 1")
 
 
 def in_a_dialog(opener: str) -> Act:
@@ -271,6 +283,17 @@ LIVE = (
     Picture("live-narrow-writing", "/rate", written, size=TALL, dark=True),
     Picture("live-gone", "/rate", gone),
 )
+ARABIC = (
+    Picture("rater-arabic", "/rate", better_second),
+    Picture("rater-arabic-narrow", "/rate", better_second, size=TALL, dark=True),
+    Picture("rater-arabic-spans", "/rate", marked),
+    Picture("left-arabic", "/rate", left),
+)
+GERMAN = (
+    Picture("rater-german", "/rate", better_second),
+    Picture("rater-german-narrow", "/rate", better_second, size=TALL),
+    Picture("welcome-german", "/welcome", whole=True),
+)
 OWNER = (
     Picture("owner", "/owner", whole=True),
     Picture("owner-dark", "/owner", whole=True, dark=True),
@@ -300,12 +323,15 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (lambda store, clock: correcting(store), "rater", CORRECTING),
     (lambda store, clock: correcting(store), "owner", CORRECTED),
     (lambda store, clock: conversations(store), "rater", LIVE),
+    (lambda store, clock: translated(store, "ar"), "rater", ARABIC),
+    (lambda store, clock: translated(store, "de"), "rater", GERMAN),
     (answered, "owner", OWNER),
 )
 KEPT = (
     "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow", "owner-raters",
     "owner-inbox", "owner-items-found", "owner-item", "owner-import", "owner-export", "owner-programs", "left",
     "rater-spans", "rater-correction-narrow", "owner-corrections", "live-writing", "live-narrow",
+    "rater-arabic", "rater-arabic-narrow", "rater-german",
 )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ What the modules do, in the order of an answer's life:
     lookout         occasions that come into the inbox: full rounds, low agreement
     delivering      webhooks of a study: signed, tried again, told once
     programs/       what programs exchange with a study: values of the API, its client, signatures, waiting
+    languages/      what raters read, in each language; Sentence: a sentence that can be said in another one later
+    personal_data   what texts seem to hold of it; redaction: an export without it
     judging         judge_study: model judges (data.judging) and reward models (ScoreJudge) as raters
     web/            the application on top
 

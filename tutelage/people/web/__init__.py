@@ -4,6 +4,7 @@ app.py       the application: pages, files, headers
 routes.py    every address, with who may use it
 call.py      one request: who asks, what was sent, and the refusals
 auth.py      cookies, where requests may come from, invitations tried too often
+templating.py  the templates in each language; languages.py: which of them a page is in
 render.py    text of models as HTML that can do nothing (maths.py: formulae)
 pages/       what each address does
 api/         the addresses for programs
