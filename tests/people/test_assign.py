@@ -426,7 +426,7 @@ def test_why_nothing_tells_the_reason(store: Store) -> None:
     assert "paused" in why_nothing(store, rater)
     set_state(store, study.id, "open")
     work(store, [rater])
-    assert "all the 1 answers" in why_nothing(store, rater)
+    assert "the one answer you were asked for" in why_nothing(store, rater)
     change_rater(store, rater, state="active")
     work(store, [rater])
     assert "everything there is to answer" in why_nothing(store, rater)
