@@ -4,7 +4,7 @@
 import { follow, post, Refused, Unreachable } from "./api.js";
 import { make, showComing, turns } from "./show.js";
 import { drop, put, take } from "./storage.js";
-import { gettext, number } from "./words.js";
+import { figure, gettext } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const LONGEST_WAIT = 15_000;
@@ -70,7 +70,7 @@ export class Talk {
 
   step() {
     const { turn, turns: most } = this.talk;
-    return gettext("Turn %(turn)s of %(most)s", { turn: number(turn), most: number(most) });
+    return gettext("Turn %(turn)s of %(most)s", { turn: figure(turn), most: figure(most) });
   }
 
   opening(text, place) {

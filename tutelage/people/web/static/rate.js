@@ -10,7 +10,7 @@ import { Outbox } from "./outbox.js";
 import { mark, showQuestion, toggleRaw } from "./show.js";
 import { Spans } from "./spans.js";
 import { drop, durable, keys, put, take } from "./storage.js";
-import { gettext, ngettext, number } from "./words.js";
+import { figure, gettext, ngettext } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const screen = find("#screen");
@@ -366,7 +366,7 @@ function tellProgress() {
   bar.max = quota ?? BLOCK;
   bar.value = quota ? answered : sinceBreak;
   find("#progress-text").textContent = quota
-    ? gettext("%(answered)s of %(quota)s", { answered: number(answered), quota: number(quota) })
+    ? gettext("%(answered)s of %(quota)s", { answered: figure(answered), quota: figure(quota) })
     : ngettext("%(count)s answered", "%(count)s answered", answered);
 }
 

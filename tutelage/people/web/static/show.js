@@ -1,6 +1,6 @@
 // A question on the page. The HTML of texts comes from the server, which has made it harmless.
 
-import { gettext, number } from "./words.js";
+import { figure, gettext } from "./words.js";
 
 const WHO = { system: gettext("Instructions"), user: gettext("Person"), assistant: gettext("Model") };
 
@@ -89,7 +89,7 @@ function turn(message, named) {
 function fold(messages) {
   const details = make("details", "");
   details.open = messages.length <= 2;
-  details.append(make("summary", "", gettext("Earlier in this conversation (%(count)s)", { count: number(messages.length) })));
+  details.append(make("summary", "", gettext("Earlier in this conversation (%(count)s)", { count: figure(messages.length) })));
   for (const message of messages) {
     const element = turn(message, true);
     element.classList.add("earlier");

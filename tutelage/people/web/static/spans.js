@@ -5,7 +5,7 @@
 // Positions count code points, as the server does; a string of this language counts UTF-16 units.
 
 import { make, redraw } from "./show.js";
-import { gettext, number } from "./words.js";
+import { figure, gettext } from "./words.js";
 
 const segmenter = "Segmenter" in Intl ? new Intl.Segmenter(undefined, { granularity: "word" }) : null;
 const MOST = 100;
@@ -275,7 +275,7 @@ export class Spans {
       category,
     };
     const known = this.spans.some((each) => JSON.stringify(each) === JSON.stringify(span));
-    if (!known && this.spans.length >= MOST) return this.say(gettext("At most %(most)s places can be marked.", { most: number(MOST) }));
+    if (!known && this.spans.length >= MOST) return this.say(gettext("At most %(most)s places can be marked.", { most: figure(MOST) }));
     if (!known) this.spans = [...this.spans, span];
     const words = box.text.slice(box.words[low].start, box.words[high].end);
     this.say(gettext("“%(words)s” is marked: %(category)s.", { words, category }));

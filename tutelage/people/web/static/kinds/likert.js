@@ -1,7 +1,7 @@
 // Several responses, each rated by itself: a row of points for every criterion, in its card.
 
 import { begin } from "../rate.js";
-import { gettext, number } from "../words.js";
+import { figure, gettext } from "../words.js";
 
 const rows = (form) => [...form.element.querySelectorAll("[data-rating]")];
 const steps = (form) => form.element.querySelector("[data-steps]")?.dataset.steps ?? "";
@@ -10,14 +10,14 @@ begin({
   missing: gettext("Give every response a rating on every criterion first, or say that you cannot judge."),
 
   card(article, letter, place) {
-    article.querySelectorAll("[data-rating]").forEach((row, number) => {
+    article.querySelectorAll("[data-rating]").forEach((row, index) => {
       const inputs = [...row.querySelectorAll("input")];
-      for (const input of inputs) input.name = `rating-${place}-${number}`;
+      for (const input of inputs) input.name = `rating-${place}-${index}`;
       row.querySelector("legend .visually-hidden").textContent =
         gettext("%(criterion)s of response %(letter)s, 1 is worst and %(best)s is best", {
           criterion: row.dataset.name,
           letter,
-          best: number(inputs.length),
+          best: figure(inputs.length),
         });
     });
   },
@@ -46,8 +46,8 @@ begin({
     form.element.querySelector("#order").textContent = complete
       ? gettext("Everything is rated.")
       : gettext("%(count)s of %(all)s ratings given; 1 is worst, %(best)s is best.", {
-          count: number(count),
-          all: number(given.length),
+          count: figure(count),
+          all: figure(given.length),
           best: steps(form),
         });
   },
