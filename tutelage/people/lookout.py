@@ -1,7 +1,7 @@
 """Looking out for occasions: rounds that became full, agreement that fell below the study's bound."""
 
-from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.engine import Store
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.occasions import alarm_of, notice_agreement, notice_round
 from tutelage.people.store.overview import survey
 from tutelage.people.store.studies import study_of

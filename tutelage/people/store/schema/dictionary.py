@@ -63,6 +63,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "policy": "which items come first",
         "gold_rate": "share of questions with a known answer",
         "repeat_rate": "share of questions that a rater gets again, with the sides swapped",
+        "languages": "the languages in which raters may see its pages, the first by default, as JSON",
         "training_pass": "share of the practice questions that must be right",
         "lease_seconds": "how long a question is reserved for a rater",
         "consent": "number of the present text about consent; 0 is the standard text",

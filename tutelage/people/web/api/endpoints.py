@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
-from tutelage.people.export import describe, preference_row
+from tutelage.people.export_rows import preference_row
+from tutelage.people.manifest import describe
 from tutelage.people.programs.adding import add_rows
 from tutelage.people.programs.reading import agreement_figures, study_overview
 from tutelage.people.programs.values import (
