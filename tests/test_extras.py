@@ -144,10 +144,16 @@ def test_the_table_names_extras_that_exist():
 
 
 def test_neither_plain_nor_collect_brings_torch_or_tables():
-    brought = [*PROJECT["dependencies"], *DECLARED["collect"], *DECLARED["postgres"], *DECLARED["personal"]]
+    brought = [
+        *PROJECT["dependencies"],
+        *DECLARED["collect"],
+        *DECLARED["postgres"],
+        *DECLARED["personal"],
+        *DECLARED["oidc"],
+    ]
     distributions = {re.split(r"[\[>=<]", each)[0] for each in brought} - {"tutelage"}
     assert distributions & {name.replace("_", "-") for name in TRAIN} == set()
-    assert DECLARED["collect"] == ["tutelage[postgres,personal]"]
+    assert DECLARED["collect"] == ["tutelage[postgres,personal,oidc]"]
 
 
 def test_the_api_says_what_is_missing(monkeypatch):

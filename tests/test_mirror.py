@@ -32,7 +32,7 @@ SPECIAL = {
 
 SUBJECTS = {
     "test_demo.py": "the whole loop, as a new user runs it",
-    "test_deploy.py": "launch files for several nodes, which lie outside the package",
+    "test_deploy.py": "launch files and the image of the rating server, which lie outside the package",
     "test_docs_python.py": "the page about Python, which runs as it stands",
     "test_import_time.py": "what importing the package costs",
     "test_layers.py": "who may import whom",
@@ -47,6 +47,7 @@ SUBJECTS = {
     "commands/test_collect_models.py": "models beside people: three verbs together",
     "commands/test_collect_people.py": "recruiting, paying and forgetting raters: several verbs",
     "commands/test_collect_reward.py": "from a study to a reward model: two verbs together",
+    "commands/test_collect_server.py": "several studies, links, sign-in and backups on the command line: several verbs",
     "commands/test_dry_run.py": "plans on the command line: the verb plan and the flag of other verbs",
     "commands/test_end_to_end.py": "every verb, one after the other",
     "commands/test_howto.py": "the how-to pages of the documentation, command by command: several verbs",
@@ -66,6 +67,7 @@ SUBJECTS = {
     "people/web/pages/test_consenting.py": "consent and forgetting: pages of raters and of owners together",
     "people/web/pages/test_correcting.py": "better responses and marked words: pages of raters and of owners together",
     "people/web/pages/test_importing_votes.py": "votes from a file: the page, the uploads and the import together",
+    "people/web/pages/test_members.py": "owners, reviewers and their sessions: two pages, and what others show them",
     "people/web/test_access.py": "every route with every role",
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
     "people/web/test_serving.py": "the application as a process",

@@ -37,6 +37,7 @@ EXTRAS = (
     Extra("gguf", ("gguf",), "models in .gguf files"),
     Extra("postgres", ("psycopg",), "studies in PostgreSQL"),
     Extra("personal", ("phonenumbers", "stdnum"), "finding personal data in what people wrote"),
+    Extra("oidc", ("authlib", "joserfc"), "signing in at an OpenID provider"),
     Extra("rules", ("math_verify", "jsonschema"), "rewards such as rule:math"),
     Extra("lm-eval", ("lm_eval",), "evaluate --tasks"),
     Extra("wandb", ("wandb",), "--trackers wandb"),

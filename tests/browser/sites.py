@@ -53,7 +53,7 @@ class Watched:
 
         await self.app(scope, receive, watch)
         path = scope.get("path", "")
-        if not path.startswith(("/owner", "/static")):
+        if "/owner" not in path and "/static/" not in path:
             text = body.decode(errors="replace")
             self.leaks += [f"{path}: {secret}" for secret in SECRETS if secret in text]
 
@@ -68,7 +68,7 @@ class Site:
     def __enter__(self) -> "Site":
         self._socket = listen("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._watched = Watched(create_app(self.store, models=lambda name: self.models(name)))
+        self._watched = Watched(self.application())
         self._server = server(self._watched)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
@@ -76,6 +76,10 @@ class Site:
         self._thread.start()
         until(lambda: self._server.started)
         return self
+
+    def application(self) -> ASGIApp:
+        """The application that is served."""
+        return create_app(self.store, models=lambda name: self.models(name))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

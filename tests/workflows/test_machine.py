@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from tutelage import config
-from tutelage.commands.collecting.settings import Serve
+from tutelage.commands.collecting.settings_serving import Serve
 from tutelage.engines import memory
 from tutelage.engines.cpu.native import bindings
 from tutelage.errors import TutelageError

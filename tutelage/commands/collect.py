@@ -6,13 +6,14 @@ from importlib import import_module
 from tutelage.commands.collecting import settings as of
 from tutelage.commands.collecting import settings_people as people
 from tutelage.commands.collecting import settings_programs as programs
+from tutelage.commands.collecting import settings_serving as serving
 
 Settings = of.Settings
 
 COMMANDS: Mapping[str, type[Settings]] = {
     "init": of.Init,
-    "serve": of.Serve,
-    "invite": of.Invite,
+    "serve": serving.Serve,
+    "invite": serving.Invite,
     "status": of.Status,
     "export": of.Export,
     "import": of.Import,
@@ -25,12 +26,14 @@ COMMANDS: Mapping[str, type[Settings]] = {
     "forget": people.Forget,
     "token": programs.Token,
     "webhook": programs.Webhook,
+    "backup": serving.Backup,
+    "restore": serving.Restore,
 }
 
 RUNNERS: Mapping[type[Settings], str] = {
     of.Init: "making:make",
-    of.Serve: "serving:serve",
-    of.Invite: "serving:invite",
+    serving.Serve: "serving:serve",
+    serving.Invite: "inviting:invite",
     of.Status: "telling:tell",
     of.Export: "moving:write",
     of.Import: "moving:read",
@@ -43,6 +46,8 @@ RUNNERS: Mapping[type[Settings], str] = {
     people.Forget: "forgetting:forget_raters",
     programs.Token: "connecting:manage_tokens",
     programs.Webhook: "connecting:manage_webhooks",
+    serving.Backup: "keeping:back_up",
+    serving.Restore: "keeping:restore",
 }
 """The function that runs each command, as module:function of `commands.collecting`; loaded when it is called."""
 

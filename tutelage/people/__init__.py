@@ -60,14 +60,11 @@ from tutelage.people.store.access import (
     Invite,
     accept_invite,
     create_invite,
-    end_session,
     list_invites,
     peek_invite,
     personal_link,
     personal_links,
-    rater_of_session,
     revoke_invite,
-    start_session,
 )
 from tutelage.people.store.backup import backup
 from tutelage.people.store.catalogue import Question, list_questions
@@ -106,6 +103,7 @@ from tutelage.people.store.raters import (
     get_rater,
     list_raters,
 )
+from tutelage.people.store.sessions import end_session, rater_of_session, start_session
 from tutelage.people.store.studies import (
     Plan,
     Presentation,

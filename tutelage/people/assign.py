@@ -37,6 +37,7 @@ from tutelage.people.store.counting import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.questions import Assignment, find_item, load_assignment
 from tutelage.people.store.raters import (
+    DECIDING,
     Rater,
     count_asked,
     fills_places,
@@ -47,7 +48,7 @@ from tutelage.people.store.raters import (
 from tutelage.people.store.studies import Study, load_study
 
 ChosenBy: TypeAlias = Literal[
-    "training", "gold", "repeat", "finish", "random", "priority", "owner", "judge", "live"
+    "training", "gold", "repeat", "finish", "random", "priority", "owner", "reviewer", "judge", "live"
 ]
 
 MOST_HELD = 5
@@ -100,24 +101,24 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
 
 
 def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
-    """Reserve an item for adjudication by an owner, on top of the raters' answers and without taking room. An item that
-    the owner was asked already comes back as it was.
+    """Reserve an item for adjudication by an owner or reviewer, on top of the raters' answers and without taking room.
+    An item that they were asked already comes back as it was.
 
     Raises:
-        TutelageError: there is no such item, or the rater is not an owner.
+        TutelageError: there is no such item, or the rater is neither owner nor reviewer.
     """
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        if rater.role != "owner":
+        if rater.role == "rater":
             raise TutelageError(
-                f"'{rater.name}' cannot choose what to judge: only an owner of '{study.name}' may."
+                f"'{rater.name}' cannot choose what to judge: only an owner or reviewer of '{study.name}' may."
             )
         item = lock_item(connection, find_item(connection, study.id, item_key))
         known = leases.assignment_of(connection, item.id, rater_id)
         if known is not None:
             return load_assignment(connection, known)
-        return _reserve(store, connection, study, rater, _Choice(item, "owner"))
+        return _reserve(store, connection, study, rater, _Choice(item, rater.role))
 
 
 def reserve_turn(
@@ -314,8 +315,8 @@ def _reserve(store: Store, connection: Connection, study: Study, rater: Rater, c
         "rater_id": rater.id,
         "repeat": int(choice.chosen_by == "repeat"),
         "chosen_by": choice.chosen_by,
-        "extra": int(choice.chosen_by == "owner"),
-        "counted": int(choice.chosen_by != "owner" and fills_places(connection, rater)),
+        "extra": int(choice.chosen_by in DECIDING),
+        "counted": int(choice.chosen_by not in DECIDING and fills_places(connection, rater)),
         "version_id": study.version_id,
         "order": json.dumps(order),
         "lease_ends": _lease_end(store, study),

@@ -108,4 +108,4 @@ def _use(vote: Vote, fate: str, reliability: Mapping[str, float]) -> str:
 
 
 def _reliability(vote: Vote, reliability: Mapping[str, float]) -> float:
-    return 1.0 if vote.chosen_by == "owner" else reliability.get(vote.rater, PRIOR)
+    return 1.0 if vote.decides else reliability.get(vote.rater, PRIOR)

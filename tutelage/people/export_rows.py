@@ -118,7 +118,7 @@ def item_row(question: Question) -> dict[str, object]:
 
 def rater_row(rater: Rater, labelled: LabelledStudy) -> dict[str, object]:
     row = asdict(rater)
-    for private in ("id", "study_id"):
+    for private in ("id", "study_id", "identity", "contact"):
         del row[private]
     name = rater.name
     return row | {

@@ -61,7 +61,7 @@ def fate(vote: Vote, selection: Selection) -> str:
         ("other_version", selection.versions is not None and vote.version not in selection.versions),
         ("skipped", vote.verdict == "skip"),
         ("repeat", vote.repeat),
-        ("adjudication", vote.chosen_by == "owner"),
+        ("adjudication", vote.decides),
         ("gold", vote.pool == "gold"),
     )
     return next((name for name, applies in told if applies), "counts")

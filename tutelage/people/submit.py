@@ -18,7 +18,14 @@ from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
 from tutelage.people.store.questions import load_assignment
-from tutelage.people.store.raters import Rater, add_tallies, fills_places, finish_training, lock_rater
+from tutelage.people.store.raters import (
+    DECIDING,
+    Rater,
+    add_tallies,
+    fills_places,
+    finish_training,
+    lock_rater,
+)
 from tutelage.people.store.studies import load_study
 from tutelage.people.tallying import ItemFacts, tally
 
@@ -104,7 +111,7 @@ def _write(
         detail = {"flags": list(answer.flags), "judgement": new.id}
         record_event(connection, lease.study_id, now, rater.name, "flagged", f"item {item.id}", **detail)
     inbox.notice_answer(connection, rater, lease, answer, new, before, now)
-    if lease.chosen_by == "owner":
+    if lease.chosen_by in DECIDING:
         inbox.settle_disagreement(connection, item.id, rater.name, now)
     elif counted and said.verdict in ("a", "b"):
         inbox.notice_disagreement(connection, lease, now)

@@ -1,14 +1,14 @@
 """The page about the addresses of the rating server, from its table of routes."""
 
-from itertools import groupby
+from collections.abc import Mapping
 
-from tutelage.people.web.call import Route
+from tutelage.people.web.call import Route, Who
 from tutelage.people.web.routes import ROUTES
 from written.markdown import cell, page, table
 
 INTRODUCTION = """\
 Every address of `tutelage collect serve`, from the table that the server and the tests of its authorisation are
-made from. An owner may do what a rater may. The server speaks to browsers: `page` answers with HTML, `form` takes a
+made from. Of several studies on one server each has them below `/s/NAME`. The server speaks to browsers: `page` answers with HTML, `form` takes a
 form with the token that its page holds and redirects, `json` takes and returns JSON with the same token in the
 header `x-csrf-token`, `file` takes the body as a file. A refusal has its status (400, 403, 404, 409, 413, 429) and
 a sentence, as HTML or as `{"error": ...}`.
@@ -16,14 +16,20 @@ a sentence, as HTML or as `{"error": ...}`.
 The cookie of a session is what a browser gets by `POST /join/TOKEN`. Addresses may change with versions; `tutelage
 collect simulate` is a client of them, `tutelage/people/web/client.py` its code.
 
-The server of models, `tutelage serve`, has [a page of its own](../serving.md)."""
-WHO = {"anyone": "Anyone", "rater": "Raters", "owner": "Owners"}
+Programs use [an API of their own](../collecting_api.md). The server of models, `tutelage serve`, has [a page of its own](../serving.md)."""
+WHO: Mapping[Who, str] = {
+    "anyone": "Anyone",
+    "rater": "Raters, reviewers and owners",
+    "participant": "Raters and owners",
+    "reviewer": "Reviewers and owners",
+    "owner": "Owners",
+}
 
 
 def pages() -> dict[str, str]:
     parts = [
-        f"## {WHO[who]}\n\n{table(('request', 'takes', ''), map(row, routes))}"
-        for who, routes in groupby(ROUTES, lambda route: route.who)
+        f"## {name}\n\n{table(('request', 'takes', ''), (row(route) for route in ROUTES if route.who == who))}"
+        for who, name in WHO.items()
     ]
     return {"reference/http.md": page("Addresses of the rating server", INTRODUCTION, *parts)}
 

@@ -300,7 +300,8 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
 
 def as_then(row: dict[str, Any]) -> dict[str, Any]:
     """The row of a vote or a rater without what later versions say besides."""
-    later = ("agreed", "forgotten") if "tallies" in row else ("kind", "ratings", "correction", "spans")
+    of_raters = ("agreed", "forgotten", "identity", "contact", "removed")
+    later = of_raters if "tallies" in row else ("kind", "ratings", "correction", "spans")
     return {name: value for name, value in row.items() if name not in later}
 
 

@@ -110,6 +110,10 @@ class World:
     def owner(self) -> Browser:
         return self.browser_of(add_rater(self.store, self.study.id, f"owner {next(_names)}", role="owner"))
 
+    def reviewer(self) -> Browser:
+        name = f"reviewer {next(_names)}"
+        return self.browser_of(add_rater(self.store, self.study.id, name, role="reviewer"))
+
 
 def make_study(
     store: Store, pairs: int = 6, plan: Plan = QUIET, name: str = "tutoring", **shown: Any

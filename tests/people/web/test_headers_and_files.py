@@ -7,7 +7,8 @@ import pytest
 
 from tutelage.people.kinds import KINDS
 from tutelage.people.web import words
-from tutelage.people.web.app import HEADERS, STATIC
+from tutelage.people.web.app import STATIC
+from tutelage.people.web.headers import HEADERS
 from tutelage.people.web.templating import TEMPLATES
 
 from .conftest import World

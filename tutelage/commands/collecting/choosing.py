@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings import Next
 from tutelage.config import EngineName
 from tutelage.errors import TutelageError
@@ -24,7 +24,7 @@ def choose(settings: Next) -> int:
     with closing(store):
         if settings.by in ("finish-first", "random"):
             policy: Policy = "finish_first" if settings.by == "finish-first" else "random"
-            replan(store, study.id, replace(study.plan, policy=policy))
+            replan(store, study.id, replace(study.plan, policy=policy), actor=operator())
             print(f"{study.name}: questions are asked {settings.by}.")
             return 0
         fresh = fresh_questions(store, study)
@@ -33,8 +33,8 @@ def choose(settings: Next) -> int:
             if settings.by == "uncertainty"
             else _by_models(store, study, fresh, settings)
         )
-        set_priorities(store, study.id, priorities, why=why)
-        replan(store, study.id, replace(study.plan, policy="priority"))
+        set_priorities(store, study.id, priorities, why=why, actor=operator())
+        replan(store, study.id, replace(study.plan, policy="priority"), actor=operator())
     print(f"{study.name}: {len(priorities):,} new questions are asked {why}, 30 % of them at random.")
     return 0
 

@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings_people import Consent, Forget
 from tutelage.errors import TutelageError
 
@@ -28,7 +28,7 @@ def ask(settings: Consent) -> int:
             consent = replace(consent, votes=settings.votes)
         if settings.retention_days is not None:
             consent = replace(consent, retention_days=settings.retention_days or None)
-        number = ask_consent(store, study.id, consent)
+        number = ask_consent(store, study.id, consent, actor=operator())
     print(
         f"{study.name}: raters agree to {f'version {number}' if number else 'the standard text'}; votes of who is "
         f"forgotten: {consent.votes}; forgotten after {consent.retention_days or '–'} days"
@@ -45,12 +45,12 @@ def forget_raters(settings: Forget) -> int:
     store, study = open_existing(settings)
     with closing(store):
         if settings.due:
-            done = forget_due(store, study.id)
+            done = forget_due(store, study.id, actor=operator())
         else:
             rater = find_rater(store, study.id, settings.rater)
             if rater is None:
                 raise TutelageError(f"'{study.name}' has no rater named '{settings.rater}'.")
-            done = (forget(store, rater.id, backups_too=settings.delete_backups),)
+            done = (forget(store, rater.id, backups_too=settings.delete_backups, actor=operator()),)
     for each in done:
         _tell(each)
     if not done:

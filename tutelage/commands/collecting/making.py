@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tutelage import config
 from tutelage.commands.collecting.lineage import lineage_of
-from tutelage.commands.collecting.place import database, new_name
+from tutelage.commands.collecting.place import database, new_name, operator
 from tutelage.commands.collecting.settings import Init
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
@@ -48,12 +48,14 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
         study = _study(store, settings, presentation)
         if live is not None:
             questions += Questions(told=(_converse(store, study, live),))
-        added = add_items(store, study.id, questions.prompts, questions.completions, questions.items)
+        added = add_items(
+            store, study.id, questions.prompts, questions.completions, questions.items, actor=operator()
+        )
         lineage = lineage or (
             lineage_of(settings.model) if settings.model and not _is_address(settings) else None
         )
         if lineage:
-            open_round(store, study.id, settings.round, lineage)
+            open_round(store, study.id, settings.round, lineage, actor=operator())
         for line in questions.told:
             print(line)
         print(
@@ -83,6 +85,7 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
             presentation=presentation,
             plan=Plan(overlap=_overlap(settings)),
             languages=settings.language or (ENGLISH,),
+            actor=operator(),
         )
     study = open_study(store, name)
     if study.kind.name != settings.kind:
@@ -117,7 +120,7 @@ def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
     """Let raters of the study talk to the models; says so."""
     from tutelage.people.store.live_models import set_live_models
 
-    live, new = set_live_models(store, study.id, live)
+    live, new = set_live_models(store, study.id, live, actor=operator())
     models = " and ".join(live.names)
     since = "from the next message on" if new else "as before"
     return f"raters talk to {models}, for {live.turns} turns at most, {since}"

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tutelage.commands.collecting.place import database, new_name, open_existing, study_name
+from tutelage.commands.collecting.place import database, new_name, open_existing, operator, study_name
 from tutelage.commands.collecting.settings import Export, Import
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def write(settings: Export) -> int:
     )
     with closing(store):
         manifest: dict[str, Any] = export_study(
-            store, study.id, settings.out, selection, redact=settings.redact
+            store, study.id, settings.out, selection, redact=settings.redact, actor=operator()
         )
         found = look(
             store, study.id, list_votes(store, study.id, every_revision=True), list_questions(store, study.id)
@@ -91,7 +91,7 @@ def _restore(settings: Import, source: Path) -> None:
 
     with closing(open_store(database(settings))) as store:
         named = study_name(settings) or json.loads((source / "manifest.json").read_text())["study"]["name"]
-        study = import_export(store, source, name=named)
+        study = import_export(store, source, name=named, actor=operator())
         print(f"{study.name} was restored from {source} into {store.address}")
 
 
@@ -106,7 +106,7 @@ def _read_table(settings: Import) -> None:
         _check(table, columns, settings)  # a file that is of no use makes no database
     with closing(open_store(address)) as store:
         study = _study(store, table, columns, settings)
-        done = import_votes(store, study.id, table, columns, partial=settings.partial)
+        done = import_votes(store, study.id, table, columns, partial=settings.partial, actor=operator())
     print(
         f"{study.name}: {done.votes:,} new votes by {done.raters:,} new raters on {done.items:,} new questions; "
         f"{done.revised:,} replaced an earlier one, {done.known:,} were known already."
@@ -141,7 +141,7 @@ def _study(store: "Store", table: "Table", columns: "Columns", settings: Import)
     if name in list_studies(store):
         return open_study(store, name)
     _check(table, columns, settings)
-    return create_study(store, name)
+    return create_study(store, name, actor=operator())
 
 
 def _check(table: "Table", columns: "Columns", settings: Import) -> None:

@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collecting.place import open_existing
+from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings_people import Payments, Recruit
 from tutelage.errors import TutelageError
 
@@ -22,7 +22,7 @@ def recruit_raters(settings: Recruit) -> int:
         before = recruitment_of(store, study.id)
         after = _changed(settings, before)
         if after != before:
-            recruit(store, study.id, after)
+            recruit(store, study.id, after, actor=operator())
         print(f"{study.name} recruits on {after.platform}, {after.answers:,} answers a visit")
         print(f"  link   {settings.url.rstrip('/')}{entry_of(store, study.id)}")
         _print_costs(store, study, after)

@@ -1,58 +1,95 @@
-"""`tutelage collect serve` and `invite`: serve a study to browsers, and make links for people."""
+"""`tutelage collect serve`: serve a study, or several, to browsers."""
 
-import csv
-import os
-import sys
-from contextlib import closing
-from pathlib import Path
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.models import ServedModels
-from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.settings import Invite, Serve
-from tutelage.errors import TutelageError
+from tutelage.commands.collecting.place import open_each, operator, secret
+from tutelage.commands.collecting.settings_serving import Serve
 from tutelage.serving.listening import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
     from tutelage.people.notifying import Channel
+    from tutelage.people.web.signing.doors import Doors
 
 OWNER = "owner"
 
 
 def serve(settings: Serve) -> int:
-    """Print the address and the owner's link, and serve the study until ctrl-C."""
-    from tutelage.people.notifying import Notifier
-    from tutelage.people.retention import Retention
+    """Print the addresses and the owners' links, and serve the studies until ctrl-C."""
     from tutelage.people.store.live_models import find_live_models
-    from tutelage.people.web import create_app
+    from tutelage.people.web import Served, create_app, create_server
+    from tutelage.people.web.front import mount_of
 
-    store, study = open_existing(settings)
-    models = ServedModels(settings.engine)
-    with closing(store), closing(models), closing(listen(settings.host, settings.port)) as listening:
-        live = find_live_models(store, study.id)
-        if live is not None:
-            models.prepare(live.names)
-        port = listening.getsockname()[1]
-        host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-        url = settings.public_url.rstrip("/") or f"http://{host}:{port}"
-        app = create_app(store, public_url=settings.public_url, models=models)
-        notifier = Notifier(store, study.id, _channels(settings), f"{url}/owner/inbox")
+    doors = _doors(settings)
+    with ExitStack() as stack:
+        opened, several = open_each(settings)
+        for store in {id(store): store for store, _ in opened}.values():
+            stack.enter_context(closing(store))
+        models = stack.enter_context(closing(ServedModels(settings.engine)))
+        listening = stack.enter_context(closing(listen(settings.host, settings.port)))
+        live = [find_live_models(store, study.id) for store, study in opened]
+        models.prepare([name for each in live if each is not None for name in each.names])
+        if several:
+            served = [Served(store, study, models) for store, study in opened]
+            app: object = create_server(served, public_url=settings.public_url, doors=doors)
+        else:
+            app = create_app(opened[0][0], public_url=settings.public_url, models=models, doors=doors)
+        base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
+        for store, study in opened:
+            url = base + (mount_of(study.name) if several else "")
+            _announce(store, study, url, settings)
+            _watch(stack, store, study, url, settings)
         print(
-            f"{study.name}\n"
-            f"  address       {url}\n"
-            f"  owner's link  {url}/return/{owner_link(store, study)}   (works once, within a day)\n"
-            f"  database      {store.address}\n"
-            f"                {describe(store, study)}\n"
             "Invite raters from the owner's page. ctrl-C stops the server; what was answered is on the disk.",
             flush=True,
         )
-        notifier.start()
-        retention = Retention(store, study.id)
-        retention.start()
-        with closing(notifier), closing(retention), signals_handled():
-            server(app).run(sockets=[listening])
+        stack.enter_context(signals_handled())
+        server(app).run(sockets=[listening])
     return 0
+
+
+def _local(host: str, port: int) -> str:
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+
+
+def _announce(store: "Store", study: "Study", url: str, settings: Serve) -> None:
+    print(
+        f"{study.name}\n"
+        f"  address       {url}\n"
+        f"  owner's link  {url}/return/{owner_link(store, study, settings.owner)}   (works once, within a day)\n"
+        f"  database      {store.address}\n"
+        f"                {describe(store, study)}"
+    )
+
+
+def _watch(stack: ExitStack, store: "Store", study: "Study", url: str, settings: Serve) -> None:
+    """Begin what goes on beside the requests of a study: messages to the owners, and forgetting who is due."""
+    from tutelage.people.notifying import Notifier
+    from tutelage.people.retention import Retention
+
+    for each in (
+        Notifier(store, study.id, _channels(settings), f"{url}/owner/inbox"),
+        Retention(store, study.id),
+    ):
+        each.start()
+        stack.enter_context(closing(each))
+
+
+def _doors(settings: Serve) -> "Doors":
+    """The ways to sign in without a link."""
+    from tutelage.people.web.signing.doors import Doors, Proxy, Roles
+    from tutelage.people.web.signing.oidc import Provider
+
+    provider = None
+    if settings.oidc_issuer:
+        import authlib  # noqa: F401  # missing, it is told now and not to the first who signs in
+
+        provider = Provider(settings.oidc_issuer, settings.oidc_client, secret("TUTELAGE_OIDC_SECRET"))
+    header = settings.proxy_user_header
+    proxy = Proxy(header, settings.trusted_proxy) if header else None
+    return Doors(provider, proxy, Roles(settings.owners, settings.reviewers))
 
 
 def _channels(settings: Serve) -> "list[Channel]":
@@ -61,63 +98,31 @@ def _channels(settings: Serve) -> "list[Channel]":
 
     channels: list[Channel] = []
     if settings.webhook:
-        channels.append(Webhook(settings.webhook, os.environ.get("TUTELAGE_WEBHOOK_SECRET", "")))
+        channels.append(Webhook(settings.webhook, secret("TUTELAGE_WEBHOOK_SECRET")))
     if settings.mail_to:
-        password = os.environ.get("TUTELAGE_SMTP_PASSWORD", "")
+        password = secret("TUTELAGE_SMTP_PASSWORD")
         channels.append(Mail(settings.mail_to, settings.smtp, settings.mail_from, password))
     return channels
 
 
-def invite(settings: Invite) -> int:
-    """Print a link for a new rater or owner, or for a rater who comes back."""
-    from tutelage.people import create_invite, find_rater, personal_link, start_session
+def owner_link(store: "Store", study: "Study", name: str = "") -> str:
+    """The token of a link that signs an owner in, once: the one of that name, or the first. Who is not there is made.
 
-    store, study = open_existing(settings)
-    url = settings.url.rstrip("/")
-    with closing(store):
-        if settings.names is not None:
-            _print_links(store, study, settings.names, url, settings.days)
-        elif settings.rater:
-            rater = find_rater(store, study.id, settings.rater)
-            if rater is None:
-                raise TutelageError(f"'{study.name}' has no rater named '{settings.rater}'.")
-            owner = rater.role == "owner"
-            make = start_session if owner else personal_link
-            print(f"{url}/return/{make(store, rater.id, days=settings.days)}")
-        else:
-            token = create_invite(
-                store,
-                study.id,
-                role=settings.role,
-                max_uses=settings.uses,
-                days=settings.days,
-                note=settings.note,
-            )
-            print(f"{url}/join/{token}")
-    return 0
+    Raises:
+        TutelageError: the name is that of somebody who is no owner, or whose access was taken away.
+    """
+    from tutelage.errors import TutelageError
+    from tutelage.people import add_rater, find_rater, start_session
+    from tutelage.people.store.team import list_team
 
-
-def _print_links(store: "Store", study: "Study", file: Path, url: str, days: float) -> None:
-    """Print a personal link for each name in a file, as CSV."""
-    from tutelage.people import personal_links
-    from tutelage.people.export_rows import safe_cell
-
-    try:
-        names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise TutelageError(f"The names in {file} cannot be read: {error}.") from error
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("name", "link"))
-    for name, token in personal_links(store, study.id, names, days=days, note="from a list of names"):
-        writer.writerow((safe_cell(name), f"{url}/return/{token}"))
-
-
-def owner_link(store: "Store", study: "Study") -> str:
-    """The token of a link that signs the owner in, once; the owner is made if there is none."""
-    from tutelage.people import add_rater, list_raters, start_session
-
-    owners = [rater for rater in list_raters(store, study.id) if rater.role == "owner"]
-    owner = owners[0] if owners else add_rater(store, study.id, OWNER, role="owner")
+    owners = [
+        member for member in list_team(store, study.id) if member.role == "owner" and not member.removed
+    ]
+    owner = find_rater(store, study.id, name) if name else next(iter(owners), None)
+    if owner is not None and owner.role != "owner":
+        raise TutelageError(f"'{owner.name}' is a {owner.role} of '{study.name}' and no owner; name another.")
+    if owner is None:
+        owner = add_rater(store, study.id, name or OWNER, role="owner", actor=operator())
     return start_session(store, owner.id, days=1)
 
 

@@ -9,7 +9,6 @@ import tyro
 from tutelage import config
 from tutelage.config.limits import a_seed, at_least
 from tutelage.errors import TutelageError
-from tutelage.workflows.settings.serve import PORT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,54 +167,6 @@ class Init(Settings):
                 "--answers asks about answers of --from-sample or --prompts; ready pairs, --golds and --training have "
                 "two answers each."
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Serve(Settings):
-    """Serve the study to browsers until ctrl-C."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 lets other machines in."""
-    port: int = PORT
-    """Port to listen on; 0 takes a free one."""
-    public_url: str = ""
-    """Where browsers reach the site, if a proxy stands in between: https://rate.example.org."""
-    webhook: str = ""
-    """Address that is told as JSON what comes into the inbox, every minute where there is something; signed with
-    TUTELAGE_WEBHOOK_SECRET, if that is set."""
-    mail_to: str = ""
-    """E-mail address that is told the same; needs --smtp."""
-    mail_from: str = ""
-    """Sender of these mails; the receiver when empty."""
-    engine: config.EngineName = "auto"
-    """How models of live conversations compute that are folders: plain, by transformers' modules; cpu, by kernels
-    compiled for this processor; auto: cpu on a processor, else plain."""
-    smtp: str = ""
-    """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
-
-    def __post_init__(self) -> None:
-        if bool(self.mail_to) != bool(self.smtp):
-            raise TutelageError("Mail takes both --mail-to and --smtp.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Invite(Settings):
-    """Print a link that lets somebody in."""
-
-    role: Literal["rater", "owner"] = "rater"
-    """What whoever follows the link may do."""
-    rater: str = ""
-    """Bring back this rater, who is known already, instead of inviting somebody new."""
-    names: Path | None = None
-    """File with one name on each line: print a table (CSV) of their personal links, which work as often as needed."""
-    uses: int = 1
-    """How many people may use the link."""
-    days: float = 14.0
-    """How long the link is good for."""
-    note: str = ""
-    """For your own memory: whom it is for."""
-    url: str = "http://127.0.0.1:8000"
-    """Where the site is reached."""
 
 
 @dataclass(frozen=True, kw_only=True)

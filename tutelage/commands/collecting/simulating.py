@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import open_existing
@@ -126,7 +127,8 @@ def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient
         raise TutelageError(
             f"'{study.name}' has a rater '{name}' who is {rater.kind}; nobody else answers as them."
         )
-    cookie = cookie_name(store, secure=url.startswith("https://"))
+    parts = urlsplit(url)
+    cookie = cookie_name(store, secure=parts.scheme == "https", root=parts.path.rstrip("/"))
     return RaterClient(url, start_session(store, rater.id, days=1), cookie)
 
 

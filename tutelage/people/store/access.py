@@ -1,11 +1,10 @@
-"""Invitations, personal links and sessions. Only hashes of tokens are stored; a token is shown once.
+"""Invitations and personal links. Only hashes of tokens are stored; a token is shown once.
 
 An invitation is looked at (`peek_invite`) before it is accepted (`accept_invite`), because mail scanners follow links.
 An invitation with a rater is that rater's personal link: it brings the rater back as often as it is used, until it
 expires or is withdrawn.
 """
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
+from tutelage.people.store.sessions import new_session, token_hash
 from tutelage.people.store.studies import Study, load_study
 
 _DAY_MS = 86_400_000
@@ -24,7 +24,7 @@ PERSONAL_DAYS = 90.0
 """How long a personal link is good for, unless it is said otherwise."""
 MOST_RETURNS = 1_000
 """How often a personal link may be used."""
-_invites, _sessions, _items = schema.invite, schema.session, schema.item
+_invites, _items = schema.invite, schema.item
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def create_invite(
         raise TutelageError("An invitation is good for at least one use and a positive number of days.")
     token, now = secrets.token_urlsafe(32), store.now()
     row = {
-        "study_id": study_id, "role": role, "token_sha256": hashed(token), "note": note, "max_uses": max_uses,
+        "study_id": study_id, "role": role, "token_sha256": token_hash(token), "note": note, "max_uses": max_uses,
         "expires": now + int(days * _DAY_MS), "created": now,
     }  # fmt: skip
     with store.write() as connection:
@@ -97,7 +97,7 @@ def personal_links(
     capitals, and else of a new one. Returns names, as the study writes them, with tokens.
 
     Raises:
-        TutelageError: a name cannot be one, or is that of an owner or of a rater who is no person.
+        TutelageError: a name cannot be one, or is that of an owner, of a reviewer, or of a rater who is no person.
     """
     now = store.now()
     links: dict[int, tuple[str, str]] = {}
@@ -107,8 +107,8 @@ def personal_links(
             rater = named_rater(connection, study_id, name) or insert_rater(
                 connection, study_id, name, now=now, training=training, actor=actor
             )
-            if rater.role == "owner" or rater.kind != "human":
-                what = "an owner" if rater.role == "owner" else "no person"
+            if rater.role != "rater" or rater.kind != "human":
+                what = f"of the role {rater.role}" if rater.role != "rater" else "no person"
                 raise TutelageError(
                     f"'{rater.name}' is {what} in this study, so a personal link is not for them."
                 )
@@ -120,7 +120,7 @@ def personal_links(
 def _new_link(connection: Connection, rater: Rater, now: int, days: float, note: str, actor: str) -> str:
     token = secrets.token_urlsafe(32)
     row = {
-        "study_id": rater.study_id, "role": rater.role, "token_sha256": hashed(token), "note": note,
+        "study_id": rater.study_id, "role": rater.role, "token_sha256": token_hash(token), "note": note,
         "max_uses": MOST_RETURNS, "expires": now + int(days * _DAY_MS), "created": now, "rater_id": rater.id,
     }  # fmt: skip
     inserted(connection, _invites, row)
@@ -146,7 +146,7 @@ def revoke_invite(store: Store, invite_id: int, *, actor: str = "owner") -> None
 
 def peek_invite(store: Store, token: str) -> Invite | None:
     """The invitation of that token, without using it; None for a token nobody was given."""
-    query = sa.select(_invites).where(_invites.c.token_sha256 == hashed(token))
+    query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _invite(row, store.now())
@@ -163,7 +163,7 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
     now = store.now()
     seen = peek_invite(store, token)
     with store.write(alone=seen is not None and has_stand_ins(store, seen.study_id)) as connection:
-        query = sa.select(_invites).where(_invites.c.token_sha256 == hashed(token)).with_for_update()
+        query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
             raise TutelageError(
@@ -185,44 +185,6 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
             connection, study.id, now, name, "invite_accepted", f"invite {invite.id}", rater=rater.id
         )
         return rater, new_session(connection, rater, now, session_days)
-
-
-def start_session(store: Store, rater_id: int, *, days: float = 30) -> str:
-    """A new session of a rater; returns its token."""
-    with store.write() as connection:
-        return new_session(connection, load_rater(connection, rater_id), store.now(), days)
-
-
-def rater_of_session(store: Store, token: str) -> Rater | None:
-    """The rater whose session this token belongs to; None if the session is unknown, over or ended."""
-    query = sa.select(_sessions).where(_sessions.c.token_sha256 == hashed(token))
-    with store.read() as connection:
-        row = connection.execute(query).mappings().one_or_none()
-        if row is None or row["revoked"] is not None or row["expires"] <= store.now():
-            return None
-        return load_rater(connection, row["rater_id"])
-
-
-def end_session(store: Store, token: str) -> None:
-    """End a session: its token is not accepted any more."""
-    change = _sessions.update().where(
-        _sessions.c.token_sha256 == hashed(token), _sessions.c.revoked.is_(None)
-    )
-    with store.write() as connection:
-        connection.execute(change.values(revoked=store.now()))
-
-
-def hashed(token: str) -> str:
-    """What is stored of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def new_session(connection: Connection, rater: Rater, now: int, days: float) -> str:
-    """`start_session` within a transaction."""
-    token = secrets.token_urlsafe(32)
-    row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": hashed(token)}
-    inserted(connection, _sessions, row | {"expires": now + int(days * _DAY_MS), "created": now})
-    return token
 
 
 def has_training(connection: Connection, study: Study) -> bool:

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store
+from tutelage.people.store.raters import DECIDING
 
 VERDICTS = ("a", "b", "tie", "both_bad", "skip")
 POOLS = ("production", "gold", "training")
@@ -17,7 +18,7 @@ _said, _given, _items = schema.judgement, schema.assignment, schema.item
 def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
     """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`, or
     their number where the answer is all in its content), strength, the canonical index of the response on the left,
-    repeat, whether an owner adjudicated, version, active milliseconds (-1 unknown), time (milliseconds since the
+    repeat, whether it is an adjudication, version, active milliseconds (-1 unknown), time (milliseconds since the
     epoch), flagged. Several revisions of an answer may be among them: the last one is in force."""
     left = sa.cast(sa.func.substr(_said.c.order, 2, 1), sa.Integer)
     query = (
@@ -29,7 +30,7 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
             _code(_said.c.verdict, VERDICTS, len(VERDICTS)),
         )
         .add_columns(
-            _said.c.strength, left, _said.c.repeat, sa.case((_given.c.chosen_by == "owner", 1), else_=0)
+            _said.c.strength, left, _said.c.repeat, sa.case((_given.c.chosen_by.in_(DECIDING), 1), else_=0)
         )
         .add_columns(_said.c.version_id, sa.func.coalesce(_said.c.active_ms, -1), _said.c.created)
         .add_columns(sa.case((_said.c.flags == "[]", 0), else_=1))

@@ -75,6 +75,11 @@ class Store:
         """The address of the data, for people to read: an absolute path, or the server's URL without its password."""
         return str(self.path) if self.path else self.engine.url.render_as_string(hide_password=True)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread of this process is writing to SQLite, so that another writer would have to wait."""
+        return self._queue.locked()
+
     def now(self) -> int:
         """Milliseconds since the epoch."""
         return int(self.clock() * 1000)

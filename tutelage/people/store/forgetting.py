@@ -55,14 +55,15 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
     """Forget a rater; with `backups_too` delete the backups that were made since the rater came.
 
     Raises:
-        TutelageError: there is no such rater, it is an owner or no person, or was forgotten before.
+        TutelageError: there is no such rater, it is no person, or a member with access, or was forgotten before.
         Unavailable: the database, or a backup, cannot be written just now.
     """
     with store.write(alone=True) as connection:
         rater = lock_rater(connection, rater_id)
-        if rater.role == "owner" or rater.kind != "human":
+        if rater.kind != "human" or (rater.role != "rater" and rater.removed is None):
             raise TutelageError(
-                f"'{rater.name}' is an owner or no person; only raters who are people are forgotten."
+                f"'{rater.name}' is an owner, a reviewer or no person; only raters who are people are forgotten, and "
+                "owners and reviewers once their access was taken away."
             )
         if rater.forgotten is not None:
             raise TutelageError(f"'{rater.name}' was forgotten already.")
@@ -207,7 +208,7 @@ def _release(connection: Connection, rater: Rater, now: int, *, erased: bool) ->
 def _rename(connection: Connection, rater: Rater, name: str, now: int, *, erased: bool) -> None:
     values: dict[str, object] = {
         "name": name, "folded": folded(name), "detail": "{}", "state": "paused", "quota": None, "seen": None,
-        "forgotten": now,
+        "forgotten": now, "identity": None, "contact": "",
     }  # fmt: skip
     if rater.excluded is not None:
         values["excluded"] = _STANDS_IN

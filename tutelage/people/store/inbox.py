@@ -223,11 +223,13 @@ def close_notices(
         return count
 
 
-def reopen_notice(store: Store, study_id: int, number: int) -> None:
+def reopen_notice(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
     """Let a closed notice wait again."""
     mine = sa.and_(_notices.c.study_id == study_id, _notices.c.id == number)
     with store.write() as connection:
-        connection.execute(_notices.update().where(mine).values(closed=None, closed_by=None))
+        change = _notices.update().where(mine, _notices.c.closed.is_not(None))
+        if connection.execute(change.values(closed=None, closed_by=None)).rowcount:
+            record_event(connection, study_id, store.now(), actor, "notice_reopened", f"notice {number}")
 
 
 def _is_of(kind: str | None) -> sa.ColumnElement[bool]:

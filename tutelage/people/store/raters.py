@@ -15,9 +15,10 @@ from tutelage.people.store.exclusions import count_again, has_people
 from tutelage.people.texts import folded
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
-Role: TypeAlias = Literal["rater", "owner"]
+Role: TypeAlias = Literal["rater", "reviewer", "owner"]
 RaterState: TypeAlias = Literal["training", "active", "paused"]
-
+DECIDING: tuple[Role, ...] = ("owner", "reviewer")
+"""The roles whose judgement of an item decides its label. Such a judgement is `chosen_by` the role."""
 
 LONGEST_NAME = 80
 
@@ -56,7 +57,8 @@ class Tallies:
 class Rater:
     """A rater of one study. `quota` limits the answers asked for; `excluded` is the reason why this rater's votes do
     not count at present; `consented`, `seen` and `forgotten` are milliseconds since the epoch; `agreed` is the number
-    of the text that the rater agreed to."""
+    of the text that the rater agreed to. `identity` is how the place where an owner or reviewer signs in knows them,
+    `contact` their e-mail address there, and `removed` the time at which their access was taken away."""
 
     id: int
     study_id: int
@@ -74,6 +76,9 @@ class Rater:
     tallies: Tallies
     agreed: int = 0
     forgotten: int | None = None
+    identity: str | None = None
+    contact: str = ""
+    removed: int | None = None
 
 
 _RATER = sa.select(schema.rater).where(schema.rater.c.id == sa.bindparam("id"))
@@ -299,4 +304,5 @@ def _rater(row: sa.RowMapping) -> Rater:
         row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
         row["quota"], row["asked"], row["consented"], row["excluded"], row["created"], row["seen"],
         Tallies(**{name: row[name] for name in schema.TALLIES}), row["agreed"], row["forgotten"],
+        row["identity"], row["contact"], row["removed"],
     )  # fmt: skip

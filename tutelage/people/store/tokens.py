@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
-from tutelage.people.store.access import hashed
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.sessions import token_hash
 from tutelage.people.texts import refuse_unstorable
 
 Right: TypeAlias = Literal["read", "add", "export"]
@@ -87,7 +87,7 @@ def create_token(
         raise TutelageError(f"A token works for a positive number of days, 36,500 at most, not for {days:g}.")
     now, token = store.now(), PREFIX + secrets.token_urlsafe(32)
     row = {
-        "study_id": study_id, "name": name, "rights": json.dumps(wanted), "token_sha256": hashed(token),
+        "study_id": study_id, "name": name, "rights": json.dumps(wanted), "token_sha256": token_hash(token),
         "expires": None if days is None else now + int(days * _DAY_MS), "created": now,
     }  # fmt: skip
     with store.write() as connection:
@@ -124,7 +124,7 @@ def revoke_token(store: Store, study_id: int, number: int, *, actor: str = "owne
 
 def find_token(store: Store, token: str) -> Token | None:
     """The token of that text, whether it can be used or not; None for a text that was never one."""
-    query = sa.select(_tokens).where(_tokens.c.token_sha256 == hashed(token))
+    query = sa.select(_tokens).where(_tokens.c.token_sha256 == token_hash(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _token(row, store.now())

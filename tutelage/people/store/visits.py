@@ -19,7 +19,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.platforms import Visitor, find_platform
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store import leases, schema
-from tutelage.people.store.access import has_training, new_session
+from tutelage.people.store.access import has_training
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.raters import (
     Rater,
@@ -32,6 +32,7 @@ from tutelage.people.store.raters import (
     touch_rater,
 )
 from tutelage.people.store.recruitments import load_recruitment
+from tutelage.people.store.sessions import new_session
 from tutelage.people.store.studies import Study, load_study
 
 VisitState: TypeAlias = Literal["active", "complete", "screened", "left"]

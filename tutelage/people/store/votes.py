@@ -24,6 +24,7 @@ from tutelage.people.kinds.values import PairVerdict
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.exclusions import Exclusions, exclusions_until
+from tutelage.people.store.raters import DECIDING
 
 VERDICTS = ("a", "b", "tie", "both_bad", "skip")
 """The verdicts that records have."""
@@ -45,8 +46,8 @@ class Vote:
     """A judgement with everything known about it.
 
     `sides` is the order of display; `excluded` says why it does not count, if it does not; `chosen_by` why it was
-    asked (an `owner` adjudicates); `latest` whether no later revision replaces it. `correction` and `spans` are about
-    canonical indices.
+    asked (an `owner` or a `reviewer` adjudicates); `latest` whether no later revision replaces it. `correction` and
+    `spans` are about canonical indices.
     """
 
     id: int
@@ -79,6 +80,11 @@ class Vote:
     kind: str
     correction: Correction | None
     spans: tuple[Span, ...]
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is an adjudication, which decides the label of the item."""
+        return self.chosen_by in DECIDING
 
     @property
     def said(self) -> Canonical:
@@ -178,7 +184,7 @@ def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
         for vote in list_votes(store, study_id)
         if vote.pool == "production"
         and vote.verdict in VERDICTS
-        and not (vote.excluded or vote.repeat or vote.chosen_by == "owner")
+        and not (vote.excluded or vote.repeat or vote.decides)
     )
 
 

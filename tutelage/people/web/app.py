@@ -1,11 +1,12 @@
-"""The application: routes, files, and the headers that every answer carries."""
+"""The application: routes, files, and one or several studies on a server."""
 
-from collections.abc import MutableMapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -13,43 +14,76 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.routing import Route as Endpoint
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tutelage.people import Store
+from tutelage.errors import TutelageError
+from tutelage.people import Store, Study
 from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.languages import Sentence, choose_language
 from tutelage.people.web.api import admitting
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
+from tutelage.people.web.front import MountedStudy, Studies, mount_of
+from tutelage.people.web.headers import Headers
 from tutelage.people.web.languages import wanted_languages
+from tutelage.people.web.prefix import Below
 from tutelage.people.web.routes import ROUTES
+from tutelage.people.web.signing.doors import Doors
 from tutelage.people.web.site import Site
 from tutelage.people.web.statistics.keeping import Keeper
 from tutelage.people.web.streams import AnswerStreams
 from tutelage.people.web.uploads import Uploads
 
 STATIC = Path(__file__).parent / "static"
-HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "referrer-policy": "same-origin",  # with no-referrer, browsers would send forms with the origin "null"
-    "x-content-type-options": "nosniff",
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-}
 
 
-def create_app(store: Store, *, public_url: str = "", models: Models = only_endpoints) -> Starlette:
-    """The application on an open store. `public_url` is where browsers reach it, if a proxy stands in between; `models`
-    finds the models of live conversations.
+def create_app(
+    store: Store, *, public_url: str = "", models: Models = only_endpoints, doors: Doors | None = None
+) -> Starlette:
+    """The application on an open store, at the root. `public_url` is where browsers reach it, if a proxy stands in
+    between, with the path below which they do; `models` finds the models of live conversations; `doors` are other ways
+    to sign in than links.
 
     Raises:
         TutelageError: the public URL is no address.
     """
-    site = Site(store, public_url, Attempts(), Keeper(store), Uploads(), AnswerStreams(store, models))
+    return _application(_site(store, public_url, models, doors))
+
+
+@dataclass(frozen=True)
+class Served:
+    """A study for `create_server`: its open database, itself, and what finds the models of its conversations."""
+
+    store: Store
+    study: Study
+    models: Models = only_endpoints
+
+
+def create_server(served: Sequence[Served], *, public_url: str = "", doors: Doors | None = None) -> Studies:
+    """The application on several studies: each below /s/NAME and for its own people only, a front page at the root.
+
+    Raises:
+        TutelageError: the public URL is no address, or two studies would have the same path.
+    """
+    mounted: list[MountedStudy] = []
+    for each in served:
+        mount = mount_of(each.study.name)
+        if any(other.site.mount == mount for other in mounted):
+            raise TutelageError(
+                f"Two studies would stand at {mount}; serve one of them on a server of its own."
+            )
+        site = _site(each.store, public_url, each.models, doors, mount=mount, study_id=each.study.id)
+        mounted.append(MountedStudy(site, _application(site)))
+    return Studies(mounted, urlsplit(public_url).path.rstrip("/"), STATIC)
+
+
+def _site(store: Store, public_url: str, models: Models, doors: Doors | None, **more: Any) -> Site:
+    streams = AnswerStreams(store, models)
+    doors = doors or Doors()
+    return Site(store, public_url, Attempts(), Keeper(store), Uploads(), streams, doors=doors, **more)
+
+
+def _application(site: Site) -> Starlette:
     endpoints = [
         Endpoint(
             route.path, answering(site, route), methods=[route.method], name=f"{route.method} {route.path}"
@@ -65,31 +99,12 @@ def create_app(store: Store, *, public_url: str = "", models: Models = only_endp
         )
         for route in API_ROUTES
     ]
+    outside = site.root.removesuffix(site.mount)
     return Starlette(
         routes=[*endpoints, Mount("/static", StaticFiles(directory=STATIC))],
-        middleware=[Middleware(Headers)],
+        middleware=[*([Middleware(Below, path=outside)] if outside else []), Middleware(Headers)],
         exception_handlers={HTTPException: _http_error(site), Exception: _defect(site)},
     )
-
-
-class Headers:
-    """Adds the headers that keep a page from doing or leaking what it should not."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                fixed = scope["path"].startswith("/static/fonts/")
-                fresh = "no-cache" if scope["path"].startswith("/static/") else "no-store"
-                headers["cache-control"] = "public, max-age=31536000" if fixed else fresh
-            await send(message)
-
-        await self.app(scope, receive, with_headers)
 
 
 def _http_error(site: Site) -> Any:
@@ -97,7 +112,7 @@ def _http_error(site: Site) -> Any:
 
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if _is_api(request):
+        if _is_api(site, request):
             return admitting.unknown_address(error.status_code, request.method, request.url.path)
         sentence = sentences.get(error.status_code, error.detail)
         return _refused(site, Refusal(error.status_code, sentence), request)
@@ -107,7 +122,7 @@ def _http_error(site: Site) -> Any:
 
 def _defect(site: Site) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
-        if _is_api(request):
+        if _is_api(site, request):
             return admitting.defect(request.method, request.url.path)
         sentence = Sentence(
             "Something went wrong in the server, and this request saved nothing. The server's log has more."
@@ -117,8 +132,8 @@ def _defect(site: Site) -> Any:
     return handle
 
 
-def _is_api(request: Request) -> bool:
-    return request.url.path.startswith(f"{admitting.ROOT}/")
+def _is_api(site: Site, request: Request) -> bool:
+    return request.url.path.removeprefix(site.root).startswith(f"{admitting.ROOT}/")
 
 
 def _refused(site: Site, refusal: Refusal, request: Request) -> Response:

@@ -37,10 +37,13 @@ def is_own_origin(headers: Mapping[str, str], public_origin: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.netloc == headers.get("host")
 
 
-def cookie_header(name: str, token: str, *, secure: bool) -> str:
+def cookie_header(
+    name: str, token: str, *, secure: bool, path: str = "/", seconds: int = SESSION_DAYS * 86_400
+) -> str:
     """The value of Set-Cookie; an empty token takes the cookie away."""
-    age = SESSION_DAYS * 86_400 if token else 0
-    return f"{name}={token}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{'; Secure' if secure else ''}"
+    age = seconds if token else 0
+    flags = f"HttpOnly; SameSite=Lax{'; Secure' if secure else ''}"
+    return f"{name}={token}; Path={path}; Max-Age={age}; {flags}"
 
 
 class Attempts:

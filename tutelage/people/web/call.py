@@ -11,12 +11,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tutelage.errors import TutelageError
-from tutelage.people import Rater, Store, Study, Unavailable, count_notices, rater_of_session
+from tutelage.people import Rater, Store, Study, Unavailable, count_notices
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, choose_language, say
 from tutelage.people.store.inbox import QUIET
+from tutelage.people.store.raters import DECIDING, Role
+from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
+from tutelage.people.store.team import Identity
 from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
+from tutelage.people.web.devices import device_of
 from tutelage.people.web.languages import wanted_languages
+from tutelage.people.web.prefix import root_redirect
 from tutelage.people.web.site import Site
 from tutelage.people.web.uploads import LONGEST_UPLOAD
 
@@ -30,7 +35,20 @@ NOT_SIGNED_IN = Sentence(
 )
 TOO_OLD = Sentence("This page is too old to be answered: load it again, and send it once more.")
 
-Who: TypeAlias = Literal["anyone", "rater", "owner"]
+Who: TypeAlias = Literal["anyone", "rater", "participant", "reviewer", "owner"]
+ADMITTED: Mapping[Who, tuple[Role, ...]] = {
+    "rater": ("rater", "reviewer", "owner"),
+    "participant": ("rater", "owner"),
+    "reviewer": ("reviewer", "owner"),
+    "owner": ("owner",),
+}
+"""The roles that a route of each kind lets in; "anyone" needs no session. A reviewer reads what an owner reads, judges
+single items, and takes no other part."""
+REFUSED: Mapping[Who, Sentence] = {
+    "participant": Sentence("A reviewer judges single items, and takes no other part in the study."),
+    "reviewer": Sentence("Only an owner or a reviewer of the study may do that."),
+    "owner": Sentence("Only an owner of the study may do that."),
+}
 Form: TypeAlias = Literal["page", "form", "json", "file"]
 Fields: TypeAlias = Mapping[str, tuple[str, ...]]
 
@@ -48,9 +66,11 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A request that may be answered. `rater` and `study` are those of the session; `fields` is a form that was sent,
+    """A request that may be answered. `rater` and `study` are those of the session, which has the token `session` and
+    the number `session_id`; `device` says in a few words what sent the request; `fields` is a form that was sent,
     `data` the JSON, `body` a file. `origin` is the address of the site as the browser knows it, where it says so;
-    `at` is the address of the page within the site, and `wanted` are the languages that whoever asks would like."""
+    `at` is the address of the page within the site, and `wanted` are the languages that whoever asks would like;
+    `visitor` is who a trusted proxy says it is, where nobody is signed in."""
 
     site: Site
     path: Mapping[str, str]
@@ -60,6 +80,10 @@ class Call:
     session: str
     at: str = "/"
     wanted: tuple[str, ...] = ()
+    session_id: int | None = None
+    device: str = ""
+    visitor: Identity | None = None
+    cookies: Mapping[str, str] = field(default_factory=dict)
     rater: Rater | None = None
     study: Study | None = None
     fields: Fields = field(default_factory=dict)
@@ -103,8 +127,9 @@ class Call:
             "csrf": csrf_token(self.session) if self.rater else "",
             "now": self.store.now(),
             "at": self.at,
+            "owns": self.rater is not None and self.rater.role == "owner",
         }
-        if self.rater and self.rater.role == "owner":
+        if self.rater and self.rater.role in DECIDING:
             known["waiting"] = waiting = count_notices(self.store, self.here.id)
             known["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
         host = values.get("host", self.study)
@@ -115,7 +140,7 @@ class Call:
 
 
 class Route(NamedTuple):
-    """An address: who may use it (an owner may do what a rater may), and what is sent to it."""
+    """An address: who may use it (see `ADMITTED`), and what is sent to it."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -182,9 +207,11 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
     language = choose_language((), wanted_languages(request))
     try:
         call = _known(site, request)
-        owns = route.who == "owner" and call.rater is not None and call.rater.role == "owner"
-        language = ENGLISH if owns else call.language
-        return route.answer(_admit(call, route, request, body))
+        reads = route.who in ("owner", "reviewer") and call.rater is not None and call.rater.role in DECIDING
+        language = ENGLISH if reads else call.language
+        response = route.answer(_admit(call, route, request, body))
+        root_redirect(site.root, response.headers)
+        return response
     except Refusal as refusal:
         found = refusal
         if refusal.study is not None:
@@ -208,25 +235,32 @@ def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
             sent = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
             if not csrf_matches(call.session, sent):
                 raise Refusal(403, TOO_OLD)
-        if route.who == "owner" and call.rater.role != "owner":
-            raise Refusal(403, Sentence("Only an owner of the study may do that."))
+        if call.rater.role not in ADMITTED[route.who]:
+            raise Refusal(403, REFUSED[route.who])
     data = _json(request, body) if route.form == "json" and route.method == "POST" else {}
     return replace(call, fields=fields, data=data, body=body if route.form == "file" else b"")
 
 
 def _known(site: Site, request: Request) -> Call:
     """A call with what is known before it is admitted."""
-    session = request.cookies.get(site.cookie, "")
-    rater = rater_of_session(site.store, session) if session else None
+    session, device = request.cookies.get(site.cookie, ""), device_of(request.headers.get("user-agent", ""))
+    rater, session_id = (session and use_session(site.store, session, device)) or (None, None)
+    if rater and not (site.holds(rater.study_id) and site.doors.still_admit(rater, request)):
+        rater, session_id = None, None
     return Call(
         site=site,
         path=dict(request.path_params),
         query=_collected(request.query_params.multi_items()),
         address=_address(site, request),
-        origin=site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}",
+        origin=(site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}")
+        + site.root,
+        visitor=site.doors.visitor(request) if rater is None else None,
+        cookies=request.cookies,
         session=session if rater else "",
-        at=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        at=request.url.path.removeprefix(site.root) + (f"?{request.url.query}" if request.url.query else ""),
         wanted=wanted_languages(request),
+        session_id=session_id,
+        device=device,
         rater=rater,
         study=study_of(site.store, rater.study_id) if rater else None,
     )

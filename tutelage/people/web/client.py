@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -31,10 +32,15 @@ class RaterClient:
     """One signed-in rater. `session` is the token of a session, `cookie` the name under which the site knows it."""
 
     def __init__(self, url: str, session: str, cookie: str, *, timeout: float = 60.0) -> None:
+        parts = urlsplit(url)
         self._http = httpx.Client(
             base_url=url,
             cookies={cookie: session},
-            headers={"origin": url, "x-csrf-token": csrf_token(session), "accept": "application/json"},
+            headers={
+                "origin": f"{parts.scheme}://{parts.netloc}",
+                "x-csrf-token": csrf_token(session),
+                "accept": "application/json",
+            },
             timeout=timeout,
         )
 

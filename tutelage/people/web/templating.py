@@ -10,6 +10,7 @@ from markupsafe import Markup
 from tutelage import __version__
 from tutelage.people.languages import LANGUAGES, catalogue, say
 from tutelage.people.store.studies import STANDARD_QUESTION
+from tutelage.people.web.prefix import Rooted
 from tutelage.people.web.render import render
 from tutelage.people.web.words import FILTERS
 
@@ -17,15 +18,15 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @cache
-def templates(language: str) -> jinja2.Environment:
-    """The templates as a reader of the language sees them; made once for each."""
+def templates(language: str, root: str = "") -> jinja2.Environment:
+    """The templates as a reader of the language sees them on a site at the root; made once for each."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        extensions=["jinja2.ext.i18n"],
+        extensions=["jinja2.ext.i18n", Rooted],
     )
     found.policies["ext.i18n.trimmed"] = True
     words = catalogue.translations(language)
@@ -36,7 +37,7 @@ def templates(language: str) -> jinja2.Environment:
     found.filters["question"] = partial(_question, language=language)
     found.filters["count"] = partial(catalogue.number, language=language)
     found.filters["date"] = partial(catalogue.date, language=language)
-    found.globals["version"] = __version__
+    found.globals |= {"version": __version__, "root": root}
     found.globals["language"] = LANGUAGES[language]
     found.globals["script_words"] = _embedded(catalogue.script_words(language))
     return found

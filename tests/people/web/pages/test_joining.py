@@ -97,7 +97,7 @@ def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(lite: Store, wo
     assert "; Secure" in reply.headers["set-cookie"]
 
 
-@pytest.mark.parametrize("url", ["rate.example.org", "ftp://x", "https://", "https://x.org/sub"])
+@pytest.mark.parametrize("url", ["rate.example.org", "ftp://x", "https://", "https://x.org/sub?a=b"])
 def test_a_public_url_that_is_none_is_refused(lite: Store, url: str) -> None:
     with pytest.raises(Exception, match="public URL"):
         create_app(lite, public_url=url)

@@ -111,7 +111,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "rater": {
         "name": "name, unique in the study",
         "kind": "a person, a judge model or a simulation",
-        "role": "rater or owner",
+        "role": "rater, reviewer or owner",
+        "identity": "by what a place elsewhere knows who signs in there; NULL for who came by a link",
+        "contact": "the e-mail address of an owner or reviewer who signs in elsewhere",
+        "removed": "when the access of an owner or reviewer was taken away; NULL where it was not",
         "state": "in training, active or paused",
         "detail": "of judge models and simulations, their settings as JSON",
         "quota": "answers at most",
@@ -143,7 +146,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "uses": "people it has let in",
         "rater_id": "the rater whom it brings back; NULL where it makes a new one",
     },
-    "session": {},
+    "session": {
+        "device": "what uses it, in a few words; NULL until a browser does",
+        "seen": "its last use",
+    },
     "assignment": {
         "repeat": "1 where the rater gets the item a second time",
         "chosen_by": "why it was this item: the policy, known answer, repeat, owner, ...",

@@ -3,6 +3,10 @@
 A rater's tallies are kept beside what they could be computed from. A rater's `folded` name is what two names are
 compared by (`texts.folded`); `agreed` is the number of the text about consent that the rater agreed to. A rater is
 `forgotten` at a time; what could tell who it was is erased then. An invite with a `rater_id` brings that rater back.
+
+Owners and reviewers who sign in elsewhere have the `identity` by which that place knows them, and a `contact`, their
+e-mail address; whose access was taken away is `removed` at a time. A session's `device` is NULL until a browser uses
+it.
 """
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
@@ -34,13 +38,17 @@ rater = Table(
     Column("folded", Text, nullable=False, server_default=""),
     Column("agreed", Integer, nullable=False, server_default="0"),
     Column("forgotten", BigInteger),
+    Column("identity", Text),
+    Column("contact", Text, nullable=False, server_default=""),
+    Column("removed", BigInteger),
     UniqueConstraint("study_id", "name"),
     one_of("kind", "human", "llm", "simulated"),
-    one_of("role", "rater", "owner"),
+    one_of("role", "rater", "reviewer", "owner"),
     one_of("state", "training", "active", "paused"),
     sqlite_autoincrement=True,
 )
 Index("rater_of_name", rater.c.study_id, rater.c.folded)
+Index("rater_of_identity", rater.c.study_id, rater.c.identity, unique=True)
 
 invite = Table(
     "invite",
@@ -70,6 +78,8 @@ session = Table(
     Column("expires", BigInteger, nullable=False),
     Column("revoked", BigInteger),
     Column("created", BigInteger, nullable=False),
+    Column("device", Text),
+    Column("seen", BigInteger),
     sqlite_autoincrement=True,
 )
 Index("session_of_rater", session.c.rater_id)

@@ -126,7 +126,7 @@ def _admit(site: Site, route: ApiRoute, request: Request) -> ApiCall | None:
     if route.right is None:
         _query(route.query, request)
         return None
-    token = _token(site.store, request)
+    token = _token(site, request)
     if route.right not in token.rights:
         raise ApiRefusal(
             403,
@@ -147,7 +147,7 @@ def _admit(site: Site, route: ApiRoute, request: Request) -> ApiCall | None:
     return ApiCall(site, token, study_of(site.store, token.study_id), _query(route.query, request), key=key)
 
 
-def _token(store: Store, request: Request) -> Token:
+def _token(site: Site, request: Request) -> Token:
     where = "the header Authorization"
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not text.strip():
@@ -157,8 +157,8 @@ def _token(store: Store, request: Request) -> Token:
             where,
             "Send 'Authorization: Bearer TOKEN'; an owner makes tokens on the page Programs.",
         )
-    token = find_token(store, text.strip())
-    if token is None:
+    token = find_token(site.store, text.strip())
+    if token is None or not site.holds(token.study_id):
         raise ApiRefusal(401, "The token is unknown.", where, "Look whether it was copied whole.")
     if token.problem:
         raise ApiRefusal(401, token.problem, where, "Ask an owner of the study for a new one.")

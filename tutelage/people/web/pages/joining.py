@@ -21,11 +21,14 @@ from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.raters import DECIDING
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import end_visit, visit_of
 from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see, sentence
+from tutelage.people.web.membership import announce_member, forget_member
+from tutelage.people.web.site import Site
 
 DAY_MS = 86_400_000
 LEFT = "on leaving"
@@ -34,8 +37,10 @@ LEFT = "on leaving"
 
 def home(call: Call) -> Response:
     """Redirect a visitor to the page for their role."""
+    if call.rater is None and call.visitor is not None:
+        return see("/sign-in")
     if call.rater is None:
-        return call.page("home.html")
+        return call.page("home.html", signs_in=call.site.doors.provider is not None)
     return see(_place_of(call.me, call.here))
 
 
@@ -103,7 +108,7 @@ def leave(call: Call) -> Response:
         end_visit(call.store, call.me.id, "left")
         over = told.visit.state in ("complete", "screened")
         response = call.page("finish.html" if over else "gone.html", told=told, rater=None, csrf="")
-    elif call.me.role == "owner":
+    elif call.me.role in DECIDING:
         response = see("/")
     else:
         token = personal_link(call.store, call.me.id, note=LEFT, actor=call.me.name)
@@ -114,7 +119,8 @@ def leave(call: Call) -> Response:
             "until": call.store.now() + round(PERSONAL_DAYS * DAY_MS),
         }
         response = call.page("left.html", link=f"/return/{token}", **left)
-    response.headers["set-cookie"] = cookie_header(call.site.cookie, "", secure=call.site.secure)
+    response.headers["set-cookie"] = _session_cookie(call.site, "")
+    forget_member(call.site, response)
     return response
 
 
@@ -141,7 +147,7 @@ def must_agree(rater: Rater, study: Study) -> bool:
 
 
 def _place_of(rater: Rater, study: Study) -> str:
-    if rater.role == "owner":
+    if rater.role in DECIDING:
         return "/owner"
     return "/welcome" if must_agree(rater, study) else "/rate"
 
@@ -153,13 +159,18 @@ def signed_in(call: Call, rater: Rater, session: str, place: str = "") -> Respon
         end_session(call.store, call.session)
     now = get_rater(call.store, rater.id)
     response = see(place or _place_of(now, study_of(call.store, now.study_id)))
-    response.headers["set-cookie"] = cookie_header(call.site.cookie, session, secure=call.site.secure)
+    response.headers["set-cookie"] = _session_cookie(call.site, session)
+    announce_member(call.site, now, session, call.device, response)
     return response
+
+
+def _session_cookie(site: Site, session: str) -> str:
+    return cookie_header(site.cookie, session, secure=site.secure, path=site.root or "/")
 
 
 def _invite(call: Call) -> Invite:
     found = peek_invite(call.store, call.path["token"])
-    if found is None or found.rater is not None:
+    if found is None or found.rater is not None or not call.site.holds(found.study_id):
         raise no_such_link(
             call, Sentence("This invitation does not exist; ask whoever sent it for a new one.")
         )
@@ -170,9 +181,11 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
     """Whom a link brings back, and the personal link that it is; None where it works only once."""
     token = call.path["token"]
     found = rater_of_session(call.store, token)
-    if found is not None:
+    if found is not None and call.site.holds(found.study_id):
         return found, None
     link = peek_invite(call.store, token)
+    if link is not None and not call.site.holds(link.study_id):
+        link = None
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
     told = Sentence(

@@ -28,6 +28,7 @@ from tutelage.people.corrections import correction_from, correction_row, span_ro
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence, say
 from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.raters import DECIDING
 from tutelage.people.visiting import finish, progress
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
@@ -59,8 +60,10 @@ def screen(call: Call) -> Response:
     if must_agree(call.me, call.here):
         return see("/welcome")
     item = call.text("item")
-    if item and call.me.role != "owner":
-        raise Refusal(403, Sentence("Only an owner of the study chooses what to judge."))
+    if item and call.me.role not in DECIDING:
+        raise Refusal(403, Sentence("Only an owner or reviewer of the study chooses what to judge."))
+    if not item and call.me.role == "reviewer":
+        return see("/owner/items?state=disagreed")
     template = f"kinds/{call.here.kind.name}.html"
     live = find_live_models(call.store, call.here.id) is not None and not item
     return call.page(template, flags=FLAGS, skip_reasons=SKIP_REASONS, item=item, live=live)
@@ -70,6 +73,8 @@ def following(call: Call) -> Response:
     """The next question, reserved; the state of a live conversation; or why there is nothing."""
     refuse_strangers(call)
     item = values.text(call.data, "item", "")
+    if not item and call.me.role == "reviewer":
+        raise Refusal(400, "A reviewer chooses the item to judge, on the page of the item.")
     if item:
         found: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
     else:

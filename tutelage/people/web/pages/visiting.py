@@ -54,7 +54,7 @@ def over(call: Call) -> Response:
 
 def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:
     study_id = study_of_entry(call.store, call.path["token"])
-    if study_id is None:
+    if study_id is None or not call.site.holds(study_id):
         raise no_such_link(
             call, Sentence("This link leads to no study; ask whoever sent it, or return the task.")
         )

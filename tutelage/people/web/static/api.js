@@ -1,6 +1,8 @@
 // Talking to the server. A request either comes back, is refused (with a sentence), or may be tried again.
 
 import { gettext } from "./words.js";
+/** The path that the site stands below: empty at the root of a host. */
+export const root = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 
 const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 
@@ -36,7 +38,7 @@ export async function follow(path, heard) {
   };
   try {
     wait();
-    const response = await fetch(path, { headers: { accept: "text/event-stream" }, signal: stop.signal });
+    const response = await fetch(root + path, { headers: { accept: "text/event-stream" }, signal: stop.signal });
     if (!response.ok) throw refusal(response.status, await response.json());
     let rest = "";
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -64,7 +66,7 @@ async function call(path, options) {
   let response;
   let body;
   try {
-    response = await fetch(path, { ...options, signal: AbortSignal.timeout(30_000) });
+    response = await fetch(root + path, { ...options, signal: AbortSignal.timeout(30_000) });
     body = await response.json();
   } catch (error) {
     throw new Unreachable(error.message);

@@ -1,5 +1,7 @@
 // Sending a table of votes, and looking again whenever a column or a word is given another meaning.
 
+import { root } from "./api.js";
+
 const token = document.querySelector('meta[name="csrf-token"]').content;
 const file = document.querySelector("#file");
 const said = document.querySelector("#file-said");
@@ -11,13 +13,13 @@ file?.addEventListener("change", async () => {
   if (!chosen) return;
   said.textContent = `Sending ${chosen.name}…`;
   try {
-    const response = await fetch(`/owner/import/file?name=${encodeURIComponent(chosen.name)}`, {
+    const response = await fetch(`${root}/owner/import/file?name=${encodeURIComponent(chosen.name)}`, {
       method: "POST",
       body: chosen,
       headers: { "content-type": "application/octet-stream", accept: "application/json", "x-csrf-token": token },
     });
     const reply = await response.json();
-    if (response.ok) return location.assign(reply.address);
+    if (response.ok) return location.assign(root + reply.address);
     said.textContent = reply.error;
   } catch {
     said.textContent = "The file could not be sent; is the server there?";

@@ -1,6 +1,6 @@
 // The rater's screen: what comes next, what is sent, and what is shown meanwhile.
 
-import { get, post, Refused } from "./api.js";
+import { get, post, Refused, root } from "./api.js";
 import { Clock, here } from "./clock.js";
 import { Corrections } from "./corrections.js";
 import { Form } from "./form.js";
@@ -184,7 +184,7 @@ function hidePause() {
 }
 
 function pauseAtEnd(reply) {
-  if (reply.finish) return location.assign(reply.finish);
+  if (reply.finish) return location.assign(root + reply.finish);
   const title = reply.state === "paused" ? gettext("Stopped for now") : gettext("That is all for now");
   pause(title, reply.why, gettext("Look again"), next, true);
 }
@@ -300,7 +300,7 @@ async function afterTraining(receipt, answer) {
 
 async function afterAdjudication(receipt) {
   await settled(receipt);
-  location.assign(`/owner/items/${encodeURIComponent(item)}`);
+  location.assign(`${root}/owner/items/${encodeURIComponent(item)}`);
 }
 
 // ---- changing an earlier answer

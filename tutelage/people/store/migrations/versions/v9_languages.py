@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "v9"
-down_revision = "v7"
+down_revision = "v8"
 
 
 def upgrade() -> None:

@@ -34,7 +34,7 @@ FATES = {
     "both_bad": "of pairs that most found bad; they become single bad responses",
     "too_few": "of pairs with fewer votes for a side than asked for",
     "identical": "of pairs whose responses are the same text",
-    "adjudication": "judgements by an owner, which decide a label by themselves",
+    "adjudication": "judgements by an owner or a reviewer, which decide a label by themselves",
     "gold": "on known answers: they tell about the rater",
     "training": "practice",
     "repeat": "asked again: they tell how steady a rater is",

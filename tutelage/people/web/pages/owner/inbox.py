@@ -62,7 +62,7 @@ def reopen(call: Call) -> Response:
     number = call.text("notice")
     if not _is_number(number):
         raise Refusal(404, "There is no such notice.")
-    reopen_notice(call.store, call.here.id, int(number))
+    reopen_notice(call.store, call.here.id, int(number), actor=call.me.name)
     return see(_address(_kind(call), True))
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from tutelage.errors import TutelageError
 from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
 from tutelage.people.export_rows import safe_cell
+from tutelage.people.store.raters import DECIDING
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import FieldError, given_again, whole_number
 
@@ -30,11 +31,11 @@ def create(call: Call) -> Response:
         days = whole_number(call, "days", "The number of days", 1, MOST_DAYS)
     except FieldError as error:
         return _page(call, problems={error.field: str(error)})
-    role = "owner" if call.text("role") == "owner" else "rater"
+    role = call.text("role") if call.text("role") in DECIDING else "rater"
     token = create_invite(
         call.store,
         call.here.id,
-        role=role,  # type: ignore[arg-type]  # one of the two
+        role=role,  # type: ignore[arg-type]  # one of the three
         max_uses=uses,
         days=days,
         note=call.text("note")[:200],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from tutelage.figures import column_strip
-from tutelage.people import Rater, list_events, list_raters
+from tutelage.people import Event, Rater, list_events, list_raters
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
@@ -105,8 +105,13 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[
 def history(call: Call) -> Response:
     """Everything that was done to the study."""
     events = list_events(call.store, call.here.id, limit=300)
-    told = [(event, _detail(event.detail)) for event in events]
+    told = [(event, "" if _is_private(call, event) else _detail(event.detail)) for event in events]
     return call.page("owner/history.html", events=told, place="history")
+
+
+def _is_private(call: Call, event: Event) -> bool:
+    """Whether the detail of an event is an owner's business: the links and codes of recruiting."""
+    return event.action == "recruiting_changed" and call.me.role != "owner"
 
 
 def _detail(detail: Mapping[str, object]) -> str:

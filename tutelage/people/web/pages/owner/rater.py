@@ -23,6 +23,7 @@ from tutelage.people.store.consents import consent_of
 from tutelage.people.store.exclusions import Scope
 from tutelage.people.store.forgetting import forget
 from tutelage.people.store.raters import crowd_kinds
+from tutelage.people.store.sessions import end_sessions, list_sessions
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import FieldError, reason_of, whole_number
@@ -82,6 +83,7 @@ def _detail(call: Call, rater: Rater, problems: Mapping[str, str] | None = None,
         notices=list_notices(call.store, call.here.id, rater=rater.id, limit=10),
         links=list_invites(call.store, call.here.id, rater=rater.id),
         link_days=round(PERSONAL_DAYS),
+        sessions=list_sessions(call.store, rater.id),
         problems=problems or {},
         place="raters",
         **_votes(call, rater),
@@ -132,12 +134,19 @@ def change(call: Call) -> Response:
 def bring_back(call: Call) -> Response:
     """A personal link that brings the rater back, on another machine or after the session is over. It is shown once."""
     rater = _rater(call)
-    if rater.role == "owner":
+    if rater.role != "rater":
         raise TutelageError(
-            "A link for an owner is made on the command line: tutelage collect invite STUDY --rater NAME."
+            "A link for an owner or reviewer is made on the command line: tutelage collect invite STUDY --rater NAME."
         )
     token = personal_link(call.store, rater.id, actor=call.me.name)
     return _detail(call, rater, link=f"/return/{token}")
+
+
+def end_all_sessions(call: Call) -> Response:
+    """End every session of this person. Personal links go on working until they are withdrawn."""
+    rater = _rater(call)
+    end_sessions(call.store, rater.id, actor=call.me.name)
+    return see(f"/owner/raters/{rater.id}")
 
 
 def forget_rater(call: Call) -> Response:

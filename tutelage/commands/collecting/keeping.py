@@ -1,0 +1,37 @@
+"""`tutelage collect backup` and `restore`: a database as one file, and made again of it."""
+
+from contextlib import closing
+
+from tutelage.commands.collecting.place import database
+from tutelage.commands.collecting.settings_serving import Backup, Restore
+
+
+def back_up(settings: Backup) -> int:
+    """Write the database into a file, and print what it holds."""
+    from tutelage.people import list_studies, open_store
+    from tutelage.people.store.archive import write_archive
+
+    with closing(open_store(database(settings), create=False)) as store:
+        written = write_archive(store, settings.out.expanduser())
+        print(
+            f"{settings.out}: {', '.join(list_studies(store))} from {store.address}\n"
+            f"  {sum(written.rows.values()):,} rows in {len(written.rows)} tables of version {written.revision}, "
+            f"{written.rows['judgement']:,} judgements\n"
+            "It holds names, answers and hashes of links: keep it where nobody else can read it."
+        )
+    return 0
+
+
+def restore(settings: Restore) -> int:
+    """Make the database again, and print what it holds."""
+    from tutelage.people import list_studies, open_store
+    from tutelage.people.store.archive import restore_archive
+
+    address = database(settings)
+    found = restore_archive(address, settings.source.expanduser())
+    with closing(open_store(address, create=False)) as store:
+        print(
+            f"{', '.join(list_studies(store))} restored into {store.address}: {sum(found.rows.values()):,} rows, "
+            f"{found.rows['judgement']:,} judgements"
+        )
+    return 0

@@ -1,0 +1,108 @@
+"""The settings of the commands of `tutelage collect` about the server, who gets in, and its data as a whole."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from tutelage import config
+from tutelage.commands.collecting.settings import Settings
+from tutelage.errors import TutelageError
+from tutelage.workflows.settings.serve import PORT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Settings):
+    """Serve a study to browsers until ctrl-C, or several, each below /s/NAME."""
+
+    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[STUDY ...]")] = ()
+    """More studies. A folder of studies stands for all that lie in it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 lets other machines in."""
+    port: int = PORT
+    """Port to listen on; 0 takes a free one."""
+    public_url: str = ""
+    """Where browsers reach the site, if a proxy stands in between: https://rate.example.org, or https://example.org/rating."""
+    owner: str = ""
+    """Name of the owner whom the printed link signs in; made where there is none of that name. [default: the first
+    owner]"""
+    oidc_issuer: str = ""
+    """OpenID provider at which owners and reviewers sign in: https://id.example.org."""
+    oidc_client: str = ""
+    """Client id of this server there; the secret is read from TUTELAGE_OIDC_SECRET, or from the file that
+    TUTELAGE_OIDC_SECRET_FILE names. The provider sends people back to PUBLIC-URL/sign-in/callback, or with several
+    studies to PUBLIC-URL/s/NAME/sign-in/callback."""
+    proxy_user_header: str = ""
+    """Header in which a proxy says who signed in there, such as X-Forwarded-User; needs --trusted-proxy."""
+    trusted_proxy: tuple[str, ...] = ()
+    """Addresses or networks of that proxy; from any other the header counts for nothing."""
+    owners: tuple[str, ...] = ()
+    """Owners among those who sign in: e-mail addresses, domains (@example.org), or names of the proxy."""
+    reviewers: tuple[str, ...] = ()
+    """Reviewers among them."""
+    webhook: str = ""
+    """Address that is told as JSON what comes into the inbox, every minute where there is something; signed with
+    TUTELAGE_WEBHOOK_SECRET, if that is set."""
+    mail_to: str = ""
+    """E-mail address that is told the same; needs --smtp."""
+    mail_from: str = ""
+    """Sender of these mails; the receiver when empty."""
+    engine: config.EngineName = "auto"
+    """How models of live conversations compute that are folders: plain, by transformers' modules; cpu, by kernels
+    compiled for this processor; auto: cpu on a processor, else plain."""
+    smtp: str = ""
+    """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
+
+    def __post_init__(self) -> None:
+        if bool(self.mail_to) != bool(self.smtp):
+            raise TutelageError("Mail takes both --mail-to and --smtp.")
+        if bool(self.oidc_issuer) != bool(self.oidc_client):
+            raise TutelageError("Signing in at a provider takes both --oidc-issuer and --oidc-client.")
+        if bool(self.proxy_user_header) != bool(self.trusted_proxy):
+            raise TutelageError("Signing in by a proxy takes both --proxy-user-header and --trusted-proxy.")
+        if bool(self.owners or self.reviewers) != bool(self.oidc_issuer or self.proxy_user_header):
+            raise TutelageError(
+                "Signing in takes --owners or --reviewers, who may, and --oidc-issuer or --proxy-user-header."
+            )
+        if self.more and self.name:
+            raise TutelageError("--name names one study of a file; leave it out beside several.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invite(Settings):
+    """Print a link that lets somebody in."""
+
+    role: Literal["rater", "reviewer", "owner"] = "rater"
+    """What whoever follows the link may do."""
+    rater: str = ""
+    """Bring back this rater, who is known already, instead of inviting somebody new."""
+    names: Path | None = None
+    """File with one name on each line: print a table (CSV) of their personal links, which work as often as needed."""
+    uses: int = 1
+    """How many people may use the link."""
+    days: float = 14.0
+    """How long the link is good for."""
+    note: str = ""
+    """For your own memory: whom it is for."""
+    url: str = "http://127.0.0.1:8000"
+    """Where the site is reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup(Settings):
+    """Write the whole database into one file, from which `collect restore` makes it again, in SQLite or PostgreSQL.
+    Answers may go on arriving meanwhile."""
+
+    out: Path
+    """File to write, such as study.backup; it must not exist. It holds everything, also names and hashes of links."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restore(Settings):
+    """Make the database of a study again from a file that `collect backup` wrote. Where there is one already, nothing
+    is done."""
+
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="BACKUP")]
+    """The file."""

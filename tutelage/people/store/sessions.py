@@ -1,0 +1,159 @@
+"""Sessions: who is signed in, on which device, and until when. Only hashes of tokens are stored.
+
+A session ends when its days are over. That of an owner or reviewer also ends when nobody used it for `IDLE_DAYS`, and
+every session of a member whose access was taken away is over.
+"""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.errors import TutelageError
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store, Unavailable, inserted, record_event
+from tutelage.people.store.raters import Rater, load_rater
+
+_DAY_MS = 86_400_000
+IDLE_DAYS = 7
+"""Days without use after which the session of an owner or reviewer is over."""
+SEEN_EVERY_MS = 300_000
+"""How exactly it is known when a session was used last."""
+LONGEST_DEVICE = 80
+_sessions = schema.session
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session as its rater and owners see it: times in milliseconds since the epoch. `device` is None for a link from
+    the command line that nobody has used yet."""
+
+    id: int
+    rater_id: int
+    device: str | None
+    seen: int | None
+    created: int
+    expires: int
+
+
+def start_session(store: Store, rater_id: int, *, days: float = 30, device: str | None = None) -> str:
+    """A new session of a rater; returns its token.
+
+    Raises:
+        TutelageError: the access of this member was taken away.
+    """
+    with store.write() as connection:
+        return new_session(connection, load_rater(connection, rater_id), store.now(), days, device)
+
+
+def new_session(
+    connection: Connection, rater: Rater, now: int, days: float, device: str | None = None
+) -> str:
+    """`start_session` within a transaction."""
+    if rater.removed is not None:
+        raise TutelageError(f"The access of '{rater.name}' was taken away; an owner can give it back.")
+    token = secrets.token_urlsafe(32)
+    row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": token_hash(token)}
+    row |= {"device": device, "seen": now if device is not None else None}
+    inserted(connection, _sessions, row | {"expires": now + int(days * _DAY_MS), "created": now})
+    return token
+
+
+def rater_of_session(store: Store, token: str) -> Rater | None:
+    """The rater whose session this token belongs to; None if the session is unknown, over or ended."""
+    found = _find(store, token)
+    return None if found is None else found[0]
+
+
+def use_session(store: Store, token: str, device: str) -> tuple[Rater, int] | None:
+    """`rater_of_session` for a request from a device, with the number of the session; the use is noted."""
+    found = _find(store, token)
+    if found is None:
+        return None
+    rater, session = found
+    now, device = store.now(), device[:LONGEST_DEVICE]
+    due = session.seen is None or session.device is None or now - session.seen >= SEEN_EVERY_MS
+    if due and not store.busy:  # whoever only reads waits for no writer; the use is noted another time
+        used = _sessions.update().where(_sessions.c.id == session.id)
+        try:
+            with store.write(lasting=False) as connection:
+                connection.execute(used.values(seen=now, device=device))
+        except Unavailable:
+            pass  # also another time
+    return rater, session.id
+
+
+def session_owner(store: Store, study_id: int, number: int) -> Rater | None:
+    """The rater of the session of that number in a study; None where it is unknown, over or ended."""
+    query = sa.select(_sessions).where(_sessions.c.id == number, _sessions.c.study_id == study_id)
+    with store.read() as connection:
+        row = connection.execute(query).mappings().one_or_none()
+        found = None if row is None else _alive(connection, row, store.now())
+    return None if found is None else found[0]
+
+
+def list_sessions(store: Store, rater_id: int) -> tuple[Session, ...]:
+    """The sessions of a rater that are not over, the one used last first."""
+    query = sa.select(_sessions).where(_sessions.c.rater_id == rater_id).order_by(_sessions.c.id.desc())
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+        found = [_alive(connection, row, store.now()) for row in rows if row["revoked"] is None]
+    return tuple(sorted((each[1] for each in found if each), key=lambda each: -(each.seen or 0)))
+
+
+def end_session(store: Store, token: str) -> None:
+    """End a session: its token is not accepted any more."""
+    change = _sessions.update().where(
+        _sessions.c.token_sha256 == token_hash(token), _sessions.c.revoked.is_(None)
+    )
+    with store.write() as connection:
+        connection.execute(change.values(revoked=store.now()))
+
+
+def end_sessions(
+    store: Store, rater_id: int, *, only: int | None = None, keep: int | None = None, actor: str
+) -> int:
+    """End the sessions of a rater: all, `only` one, or all but the one to `keep`; returns how many were ended."""
+    with store.write() as connection:
+        rater, now = load_rater(connection, rater_id), store.now()
+        count = revoke_sessions(connection, rater, now, only=only, keep=keep)
+        if count:
+            record_event(connection, rater.study_id, now, actor, "sessions_ended", rater.name, sessions=count)
+    return count
+
+
+def revoke_sessions(
+    connection: Connection, rater: Rater, now: int, *, only: int | None = None, keep: int | None = None
+) -> int:
+    """`end_sessions` within a transaction, without an event."""
+    mine = [_sessions.c.rater_id == rater.id, _sessions.c.revoked.is_(None), _sessions.c.expires > now]
+    if only is not None:
+        mine.append(_sessions.c.id == only)
+    if keep is not None:
+        mine.append(_sessions.c.id != keep)
+    return connection.execute(_sessions.update().where(*mine).values(revoked=now)).rowcount
+
+
+def token_hash(token: str) -> str:
+    """The hash by which a token is stored."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _find(store: Store, token: str) -> tuple[Rater, Session] | None:
+    query = sa.select(_sessions).where(_sessions.c.token_sha256 == token_hash(token))
+    with store.read() as connection:
+        row = connection.execute(query).mappings().one_or_none()
+        return None if row is None else _alive(connection, row, store.now())
+
+
+def _alive(connection: Connection, row: sa.RowMapping, now: int) -> tuple[Rater, Session] | None:
+    """The rater and the session of a row, where it is not over."""
+    if row["revoked"] is not None or row["expires"] <= now:
+        return None
+    rater = load_rater(connection, row["rater_id"])
+    idle = rater.role != "rater" and row["seen"] is not None and row["seen"] + IDLE_DAYS * _DAY_MS <= now
+    if rater.removed is not None or idle:
+        return None
+    names = ("id", "rater_id", "device", "seen", "created", "expires")
+    return rater, Session(*(row[name] for name in names))

@@ -1,0 +1,109 @@
+"""Several studies on one server: each below /s/NAME, and a front page that lists them for their owners and reviewers.
+
+To anybody else the front page tells nothing, not even that there are studies; and who is somebody in one study is
+nobody in another.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tutelage.people import Unavailable, list_studies
+from tutelage.people.languages import Sentence, choose_language, say
+from tutelage.people.web.headers import Headers
+from tutelage.people.web.languages import wanted_languages
+from tutelage.people.web.membership import member_study
+from tutelage.people.web.prefix import Below, below
+from tutelage.people.web.site import Site
+from tutelage.people.web.templating import templates
+
+
+def mount_of(name: str) -> str:
+    """The path of the study of that name; what an address would have to quote becomes a hyphen."""
+    return f"/s/{re.sub(r'[^A-Za-z0-9._~]+', '-', name).strip('-.') or 'study'}"
+
+
+@dataclass(frozen=True)
+class MountedStudy:
+    """A study among several: its site, and the application that serves it."""
+
+    site: Site
+    app: ASGIApp
+
+
+class Studies:
+    """The application of a server with several studies: each request goes to its study by the path, and everything else
+    to the front. `root` is the path of the whole server, behind a proxy that has others."""
+
+    def __init__(self, studies: Sequence[MountedStudy], root: str, static: Path) -> None:
+        self.studies = studies
+        self._front = front_app(studies, root, static)
+        self._entry: ASGIApp = Below(self._choose, root) if root else self._choose
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._entry(scope, receive, send)
+
+    async def _choose(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            for study in self.studies:
+                inside = below(scope, study.site.mount)
+                if inside is not None:
+                    return await study.app(inside, receive, send)
+        return await self._front(scope, receive, send)
+
+
+def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starlette:
+    """The application at the root of a server with several studies."""
+
+    def page(request: Request, template: str, code: int = 200, **values: object) -> Response:
+        language = choose_language((), wanted_languages(request))
+        return HTMLResponse(templates(language, root).get_template(template).render(values), code)
+
+    def front(request: Request) -> Response:
+        mine = [(each.site, member_study(each.site, request.cookies)) for each in studies]
+        known = [(study.name, site.mount) for site, study in mine if study is not None]
+        if known:
+            return page(request, "front.html", studies=known)
+        return page(request, "home.html", signs_in=False)
+
+    def health(request: Request) -> Response:
+        for each in studies:
+            list_studies(each.site.store)
+        return JSONResponse({"status": "ok"})
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = error.status_code
+        told = say(Sentence("There is no such page."), choose_language((), wanted_languages(request)))
+        return page(request, "refusal.html", code, status=code, sentence=told)
+
+    async def unavailable(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, 503)
+
+    return Starlette(
+        routes=[
+            Route("/", _in_thread(front)),
+            Route("/healthz", _in_thread(health)),
+            Mount("/static", StaticFiles(directory=static)),
+        ],
+        middleware=[Middleware(Headers)],
+        exception_handlers={HTTPException: unknown, Unavailable: unavailable},
+    )
+
+
+def _in_thread(answer: Callable[[Request], Response]) -> Callable[[Request], object]:
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(answer, request)
+
+    return endpoint

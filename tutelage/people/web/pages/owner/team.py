@@ -1,0 +1,52 @@
+"""The owners and reviewers: who they are, and taking access away or giving it back."""
+
+from starlette.responses import Response
+
+from tutelage.errors import TutelageError
+from tutelage.people import Rater
+from tutelage.people.store.sessions import end_sessions, list_sessions
+from tutelage.people.store.team import list_team, remove_member, restore_member
+from tutelage.people.web.call import Call, Refusal, see
+
+
+def table(call: Call) -> Response:
+    """The members with their sessions."""
+    return _table(call)
+
+
+def change(call: Call) -> Response:
+    """Take the access of a member away, give it back, or end all of their sessions."""
+    member = _member(call)
+    try:
+        match call.text("action"):
+            case "remove":
+                remove_member(call.store, member.id, actor=call.me.name)
+            case "restore":
+                restore_member(call.store, member.id, actor=call.me.name)
+            case "sessions":
+                end_sessions(call.store, member.id, actor=call.me.name)
+            case _:
+                raise Refusal(400, "Choose what to do: remove, restore or sessions.")
+    except TutelageError as error:
+        return _table(call, str(error))
+    return see("/" if member.id == call.me.id else "/owner/team")
+
+
+def _member(call: Call) -> Rater:
+    number = call.text("member")
+    for member in list_team(call.store, call.here.id):
+        if str(member.id) == number:
+            return member
+    raise Refusal(404, "There is no such owner or reviewer in this study.")
+
+
+def _table(call: Call, problem: str = "") -> Response:
+    team = [
+        (member, list_sessions(call.store, member.id))
+        for member in list_team(call.store, call.here.id)
+        if member.forgotten is None
+    ]
+    page = call.page("owner/team.html", team=team, problem=problem, place="team")
+    if problem:
+        page.status_code = 400
+    return page

@@ -1,0 +1,77 @@
+"""Signing in without a link, as an owner or reviewer: by a trusted proxy at once, or at the provider and back."""
+
+from starlette.responses import Response
+
+from tutelage.errors import TutelageError
+from tutelage.people import list_studies
+from tutelage.people.store.studies import Study, open_study, study_of
+from tutelage.people.store.team import Identity, sign_in
+from tutelage.people.web.auth import SESSION_DAYS, cookie_header
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.pages.joining import signed_in
+from tutelage.people.web.signing.oidc import Pending, SignInError
+
+COOKIE = "tutelage_signing"
+MINUTES = 10
+
+
+def begin(call: Call) -> Response:
+    """Sign in whom a trusted proxy vouches for; send anybody else to the provider."""
+    if call.visitor is not None:
+        return _enter(call, call.visitor)
+    provider = call.site.doors.provider
+    if provider is None:
+        raise Refusal(404, "Nobody signs in here but by a personal link or an invitation.")
+    try:
+        address, pending = provider.begin(_redirect(call))
+    except SignInError as error:
+        raise Refusal(502, str(error)) from error
+    response = see(address)
+    response.headers["set-cookie"] = _cookie(call, pending.cookie())
+    return response
+
+
+def come_back(call: Call) -> Response:
+    """The way back from the provider: a session for the person that it vouches for, where they have a role."""
+    provider = call.site.doors.provider
+    if provider is None:
+        raise Refusal(404, "There is no such page.")
+    query = {name: values[-1] for name, values in call.query.items()}
+    try:
+        person = provider.finish(Pending.of(call.cookies.get(COOKIE, "")), query, _redirect(call))
+    except SignInError as error:
+        raise Refusal(403, str(error)) from error
+    response = _enter(call, person)
+    response.headers.append("set-cookie", _cookie(call, ""))
+    return response
+
+
+def _enter(call: Call, person: Identity) -> Response:
+    role = call.site.doors.roles.role_of(person.contact)
+    if role is None:
+        raise Refusal(403, f"{person.contact} has no role in this study; ask its owner.")
+    study = _study(call)
+    try:
+        member, token = sign_in(call.store, study.id, person, role, days=SESSION_DAYS, device=call.device)
+    except TutelageError as error:
+        raise Refusal(403, str(error)) from error
+    return signed_in(call, member, token)
+
+
+def _study(call: Call) -> Study:
+    if call.site.study_id is not None:
+        return study_of(call.store, call.site.study_id)
+    names = list_studies(call.store)
+    if len(names) != 1:
+        raise Refusal(404, "This database holds several studies; serve the one to sign in to by its name.")
+    return open_study(call.store, names[0])
+
+
+def _redirect(call: Call) -> str:
+    """The address to come back to, as it is registered at the provider."""
+    return f"{call.origin}/sign-in/callback"
+
+
+def _cookie(call: Call, value: str) -> str:
+    path = f"{call.site.root}/sign-in"
+    return cookie_header(COOKIE, value, secure=call.site.secure, path=path, seconds=60 * MINUTES)

@@ -1,0 +1,194 @@
+"""Signing in at an OpenID provider: the authorization code flow with PKCE, `state` and `nonce`.
+
+What belongs together between the two requests (state, nonce, verifier) is kept by the browser that began, in a cookie
+of ten minutes which no script reads, so that any server of several can take the second one. Authlib speaks to the
+provider, joserfc checks the signature and the claims of the identity token.
+"""
+
+import base64
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from tutelage.errors import TutelageError
+from tutelage.people.store.team import Identity
+
+if TYPE_CHECKING:
+    from authlib.integrations.httpx_client import OAuth2Client
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
+"""Signatures by keys of the provider. None by a secret that both sides have, and none without a signature."""
+SCOPE = "openid email profile"
+LEEWAY = 60
+"""Seconds that the clocks of provider and server may differ."""
+PATIENCE = 15.0
+FRESH = 600.0
+
+
+class SignInError(TutelageError):
+    """A sign-in that leads to nobody, with the reason."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What the browser keeps between the two requests of a sign-in."""
+
+    state: str
+    nonce: str
+    verifier: str
+
+    def cookie(self) -> str:
+        """The value of the cookie."""
+        return base64.urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode().rstrip("=")
+
+    @classmethod
+    def of(cls, cookie: str) -> "Pending":
+        """The value in a cookie. Raises SignInError where it holds none."""
+        try:
+            padded = cookie + "=" * (-len(cookie) % 4)
+            row = json.loads(base64.urlsafe_b64decode(padded))
+            return cls(str(row["state"]), str(row["nonce"]), str(row["verifier"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SignInError(
+                "This browser began no sign-in here, or more than ten minutes ago; begin once more."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Provider:
+    """An OpenID provider, by the address that it calls itself (`issuer`), at which this server is `client_id`."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    _known: dict[str, tuple[float, Mapping[str, Any]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.issuer)
+        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        if not parts.netloc or parts.scheme not in (("http", "https") if local else ("https",)):
+            raise TutelageError(
+                f"The issuer '{self.issuer}' is no https address; write it as https://id.example.org."
+            )
+        if not self.client_id:
+            raise TutelageError("A provider needs the client id under which this server is registered there.")
+
+    def begin(self, redirect: str) -> tuple[str, Pending]:
+        """The address to send the browser to, which comes back to `redirect`, and what it must keep.
+
+        Raises:
+            SignInError: the provider cannot be reached, or is another than it should be.
+        """
+        told = self._described()
+        verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
+        with self._client(redirect) as client:
+            address, state = client.create_authorization_url(
+                told["authorization_endpoint"], code_verifier=verifier, nonce=nonce
+            )
+        return address, Pending(state, nonce, verifier)
+
+    def finish(self, pending: Pending, query: Mapping[str, str], redirect: str) -> Identity:
+        """The person that the provider vouches for, from the query with which the browser came back.
+
+        Raises:
+            SignInError: it is not the sign-in that this browser began, the provider refused it, or its identity token
+                is not for us, not of now, not of this sign-in, or tells no verified e-mail address.
+        """
+        if not secrets.compare_digest(query.get("state", "").encode(), pending.state.encode()):
+            raise SignInError("This is not the sign-in that this browser began; begin once more.")
+        if query.get("iss", self.issuer) != self.issuer:
+            raise SignInError(f"The answer comes from another provider than {self.issuer}.")
+        if "code" not in query:
+            reason = query.get("error_description") or query.get("error") or "it sent no code"
+            raise SignInError(f"The provider did not sign you in: {reason[:200]}.")
+        claims = self._verified(self._token(pending, query["code"], redirect), pending.nonce)
+        if claims.get("email_verified") not in (True, "true") or not isinstance(claims.get("email"), str):
+            raise SignInError(
+                "The provider tells no e-mail address of yours, or has not verified it; roles are given by address."
+            )
+        email = str(claims["email"])
+        name = claims.get("name") or claims.get("preferred_username") or email
+        return Identity(f"{self.issuer} {claims['sub']}", email, str(name).partition("@")[0])
+
+    def _client(self, redirect: str) -> "OAuth2Client":
+        from authlib.integrations.httpx_client import OAuth2Client
+
+        method = "client_secret_basic" if self.client_secret else "none"
+        return OAuth2Client(
+            self.client_id,
+            self.client_secret or None,
+            token_endpoint_auth_method=method,
+            scope=SCOPE,
+            redirect_uri=redirect,
+            code_challenge_method="S256",
+            timeout=PATIENCE,
+        )
+
+    def _described(self) -> Mapping[str, Any]:
+        """The provider's description of itself, at most `FRESH` seconds old: anybody may begin a sign-in."""
+        asked, known = self._known.get("description", (-FRESH, {}))
+        if time.monotonic() - asked < FRESH:
+            return known
+        told = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+        wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if told.get("issuer") != self.issuer or not all(isinstance(told.get(name), str) for name in wanted):
+            raise SignInError(
+                f"{self.issuer} describes itself as {str(told.get('issuer'))[:200]}; give that as the issuer if it is "
+                "the provider that you mean."
+            )
+        self._known["description"] = time.monotonic(), told
+        return told
+
+    def _get(self, address: str) -> Mapping[str, Any]:
+        try:
+            reply = httpx.get(address, timeout=PATIENCE).raise_for_status().json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise SignInError(f"The provider {self.issuer} cannot be asked just now: {error}.") from error
+        if not isinstance(reply, dict):
+            raise SignInError(f"{address} is no description of a provider.")
+        return reply
+
+    def _token(self, pending: Pending, code: str, redirect: str) -> str:
+        from authlib.integrations.base_client import OAuthError
+
+        endpoint = self._described()["token_endpoint"]
+        try:
+            with self._client(redirect) as client:
+                reply = client.fetch_token(endpoint, code=code, code_verifier=pending.verifier)
+        except (httpx.HTTPError, OAuthError, ValueError) as error:
+            raise SignInError(f"The provider did not take the code: {error}.") from error
+        if not isinstance(reply.get("id_token"), str):
+            raise SignInError("The provider sent no identity token.")
+        return str(reply["id_token"])
+
+    def _verified(self, token: str, nonce: str) -> Mapping[str, Any]:
+        """The claims of an identity token whose signature, issuer, audience, time and nonce are right."""
+        from joserfc import jwt
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
+        keys = self._get(self._described()["jwks_uri"])
+        rules = jwt.JWTClaimsRegistry(
+            leeway=LEEWAY,
+            iss={"essential": True, "value": self.issuer},
+            aud={"essential": True, "value": self.client_id},
+            exp={"essential": True},
+            nonce={"essential": True, "value": nonce},
+            sub={"essential": True},
+        )
+        try:
+            claims = jwt.decode(token, KeySet.import_key_set(keys), algorithms=list(ALGORITHMS)).claims  # type: ignore[arg-type]
+            rules.validate(claims)
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise SignInError(f"The identity token of the provider does not hold: {error}.") from error
+        if claims.get("azp", self.client_id) != self.client_id:
+            raise SignInError("The identity token of the provider was issued to another client.")
+        return claims
