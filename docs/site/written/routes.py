@@ -8,15 +8,16 @@ from written.markdown import cell, page, table
 
 INTRODUCTION = """\
 Every address of `tutelage collect serve`, from the table that the server and the tests of its authorisation are
-made from. Of several studies on one server each has them below `/s/NAME`. The server speaks to browsers: `page` answers with HTML, `form` takes a
-form with the token that its page holds and redirects, `json` takes and returns JSON with the same token in the
-header `x-csrf-token`, `file` takes the body as a file. A refusal has its status (400, 403, 404, 409, 413, 429) and
+made from. Of several studies on one server each has them below `/s/NAME`. The server speaks to browsers: `page` answers
+with HTML, `form` takes a form with the token that its page holds and redirects, `json` takes and returns JSON with the
+same token in the header `x-csrf-token`, `file` takes the body as a file. A refusal has its status (400, 403, 404, 409, 413, 429) and
 a sentence, as HTML or as `{"error": ...}`.
 
 The cookie of a session is what a browser gets by `POST /join/TOKEN`. Addresses may change with versions; `tutelage
 collect simulate` is a client of them, `tutelage/people/web/client.py` its code.
 
-Programs use [an API of their own](../collecting_api.md). The server of models, `tutelage serve`, has [a page of its own](../serving.md)."""
+Programs use [an API of their own](../collecting_api.md). The server of models, `tutelage serve`, has [a page of its
+own](../serving.md)."""
 WHO: Mapping[Who, str] = {
     "anyone": "Anyone",
     "rater": "Raters, reviewers and owners",

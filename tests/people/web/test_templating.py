@@ -19,7 +19,7 @@ from tutelage.people import (
 )
 from tutelage.people.languages import catalogue
 from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.conversations import LiveModels, set_live_models
+from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.recruitments import entry_of, recruit
 from tutelage.people.store.visits import Visit
 from tutelage.people.visiting import Finish
