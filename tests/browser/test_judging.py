@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import Answer, add_rater, list_votes, next_assignment, release, start_session, submit
 from tutelage.people.store import leases
-from tutelage.people.store.access import end_session
+from tutelage.people.store.sessions import end_session
 
 from .sites import QUIET, Shown, Site, open_rating, press, ready, saved, shown, until
 

@@ -4,7 +4,7 @@ import pytest
 
 from tutelage.people import Answer, Assignment, Store, add_items, exclude, list_notices, set_overlap
 from tutelage.people.lookout import LEAST_ITEMS, Lookout
-from tutelage.people.store.conversations import LiveModels, set_live_models
+from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.occasions import set_alarm
 
 from .worlds import better, raters_of, records, study_of, work

@@ -31,7 +31,7 @@ from tutelage.people.export import export_study
 from tutelage.people.redaction import look
 from tutelage.people.restoring import import_export
 from tutelage.people.selection import Selection
-from tutelage.people.store.conversations import LiveModels, set_live_models
+from tutelage.people.store.live_models import LiveModels, set_live_models
 
 from .test_conversing import answered
 from .worlds import SECRET, asked, records

@@ -89,17 +89,18 @@ class Settings:
 
 def main(settings: Settings) -> int:
     """Wait, run, and wait again where that is asked for."""
-    from tutelage.commands.collecting.running import run
+    from tutelage.commands.collecting.running import interruptible, run
     from tutelage.people.programs.watching import looks
 
     condition = settings.condition
     with _source(settings) as source:
         while True:
             before: Progress | None = None
-            for progress in looks(source, condition, every=settings.every):
-                if progress != before:
-                    print(_line(progress, condition), file=sys.stderr, flush=True)
-                before = progress
+            with interruptible() as sleep:
+                for progress in looks(source, condition, every=settings.every, sleep=sleep):
+                    if progress != before:
+                        print(_line(progress, condition), file=sys.stderr, flush=True)
+                    before = progress
             assert before is not None, "a look comes before the end"
             if not settings.then:
                 return 0

@@ -10,8 +10,8 @@ INTRODUCTION = """\
 Every address of `tutelage collect serve`, from the table that the server and the tests of its authorisation are
 made from. Of several studies on one server each has them below `/s/NAME`. The server speaks to browsers: `page` answers
 with HTML, `form` takes a form with the token that its page holds and redirects, `json` takes and returns JSON with the
-same token in the header `x-csrf-token`, `file` takes the body as a file. A refusal has its status (400, 403, 404, 409, 413, 429) and
-a sentence, as HTML or as `{"error": ...}`.
+same token in the header `x-csrf-token`, `file` takes the body as a file. A refusal has its status (400, 403, 404, 409,
+413, 429) and a sentence, as HTML or as `{"error": ...}`.
 
 The cookie of a session is what a browser gets by `POST /join/TOKEN`. Addresses may change with versions; `tutelage
 collect simulate` is a client of them, `tutelage/people/web/client.py` its code.

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -16,6 +16,28 @@ def run(words: Sequence[str]) -> int:
         forwarder.begin(child)
         status = child.wait()
     return status if status >= 0 else 128 - status
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[float], None]]:
+    """A sleep that SIGINT ends with KeyboardInterrupt. Inside, the signal is noted and raised by the sleep alone: Python
+    loses an interrupt that comes while a finaliser runs. Only the main thread gets signals."""
+    noted = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        if noted.wait(seconds):
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield sleep
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: noted.set())
+    try:
+        yield sleep
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if noted.is_set():
+        raise KeyboardInterrupt
 
 
 class _Forwarder:

@@ -23,14 +23,14 @@ class EvaluateSettings(AnswerServers):
     model: config.Model
     prompts: str = ""
     """Prompts: a file or hub data set; demonstrations bring references for ROUGE. Empty runs the tasks alone."""
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = field(default=(), metadata=config.LATER)
     """Tasks of EleutherAI's lm-evaluation-harness, such as arc_easy or gsm8k (extra lm-eval). Their data come from the
     hub."""
-    task_folder: str = ""
+    task_folder: str = field(default="", metadata=config.LATER)
     """A folder with tasks of your own, as the harness reads them from YAML files."""
-    task_shots: int | None = None
+    task_shots: int | None = field(default=None, metadata=config.LATER)
     """Examples before each question of a task; as many as the task says when left out."""
-    task_chat: bool = False
+    task_chat: bool = field(default=False, metadata=config.LATER)
     """Put the questions of tasks into the chat template."""
     out: Path
     """Folder to write to."""
