@@ -20,8 +20,8 @@ def run(words: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[float], None]]:
-    """A sleep that SIGINT ends with KeyboardInterrupt. Inside, the signal is noted and raised by the sleep alone: Python
-    loses an interrupt that comes while a finaliser runs. Only the main thread gets signals."""
+    """A sleep that SIGINT ends with KeyboardInterrupt. Inside, the signal is noted, and raised by the sleep alone:
+    Python loses an interrupt that comes while a finaliser runs. Only the main thread gets signals."""
     noted = threading.Event()
 
     def sleep(seconds: float) -> None:
