@@ -76,9 +76,13 @@ def length(completions):
 
 @pytest.fixture(scope="module")
 def written(tiny_model, tmp_path_factory):
-    """The names of all metrics that these runs write."""
-    names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
-    names |= {name for row in workflows(tiny_model("llama"), tmp_path_factory.mktemp("runs")) for name in row}
+    """The names of all metrics that these runs write, on the engine that writes most."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUTELAGE_ENGINE", "cpu")
+        names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
+        names |= {
+            name for row in workflows(tiny_model("llama"), tmp_path_factory.mktemp("runs")) for name in row
+        }
     return names | set(judge_metrics(JudgeReward(PaidEndpoint(Endpoint("http://localhost:1/v1", "judge")))))
 
 
