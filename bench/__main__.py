@@ -1,10 +1,7 @@
 """`python -m bench [JOB ...]`: run jobs side by side, then write the table of everything measured so far."""
 
 import argparse
-import hashlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,17 +13,14 @@ from typing import Any
 from bench.charts import draw_growth
 from bench.job import Job
 from bench.jobs import JOBS
-from bench.table import result_file, write_table
-
-ROOT = Path(__file__).parents[1]
-KEPT = ROOT / ".bench"
-RESULTS = Path(__file__).parent / "results"
+from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
+from bench.table import RESULTS, result_file, write_table
 
 
 def main() -> None:
     """Measure the jobs that were asked for."""
     asked = _arguments()
-    world = _world(asked.data)
+    world = world_of(asked.data)
     for job in _jobs(asked):
         print(f"{job.name}: {job.about}", flush=True)
         result = _measure(job, world, asked)
@@ -34,12 +28,12 @@ def main() -> None:
             "needs": _needs(job, world, result["machine"]),
             "date": datetime.now(UTC).date().isoformat(),
             "data": Path(asked.data).name or "generated",
-            "revision": _revision(),
+            "revision": revision(),
         }
         file = result_file(job, result["machine"], RESULTS)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(result, indent=1) + "\n")
-    write_table(RESULTS, Path(__file__).parent / "RESULTS.md")
+    write_table(RESULTS, RESULTS.with_name("RESULTS.md"))
     draw_growth(RESULTS)
 
 
@@ -77,23 +71,10 @@ def _jobs(asked: argparse.Namespace) -> list[Job]:
     return chosen
 
 
-def _world(data: str) -> Path:
-    """The folder of texts, models and the jobs' data: one for each file that was ever given."""
-    path = str(Path(data).resolve()) if data else ""
-    name = f"world-{hashlib.sha256(path.encode()).hexdigest()[:8]}" if path else "world"
-    world = KEPT / name
-    world.mkdir(parents=True, exist_ok=True)
-    (world / "world.json").write_text(json.dumps({"data": path}))
-    return world
-
-
 def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    place = job.place(world, world)
-    if not (place.job / "facts.json").is_file():
-        place.job.mkdir(parents=True, exist_ok=True)
-        _run([sys.executable, "-m", "bench.side", job.name, "prepare", str(world), str(world)])
+    prepare(job, world)
     # Before and after each of our processes, whose share of the machine is told.
-    machines = [_machine(asked.device)]
+    machines = [machine_now(asked.device)]
     known = result_file(job, machines[0], RESULTS)
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
     sides = [side for side in ("ours", "theirs") if asked.only in (None, side)]
@@ -101,10 +82,10 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     for _ in range(job.rounds):
         for side in sides:
             if side == "ours" and rounds[side]:
-                machines.append(_machine(asked.device))
+                machines.append(machine_now(asked.device))
             rounds[side].append(_one_side(job, side, world))
             if side == "ours":
-                machines.append(_machine(asked.device))
+                machines.append(machine_now(asked.device))
     if "ours" in sides:
         result["machine"] = _mean(machines)
     return {"machine": machines[0]} | result | {side: _together(told) for side, told in rounds.items()}
@@ -119,7 +100,7 @@ def _one_side(job: Job, side: str, world: Path) -> dict[str, Any]:
     """One process of one side, and a line about it."""
     python = sys.executable if side == "ours" else str(KEPT / job.environment / "bin" / "python")
     with tempfile.TemporaryDirectory(dir=KEPT) as out:
-        _run([python, "-m", "bench.side", job.name, side, str(world), out])
+        run([python, "-m", "bench.side", job.name, side, str(world), out])
         told: dict[str, Any] = json.loads((Path(out) / "measured.json").read_text())
     seconds = ", ".join(f"{value:.2f}" for value in told["seconds"])
     print(f"  {side}: {seconds} s, {told['peak_mb']:.0f} MB, {told['processors']:.1f} processors", flush=True)
@@ -146,38 +127,6 @@ def _needs(job: Job, world: Path, machine: dict[str, Any]) -> dict[str, Any]:
     floor = needs.decoding.floor(machine["flops"], machine["bandwidth"]) if needs.decoding else 0.0
     told = {name: getattr(needs, name) for name in ("update", "kept", "updating", "sampling", "tokens")}
     return told | {"floor": floor}
-
-
-def _revision() -> str:
-    """The commit that is measured; "+" marks changes that are not in it."""
-    head = _git("rev-parse", "--short", "HEAD")
-    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "tutelage") else "")
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
-
-
-def _machine(device: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "machine.json"
-        _run([sys.executable, "-m", "bench.machine", device, str(told)])
-        machine: dict[str, Any] = json.loads(told.read_text())
-    return machine
-
-
-def _run(command: list[str]) -> None:
-    """Run a process of its own, so that its peak memory is its own: this one stays small."""
-    told = {
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count())),
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-    }
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
 if __name__ == "__main__":

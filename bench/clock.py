@@ -51,6 +51,20 @@ def measured_beside(owner: Any, name: str, rate: Callable[[], float]) -> Iterato
 
 
 @contextmanager
+def noted_after(owner: Any, name: str, clock: Callable[[], float]) -> Iterator[list[float]]:
+    """Inside, the clock is read after each call of a function; its times are noted in the list."""
+    times: list[float] = []
+
+    def noting(inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = inner(*args, **kwargs)
+        times.append(clock())
+        return result
+
+    with _replaced(owner, name, noting):
+        yield times
+
+
+@contextmanager
 def _replaced(owner: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
     """Inside, `by` is called instead of a function, and gets it first."""
     inner = getattr(owner, name)

@@ -26,6 +26,8 @@ class Place:
     seed: int = 0
     profile: bool = False
     """Whether our side also writes where its time goes."""
+    rated: bool = True
+    """Whether the machine's rate may be measured between the steps."""
 
     @property
     def model(self) -> str:

@@ -13,6 +13,8 @@ from bench.jobs import JOBS
 
 Result = Mapping[str, Any]
 
+RESULTS = Path(__file__).parent / "results"
+
 HEAD = """# Tutelage beside its peers
 
 Written by `make bench`, with tables of each machine that was asked. Seconds are medians of the steps after the first,

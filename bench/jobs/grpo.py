@@ -53,7 +53,7 @@ def ours(place: Place, size: Size) -> Measurement:
         sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
         sample_every=10_000,
     )
-    return improved(settings, rated_on=place.device)
+    return improved(settings, rated_on=place.device if place.rated else "")
 
 
 def theirs(place: Place, size: Size) -> Measurement:

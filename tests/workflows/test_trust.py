@@ -21,6 +21,7 @@ from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completion, Reward
 from tutelage.rewards.rules import ExactMatch, LengthLimit
 from tutelage.rewards.weighted import WeightedReward
+from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.settings.improve import ImproveSettings
 from tutelage.workflows.trust import RECORD, keep_record, measure, weighed
 
@@ -152,6 +153,17 @@ def test_improve_trains_on_what_the_study_trusts_and_begins_with_nothing_else(
     step = json.loads((out / "metrics.jsonl").read_text().splitlines()[0])
     weight = json.loads((out / RECORD).read_text())["weight"]
     assert step["score/mean"] == pytest.approx(weight * step["score/regex/mean"], abs=1e-6)
+    answers = f" --model {tiny_model('llama')} --prompts {prompts} --samples 8 --batch-size 2 --trust {study}"
+    answers += " --sampling.max-new-tokens 60 --engine plain --device cpu --quiet --reward"
+    for verb in ("rejection", "dpo"):
+        run = out.with_name(verb)
+        words = [verb, *answers.split()]
+        assert main([*words, "rule:regex(pattern='.*dull.*')", "--out", str(run)]) == 2
+        assert "agrees with 10%" in capsys.readouterr().err
+        assert main([*words, "rule:regex(pattern='.*kind.*')", "--out", str(run)]) == 0
+        assert json.loads((run / RECORD).read_text())["weight"] == weight
+    with pytest.raises(TutelageError, match=r"With --data .*--trust"):
+        DpoSettings(model=config.Model("m"), data="d", out=out, trust="study")
     with pytest.raises(TutelageError, match="go with --trust"):
         ImproveSettings(
             model=config.Model("m"), prompts="p", reward=("rule:format",), out=out, trust_anyway=True

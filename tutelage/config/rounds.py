@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from tutelage.config.limits import at_least
 from tutelage.config.pieces import Sampling
 from tutelage.config.servers import RolloutServers
+from tutelage.config.trust import TrustSettings
 from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundSettings(RolloutServers):
+class RoundSettings(RolloutServers, TrustSettings):
     """Rounds of answering, scoring and learning from that."""
 
     prompts: str = ""
@@ -28,6 +29,7 @@ class RoundSettings(RolloutServers):
     def __post_init__(self) -> None:
         at_least(self, rounds=1, prompts_per_round=0, samples=2)
         self.check_servers()
+        self.check_trust()
         if self.sampling.temperature == 0:
             raise TutelageError(
                 "At temperature 0 all answers to a prompt are the same, and none is better: use 0.7 or 1."

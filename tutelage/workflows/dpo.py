@@ -19,7 +19,7 @@ from tutelage.train.supervised.job import job_loop
 from tutelage.train.supervised.preference_losses import preference_loss
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.loading import trained_policy
-from tutelage.workflows.online_preferences import online_job
+from tutelage.workflows.online_preferences import measured_first, online_job
 from tutelage.workflows.preference_files import PreferenceJob, pairs_job, single_answers_job
 from tutelage.workflows.preflight import check_disk
 from tutelage.workflows.results import DpoResult
@@ -27,6 +27,7 @@ from tutelage.workflows.runs import finish_run, finished, open_run, remark, toke
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.settings.study import refuse_inert_study, study_address
 from tutelage.workflows.shards import lay_out
+from tutelage.workflows.trust import Record
 
 if TYPE_CHECKING:
     from tutelage.workflows.study_data import StudySnapshot
@@ -66,8 +67,12 @@ def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
     remark(loaded.describe())
     if settings.prompts:
         require_columns(settings.reward, loaded)
+    trust = measured_first(settings)
     with open_run(settings, loaded.records) as run:
-        yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, loaded.records)
+        if run.finished:
+            yield finished(run, DpoResult)
+        else:
+            yield _training(settings, run, loss, loaded.records, trust=trust)
 
 
 def _study(settings: DpoSettings, address: str) -> "StudySnapshot":
@@ -91,6 +96,7 @@ def _training(
     loss: PreferenceLoss,
     records: Sequence[Any],
     study: "StudySnapshot | None" = None,
+    trust: Record | None = None,
 ) -> Training[DpoResult]:
     if study is not None and run.ranks.is_first:
         from tutelage.workflows.study_data import record_study
@@ -104,7 +110,7 @@ def _training(
     if study is not None:
         prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
     else:
-        prepared = _job(settings, run, policy, loss, records, budget)
+        prepared = _job(settings, run, policy, loss, records, budget, trust or {})
     every, job = settings.evaluate_every, prepared.job
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
@@ -122,10 +128,11 @@ def _job(
     loss: PreferenceLoss,
     records: Sequence[Any],
     budget: Budget,
+    trust: Record,
 ) -> PreferenceJob:
     """The job of learning from prompts, from single answers or from pairs, whichever the records are."""
     if settings.prompts:
-        return online_job(settings, run, policy, loss, records, budget)
+        return online_job(settings, run, policy, loss, records, budget, trust)
     if settings.unpaired:
         assert isinstance(loss, Kto)
         return single_answers_job(settings, policy, loss, records, budget)

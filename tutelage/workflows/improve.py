@@ -10,7 +10,6 @@ from tutelage.algorithms.recipe import NaturalStep, Recipe, as_begun, remarks, r
 from tutelage.algorithms.registry import recipe_named
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt
-from tutelage.distributed.processes import join
 from tutelage.distributed.ranks import Ranks
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import is_adapter
@@ -50,7 +49,7 @@ from tutelage.workflows.runs import finish_run, finished, open_run, remark, toke
 from tutelage.workflows.samples import write_samples
 from tutelage.workflows.settings.improve import ImproveSettings
 from tutelage.workflows.shards import lay_out, lay_out_beside, reward_beside
-from tutelage.workflows.trust import Record, keep_record, measure, read_record, weighed
+from tutelage.workflows.trust import Record, measure_first, trusted
 
 
 @workflow(ImproveSettings)
@@ -78,22 +77,12 @@ def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResul
     remark(loaded.describe())
     require_columns((*settings.reward, *_watched(settings).values()), loaded)
     texts = load_demonstrations(settings.ptx).records if settings.ptx else ()
-    trust = join().shared(lambda: _trust(settings))
+    trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
     with open_run(settings, loaded.records, texts) as run:
-        if trust:
-            run.ranks.shared(lambda: keep_record(trust, run.path))
         if run.finished:
             yield finished(run, ImproveResult)
         else:
-            yield _training(settings, run, recipe, loaded.records, texts)
-
-
-def _trust(settings: ImproveSettings) -> Record:
-    """The record of the reward held against --trust, before a run begins; empty without it."""
-    if not settings.trust:
-        return {}
-    reward = make_reward(settings.reward, None, settings.model)
-    return measure(reward, settings.trust, settings.trust_study, settings.out, anyway=settings.trust_anyway)
+            yield _training(settings, run, recipe, loaded.records, texts, trust)
 
 
 def _training(
@@ -102,13 +91,14 @@ def _training(
     recipe: Recipe,
     prompts: Sequence[Prompt],
     texts: Sequence[Demonstration],
+    trust: Record,
 ) -> Training[ImproveResult]:
     recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
     policy = lay_out(settings, run, settings.model, partial(trained_policy, settings), with_reference=True)
     encoded = encode_prompts(prompts, policy.tokenizer)
     fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
     remark_batch(settings.batch_size, len(fitting), "prompts")
-    loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts))
+    loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts), trust)
 
     def conclude() -> ImproveResult:
         figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
@@ -125,6 +115,7 @@ def _loop(
     policy: Policy,
     prompts: Sequence[EncodedPrompt],
     mix: PretrainingMix | None,
+    trust: Record,
 ) -> Loop:
     """The loop of the recipe, from wherever the run was left."""
     critic = _critic(settings, recipe, policy)
@@ -148,9 +139,7 @@ def _loop(
         watch=watched,
         mix=mix,
     )
-    reward = reward_beside(policy, settings.reward, settings.model)
-    if settings.trust:
-        reward = weighed(reward, run.ranks.shared(lambda: read_record(run.path)))
+    reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
     order = Order(prompts, settings.batch_size, settings.seed)
     steps = rl.improve(
         policy,

@@ -17,6 +17,7 @@ from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.judge import PairwiseJudgeReward, judge_metrics
+from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.own_answers import InRounds, best_against_worst, statistics
@@ -25,6 +26,7 @@ from tutelage.workflows.own_answers import answer_source, longest, score_look, s
 from tutelage.workflows.preference_files import PreferenceJob, reference_of
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.shards import reward_beside
+from tutelage.workflows.trust import Record, measure_first, trusted
 
 
 def online_job(
@@ -34,12 +36,14 @@ def online_job(
     loss: PreferenceLoss,
     prompts: Sequence[Prompt],
     budget: Budget,
+    trust: Record,
 ) -> PreferenceJob:
     """The job of learning from the policy's own answers, compared round by round. The policy has its reference."""
     named = reference_of(settings, policy)
     reward: Reward = (
         _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
     )
+    reward = trusted(reward, trust, run)
     share = settings.held_out if settings.reward else 0.0
     source = answer_source(settings, run, policy, reward, prompts, share)
     answers = source.answers
@@ -66,6 +70,14 @@ def online_job(
     if source.held_out:
         job = replace(job, look=score_look(settings, source, reward))
     return PreferenceJob(job, source.counts)
+
+
+def measured_first(settings: DpoSettings) -> Record:
+    """The record of the reward or the judge held against --trust, before a run begins; empty without --trust."""
+    return measure_first(
+        settings,
+        lambda: _judge(settings) if settings.judge else make_reward(settings.reward, None, settings.model),
+    )
 
 
 def _judge(settings: DpoSettings) -> Reward:

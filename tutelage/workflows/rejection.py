@@ -12,6 +12,7 @@ from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.models.policy import Policy
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.judge import judge_metrics
+from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
@@ -26,6 +27,7 @@ from tutelage.workflows.results import RejectionResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.settings.rejection import RejectionSettings
 from tutelage.workflows.shards import lay_out, reward_beside
+from tutelage.workflows.trust import Record, measure_first, trusted
 
 
 @workflow(RejectionSettings)
@@ -52,13 +54,20 @@ def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[Rejectio
     if not settings.overall and settings.keep == 1:
         nats = best_of_n_kl(settings.samples)
         remark(f"Best of {settings.samples}: a round aims at most {nats:.2f} nats from where it begins.")
+    trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
     with open_run(settings, loaded.records) as run:
-        yield finished(run, RejectionResult) if run.finished else _training(settings, run, loaded.records)
+        yield (
+            finished(run, RejectionResult)
+            if run.finished
+            else _training(settings, run, loaded.records, trust)
+        )
 
 
-def _training(settings: RejectionSettings, run: Run, prompts: Sequence[Prompt]) -> Training[RejectionResult]:
+def _training(
+    settings: RejectionSettings, run: Run, prompts: Sequence[Prompt], trust: Record
+) -> Training[RejectionResult]:
     policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
-    reward = reward_beside(policy, settings.reward, settings.model)
+    reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
     source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
     job = _job(settings, run, policy, reward, source)
     budget = token_budget(settings, run, policy)

@@ -1,15 +1,16 @@
 """A reward that is to train, held against the votes of a study first: trusted as far as it agrees with people."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tutelage.config.files import write_atomically
 from tutelage.data.identity import stable_id
 from tutelage.data.records import Preference, Prompt
 from tutelage.data.study_rows import VOTED
+from tutelage.distributed.processes import join
 from tutelage.errors import TutelageError
 from tutelage.evaluation.vote_trust import JudgedPair, Trust, measure_trust, position_bias
 from tutelage.rewards.completions import Completions
@@ -18,6 +19,7 @@ from tutelage.rewards.reward import Reward, columns_read, made_of, reward_name
 from tutelage.rewards.scores import scores_of
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.stats.intervals import Interval
+from tutelage.train.run.folder import Run
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.study import study_address
 
@@ -30,6 +32,19 @@ MOST = 500
 """Pairs of a study that a reward is measured on, at most: a judge is paid for each."""
 LEAST = 10
 """Pairs, with votes, below which nothing can be said."""
+
+
+class RewardedRun(Protocol):
+    """Settings of a run that trains on a reward."""
+
+    @property
+    def trust(self) -> str: ...
+    @property
+    def trust_study(self) -> str: ...
+    @property
+    def trust_anyway(self) -> bool: ...
+    @property
+    def out(self) -> Path: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,31 @@ class MeasuredReward:
 
 Record: TypeAlias = Mapping[str, object]
 """What a run remembers: the study and the moment, the figures, and the weight."""
+
+
+def measure_first(settings: RewardedRun, make: Callable[[], Reward]) -> Record:
+    """The record of the reward that `make` returns, held against --trust before a run begins; empty without --trust.
+
+    Collective over ranks. Raises TutelageError as `measure` does.
+    """
+    if not settings.trust:
+        return {}
+    return join().shared(
+        lambda: measure(
+            make(), settings.trust, settings.trust_study, settings.out, anyway=settings.trust_anyway
+        )
+    )
+
+
+def trusted(reward: Reward, record: Record, run: Run) -> Reward:
+    """The reward with the weight of `record`, which is kept in the run; the reward as it is where that is empty.
+
+    Collective over ranks.
+    """
+    if not record:
+        return reward
+    run.ranks.shared(lambda: keep_record(record, run.path))
+    return weighed(reward, record)
 
 
 def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) -> Record:

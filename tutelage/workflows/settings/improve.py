@@ -7,12 +7,13 @@ from tutelage import config
 from tutelage.config.limits import at_least
 from tutelage.config.run import MemorySettings, RunSettings, ShardSettings
 from tutelage.config.servers import RolloutServers
+from tutelage.config.trust import TrustSettings
 from tutelage.errors import TutelageError
 from tutelage.rewards.names import reward_models
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImproveSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
+class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings, ShardSettings):
     """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat."""
 
     model: config.Model
@@ -63,13 +64,6 @@ class ImproveSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
     """Further scores to log and not to train on, as name=module:function or name=folder."""
     sample_every: int = 10
     """Steps between the answers that are written to samples.jsonl."""
-    trust: str = field(default="", metadata=config.LATER)
-    """A study (its database file, its folder, or a postgresql:// URL) whose votes the reward is held against before it
-    trains: it is refused where it agrees less with the raters than they do with each other."""
-    trust_study: str = field(default="", metadata=config.LATER)
-    """The study's name, where a database holds several."""
-    trust_anyway: bool = field(default=False, metadata=config.LATER)
-    """Train on a reward that --trust would refuse."""
 
     @property
     def mismatched_by(self) -> Literal["recompute", "truncated", "none"] | None:
@@ -91,8 +85,7 @@ class ImproveSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
         if self.tokens_at_once is not None:
             at_least(self, tokens_at_once=1)
         _refuse_inert_mismatch(self)
-        if not self.trust and (self.trust_study or self.trust_anyway):
-            raise TutelageError("--trust-study and --trust-anyway go with --trust, which names a study.")
+        self.check_trust()
         self.check_servers()
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
