@@ -10,6 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+PACKAGES = ("chromium-headless-shell", "chromium")
+"""Debian's packages, whose programs have the same names. The first is Chromium without a window, and takes half of the
+processor time of the second for the browser tests (35 and 75 s)."""
+
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -22,8 +26,8 @@ ARGUMENTS = (
 
 
 def find() -> str | None:
-    """The path of a Chromium that is installed: Debian's, or Playwright's own."""
-    return shutil.which("chromium") or _playwrights()
+    """The path of a Chromium that is installed: one of Debian's, or Playwright's own."""
+    return next(filter(None, map(shutil.which, PACKAGES)), None) or _playwrights()
 
 
 def install() -> bool:
@@ -60,7 +64,7 @@ def _from_debian() -> bool:
         "-qq",
         "--no-install-recommends",
     ]
-    return _run(*root, "apt-get", "update", "-qq") and _run(*root, *install, "chromium")
+    return _run(*root, "apt-get", "update", "-qq") and any(_run(*root, *install, name) for name in PACKAGES)
 
 
 def _run(*words: str) -> bool:
