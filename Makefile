@@ -48,7 +48,7 @@ test: environment browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 test-vllm: export TUTELAGE_VLLM_PYTHON = $(or $(VLLM_PYTHON),$(CURDIR)/.vllm/bin/python)
 test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)

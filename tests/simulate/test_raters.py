@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from math import exp
 from random import Random
@@ -15,7 +16,8 @@ from tutelage.simulate.styles import choose_style, compose
 from tutelage.simulate.topics import topics
 
 
-def answer_pairs(n: int) -> list[tuple[float, float, int, int]]:
+@cache
+def answer_pairs(n: int = 2000) -> list[tuple[float, float, int, int]]:
     """Gold and words of two answers to one prompt, drawn as the demonstrations are."""
     rng = Random(11)
     pairs = []
@@ -27,8 +29,10 @@ def answer_pairs(n: int) -> list[tuple[float, float, int, int]]:
     return pairs
 
 
-PAIRS = answer_pairs(2000)
-DELTAS = [left - right for left, right, _, _ in PAIRS]
+def deltas() -> list[float]:
+    return [left - right for left, right, _, _ in answer_pairs()]
+
+
 FAIR = SimulatedRater("fair")
 
 
@@ -73,35 +77,37 @@ def test_ordinary_raters_agree_as_often_as_people() -> None:
     ordinary = [rater for rater in panel(0, 6) if rater.kind == "ordinary"]
     rng = Random(1)
     alike = []
-    for pair in PAIRS:
+    for pair in answer_pairs():
         given = [rater.judge(*pair, rng).verdict for rater in ordinary]
         decided = [verdict for verdict in given if verdict in ("left", "right")]
         alike += [one == other for one, other in combinations(decided, 2)]
     measured = sum(alike) / len(alike)
     assert 0.70 <= measured <= 0.75
     # The habits of the panel and its ties move agreement by little from the bare closed form.
-    assert measured == pytest.approx(pair_agreement(DELTAS, TAU), abs=0.02)
+    assert measured == pytest.approx(pair_agreement(deltas(), TAU), abs=0.02)
 
 
 def test_calibration_finds_the_tau_of_an_agreement() -> None:
     for agreement in (0.6, 0.725, 0.9):
-        assert pair_agreement(DELTAS, calibrated_tau(DELTAS, agreement)) == pytest.approx(agreement, abs=1e-6)
+        assert pair_agreement(deltas(), calibrated_tau(deltas(), agreement)) == pytest.approx(
+            agreement, abs=1e-6
+        )
     # One difference can be solved by hand: p² + (1 - p)² = 0.68 for p = 0.8, and σ(Δ/τ) = 0.8 for τ = Δ / ln 4.
     assert calibrated_tau([2.0, -2.0], 0.68) == pytest.approx(2.0 / 1.3862943611)
-    assert calibrated_tau(DELTAS) == pytest.approx(TAU, rel=0.05)
+    assert calibrated_tau(deltas()) == pytest.approx(TAU, rel=0.05)
 
 
 def test_the_ceiling_is_what_an_oracle_scores_against_single_votes() -> None:
     rng = Random(2)
     rater = SimulatedRater("fair")
     hits, decided = 0, 0
-    for left, right, *_ in PAIRS:
+    for left, right, *_ in answer_pairs():
         verdict = rater.judge(left, right, 40, 40, rng).verdict
         if verdict in ("left", "right"):
             decided += 1
             hits += (verdict == "left") == (left > right)
-    assert hits / decided == pytest.approx(ceiling(DELTAS, TAU), abs=0.03)
-    assert 0.77 < ceiling(DELTAS, TAU) < 0.83
+    assert hits / decided == pytest.approx(ceiling(deltas(), TAU), abs=0.03)
+    assert 0.77 < ceiling(deltas(), TAU) < 0.83
     assert ceiling([0.0], 1.0) == 0.5
     assert ceiling([2.0], 1.0) == pytest.approx(1 / (1 + exp(-2)))
 
@@ -125,7 +131,7 @@ def test_adversarial_raters_vote_for_the_worse_and_careless_ones_for_either() ->
     for rater in panel(0, 6):
         right = [
             (verdict == "left") == (pair[0] > pair[1])
-            for pair in PAIRS
+            for pair in answer_pairs()
             if (verdict := rater.judge(*pair, rng).verdict) in ("left", "right")
         ]
         accuracy[rater.kind] = sum(right) / len(right)
@@ -183,7 +189,7 @@ def test_impossible_requests_are_refused() -> None:
     with pytest.raises(TutelageError, match="panel of 2 raters"):
         panel(0, 2)
     with pytest.raises(TutelageError, match="No noise makes raters agree on 0\\.4"):
-        calibrated_tau(DELTAS, 0.4)
+        calibrated_tau(deltas(), 0.4)
     with pytest.raises(TutelageError, match="No noise"):
         calibrated_tau([0.0, 0.0])
     with pytest.raises(TutelageError, match="at least one pair"):

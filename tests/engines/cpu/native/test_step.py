@@ -293,7 +293,11 @@ def test_exponentials_of_what_is_not_finite():
 
 @needs_compiler
 def test_two_processes_may_compile_at_once(tmp_path):
-    code = f"import runpy; print(runpy.run_path({build.__file__!r})['built']())"
+    """A small source takes the place of the library's, whose compilation takes five seconds of a processor."""
+    source = tmp_path / "step.cpp"
+    source.write_text('extern "C" int tutelage_step() { return 1; }')
+    code = f"import runpy, pathlib; made = runpy.run_path({build.__file__!r}); "
+    code += f"made['SOURCES'][:] = [pathlib.Path({str(source)!r})]; print(made['built']())"
     given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     both = [
         subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
