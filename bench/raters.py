@@ -1,16 +1,21 @@
-"""The rater models on simulated votes whose truth is known: accuracy, log-loss and time, beside crowd-kit.
+"""The rater models on simulated votes whose truth is known: accuracy, log-loss, calibration and time, beside crowd-kit.
 
     python -m bench.raters [--peer PYTHON] [--repeat 20] [--only TEXT] [--minutes 60] [--votes 15000]
 
-Writes bench/results/raters.json and a table. The grid has 5 to 5,000 raters, 2 to 100 votes each, 2 to 5 classes, and
-raters who are alike, differ in accuracy, guess in three of ten cases, are biased towards a choice, confuse neighbouring
-classes, or face items that are hard for all. Small designs are repeated until they have some 4,000 items. `--peer` is
-the interpreter of an environment of crowd-kit's, which the first three studies of each design are given to:
+The grid has 180 designs: 5 to 5,000 raters, 2 to 100 votes each, 2 to 5 classes, and raters who are alike, differ in
+accuracy, guess in three of ten cases, are biased towards a choice, confuse neighbouring classes, or face items that are
+hard for all. A design is repeated until it has some 4,000 items and five studies, or `--repeat` studies; one of half a
+million votes has one. All designs have their first study before any has its second.
+
+Without `--peer` our models are measured, with it crowd-kit's and our default on the same votes; PYTHON is the
+interpreter of an environment of crowd-kit's:
 
     python3 -m venv .bench/raters && .bench/raters/bin/pip install -r bench/peers-raters.txt
 
-It is told the votes through files, so neither side imports the other. Accuracies share draws evenly. With `--minutes`
-no design begins after that time, and those that were measured before come last; `--votes` leaves out larger designs.
+It is told the votes through files, so neither side imports the other. Each study is a line of here.jsonl or peer.jsonl
+in .bench/rater-studies, and a study that stands there is not measured again; bench/results/raters.json and raters.md
+have the summary. Accuracies share draws evenly. `--minutes` begins no study after that time; `--votes` leaves out
+larger designs.
 """
 
 import argparse
@@ -19,18 +24,19 @@ import math
 import subprocess
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from bench.raters_table import write_tables
 from tutelage.stats.model_choice import choose_model, fit_model
 from tutelage.stats.reliability import dawid_skene, majority, one_coin
 from tutelage.stats.votes import Floats, Ints, Votes
 
-RESULTS = Path(__file__).parent / "results" / "raters.json"
+STUDIES = Path(__file__).parents[1] / ".bench" / "rater-studies"
 KINDS = ("alike", "differing", "guessers", "biased", "confused", "hard")
 SIZES = (
     (5, 20),
@@ -45,9 +51,10 @@ SIZES = (
     (5000, 100),
 )
 ENOUGH_ITEMS = 4_000
+ENOUGH_STUDIES = 5
+MANY = 100_000  # votes; one study of so many is enough
 OVERLAP = {2: 3, 3: 4, 5: 5}
-PEER_STUDIES = 3
-PEERS = ("MACE", "GLAD", "crowd-kit DS")
+BINS = 10
 
 Found: TypeAlias = dict[str, tuple[Floats, float, str]]
 """By method: the posterior [I, K], its seconds of a processor, and which model the default chose."""
@@ -142,8 +149,17 @@ def log_loss(posterior: Floats, truth: Ints) -> Floats:
     return np.asarray(-np.log(np.clip(posterior[np.arange(len(truth)), truth], 1e-6, 1)))
 
 
+def default(votes: Votes) -> tuple[Floats, float, str]:
+    """The posterior by `--model auto`, its seconds of a processor, and which model it chose."""
+    began = time.process_time()
+    choice = choose_model(votes)
+    posterior = fit_model(choice.name, votes, links=choice.links).posterior
+    name = choice.name + (" with links" if choice.links else "")
+    return posterior, time.process_time() - began, name
+
+
 def ours(votes: Votes) -> Found:
-    """The posterior by each of our ways, its seconds of a processor, and which model the default chose."""
+    """The posterior by each of our other ways, and its seconds of a processor."""
     found: Found = {}
     for name, way in (
         ("majority", lambda: majority(votes)),
@@ -152,11 +168,6 @@ def ours(votes: Votes) -> Found:
     ):
         began = time.process_time()
         found[name] = (way(), time.process_time() - began, "")
-    began = time.process_time()
-    choice = choose_model(votes)
-    posterior = fit_model(choice.name, votes, links=choice.links).posterior
-    name = choice.name + (" with links" if choice.links else "")
-    found["default"] = (posterior, time.process_time() - began, name)
     return found
 
 
@@ -183,100 +194,85 @@ class Peer:
             return {name: (np.load(path / f"{name}.npy"), seconds, "") for name, seconds in told.items()}
 
 
-def measure(design: Design, repeat: int, peer: Peer | None) -> dict[str, Any]:
-    """Means over all items of all repetitions, with the standard errors of accuracy differences to the default."""
-    scores: dict[str, list[tuple[Floats, Floats, float]]] = {}
-    chosen: dict[str, int] = {}
-    items = 0
-    for seed in range(repeat):
-        votes, truth = simulate(design, seed)
-        found = ours(votes) | (peer(votes) if peer and seed < PEER_STUDIES else {})
-        for name, (posterior, seconds, model) in found.items():
-            judged = (right(posterior, truth), log_loss(posterior, truth), seconds)
-            scores.setdefault(name, []).append(judged)
-            if model:
-                chosen[model] = chosen.get(model, 0) + 1
-        items += len(truth)
-        if items >= ENOUGH_ITEMS:
-            break
-    methods = {name: _summary(each, scores["default"]) for name, each in scores.items()}
+def measure(design: Design, seed: int, peer: Peer | None) -> dict[str, Any]:
+    """What is kept of one study: of each method the accuracy, the log-loss, the seconds, for each bin of the label's
+    probability `[labels, sum of probabilities, right ones]`, and the default's accuracy less its own with the standard
+    error over items."""
+    votes, truth = simulate(design, seed)
+    found = {"default": default(votes)} | (peer(votes) if peer else ours(votes))
+    best = right(found["default"][0], truth)
+    methods = {}
+    for name, (posterior, seconds, _) in found.items():
+        hit = right(posterior, truth)
+        ahead = best - hit
+        methods[name] = {
+            "accuracy": float(hit.mean()),
+            "log_loss": float(log_loss(posterior, truth).mean()),
+            "seconds": round(seconds, 4),
+            "bins": label_bins(posterior, hit),
+            "ahead": [float(ahead.mean()), float(ahead.std() / math.sqrt(len(ahead)))],
+        }
     return {
-        **asdict(design),
-        "items": items,
-        "studies": len(scores["default"]),
-        "chosen": chosen,
+        "design": design.name,
+        "seed": seed,
+        "items": len(truth),
+        "votes": len(votes),
+        "chosen": found["default"][2],
         "methods": methods,
     }
 
 
-def _summary(
-    each: list[tuple[Floats, Floats, float]], default: list[tuple[Floats, Floats, float]]
-) -> dict[str, float]:
-    """`behind` is the default's accuracy less this one's; its standard error is over studies, or over items of one."""
-    difference = [one[0] - other[0] for one, other in zip(default, each, strict=False)]
-    pooled = np.concatenate(difference)
-    means = np.array([d.mean() for d in difference])
-    over_items = pooled.std() / np.sqrt(len(pooled))
-    over_studies = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 4 else 0.0
-    return {
-        "accuracy": float(np.concatenate([e[0] for e in each]).mean()),
-        "log_loss": float(np.concatenate([e[1] for e in each]).mean()),
-        "seconds": float(np.mean([e[2] for e in each])),
-        "behind": float(pooled.mean()),
-        "error": float(max(over_items, over_studies)),
-    }
+def label_bins(posterior: Floats, hit: Floats) -> list[list[float]]:
+    """[bins, 3]: labels whose probability lies in the bin, the sum of these probabilities, and how many are right."""
+    sure = posterior.max(axis=1)
+    code = np.minimum((sure * BINS).astype(np.int64), BINS - 1)
+    columns = [np.bincount(code, weights=w, minlength=BINS) for w in (np.ones(len(sure)), sure, hit)]
+    return [[round(float(x), 3) for x in row] for row in np.column_stack(columns)]
+
+
+def studies_of(design: Design, most: int) -> int:
+    """How many studies of a design are simulated."""
+    votes = design.raters * design.each
+    enough = max(ENOUGH_STUDIES, -(-ENOUGH_ITEMS * design.overlap // votes))
+    return min(most, enough) if votes <= MANY else 1
 
 
 def main() -> None:
-    """Measure, keep what was measured before, and write the table."""
+    """Measure what has not been measured, and write the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peer", default="", help="interpreter of an environment with crowd-kit")
     parser.add_argument("--repeat", type=int, default=20, help="studies of each design at most")
     parser.add_argument("--only", default="", help="designs whose name contains this text")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no design after this time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no study after this time")
     parser.add_argument("--votes", type=int, default=1_000_000, help="votes of a study at most")
     asked = parser.parse_args()
     ends = time.monotonic() + 60 * asked.minutes
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    path = STUDIES / ("peer.jsonl" if asked.peer else "here.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = {(study["design"], study["seed"]) for study in read_studies(path)}
     peer = Peer(asked.peer) if asked.peer else None
     fitting = [each for each in grid() if asked.only in each.name and each.raters * each.each <= asked.votes]
-    for design in sorted(fitting, key=lambda each: _is_measured(kept.get(each.name), asked.peer)):
+    open_ones = (
+        (design, seed)
+        for seed in range(asked.repeat)
+        for design in fitting
+        if seed < studies_of(design, asked.repeat) and (design.name, seed) not in known
+    )
+    for design, seed in open_ones:
         if time.monotonic() > ends:
             break
-        kept[design.name] = measure(design, asked.repeat, peer)
-        print(design.name, json.dumps(kept[design.name]["methods"]["default"]), flush=True)
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-        RESULTS.with_suffix(".md").write_text(table(kept))
+        study = measure(design, seed, peer)
+        with path.open("a") as file:
+            file.write(json.dumps(study) + "\n")
+        print(design.name, seed, json.dumps(study["methods"]["default"]["accuracy"]), flush=True)
+    write_tables(read_studies(STUDIES / "here.jsonl"), read_studies(STUDIES / "peer.jsonl"))
 
 
-def _is_measured(found: dict[str, Any] | None, peer: str) -> bool:
-    return found is not None and (not peer or PEERS[-1] in found["methods"])
-
-
-def table(kept: dict[str, Any]) -> str:
-    """Accuracy / log-loss of each way on each design, and where the default lies behind by more than its interval."""
-    names = ["default", "majority", "one-coin", "Dawid-Skene", *PEERS]
-    lines = ["| design | chosen | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
-    worse = []
-    for design, found in sorted(kept.items()):
-        cells = [
-            f"{found['methods'][name]['accuracy']:.3f} / {found['methods'][name]['log_loss']:.2f}"
-            if name in found["methods"]
-            else ""
-            for name in names
-        ]
-        most = max(found["chosen"], key=lambda name: found["chosen"][name])
-        lines.append(f"| {design} | {most} | " + " | ".join(cells) + " |")
-        for name in ("majority", "one-coin"):
-            against = found["methods"][name]
-            if against["behind"] < -1.96 * against["error"]:
-                worse.append(
-                    f"{design}: {against['behind']:+.4f} ± {1.96 * against['error']:.4f} against {name}"
-                )
-    head = f"{len(kept)} designs; the default lies behind by more than its 95 % interval in {len(worse)} comparisons"
-    return "\n".join(["# Rater models: accuracy / log-loss", "", head + ".", "", *worse, "", *lines, ""])
+def read_studies(path: Path) -> list[dict[str, Any]]:
+    """The studies of a file; none without it. Raises ValueError for a line that was cut off: take it out."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from crowdkit.aggregation import GLAD, MACE, DawidSkene
 
-MANY = 15_000
+MANY = 60_000
 
 
 def main(folder: Path, items: int, classes: int) -> dict[str, float]:
