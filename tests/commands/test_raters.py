@@ -117,8 +117,8 @@ def test_the_default_says_which_model_it_chose_and_why(votes, capsys):
     path, _ = votes
     run(path)
     out = capsys.readouterr().out
-    assert "rater model: coin, the simplest within one standard error" in out
-    assert "majority     log-likelihood of a vote -0.6" in out
+    assert "rater model: coin, the simplest within two standard errors" in out
+    assert "coin         log-likelihood of a vote -0.6" in out
     assert "came true within 0.0" in out
 
 

@@ -1,6 +1,7 @@
 """The hierarchical rater model against planted raters, its own likelihood by enumeration, and its limits."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,3 +145,32 @@ def test_whole_weights_are_repeated_votes():
     weight = np.where(np.arange(len(votes)) < 20, 2.0, 1.0)
     one, other = fit_hierarchical(model(votes, weight=weight)), fit_hierarchical(model(doubled))
     np.testing.assert_allclose(one.posterior, other.posterior, atol=1e-9)
+
+
+@pytest.mark.parametrize(("spread", "low", "high"), [(0.0, 0.0, 0.4), (0.8, 0.6, 0.9)])
+def test_the_spread_of_abilities_is_found_where_items_have_few_votes(spread, low, high):
+    """Twenty votes a rater, three an item, two classes: a posterior taken for known classes makes all raters alike."""
+    votes, _ = draw(planted_raters(300, 2, spread, 0.0, 4), [0.5, 0.5], 2000, 3, seed=5)
+    found = fit_hierarchical(model(votes, Effects(ability=True)))
+    assert low <= found.parameters.spreads.ability <= high
+
+
+def test_the_variance_given_the_votes_is_that_of_the_summed_likelihood():
+    """Against second differences of log Σ_z P(z, votes) in the ability and one bias of a rater."""
+    votes, _ = draw(planted_raters(3, 3, 0.8, 0.5, 0), [1 / 3] * 3, 60, 3, seed=1)
+    effects, spreads = Effects(ability=True, bias=True), Spreads()
+    made = model(votes, effects)
+    at = fit(made, tolerance=1e-9, rounds=3000).parameters
+    counts, q = made.soft_counts(fit(made, at, rounds=1).posterior), fit(made, at, rounds=1).posterior
+    found = made._own_variance(at, np.exp(made.log_choice(at)), q, counts)[0]
+
+    def value(step):
+        own = at.own.copy()
+        own[0] += step
+        return log_posterior(votes, replace(at, own=own), spreads, effects)
+
+    h = 0.02 * np.eye(4)
+    curvature = -np.array(
+        [[(value(a + b) - value(a - b) - value(b - a) + value(-a - b)) / (4 * 0.02**2) for b in h] for a in h]
+    )
+    np.testing.assert_allclose(found, np.diag(np.linalg.inv(curvature)), rtol=0.02)

@@ -104,7 +104,8 @@ def test_raters_are_those_of_the_model_and_of_the_tables(tmp_path):
     path.write_text("item,rater,choice\n" + "".join(",".join(vote) + "\n" for vote in votes))
     found = tt.raters(votes=path, out=str(tmp_path / "labels.csv"), raters_out=str(tmp_path / "raters.csv"))
     votes_of_file = read_votes(str(path), Columns("item", "rater", "choice", "")).votes
-    model = fit_model(choose_model(votes_of_file).name, votes_of_file)
+    choice = choose_model(votes_of_file)
+    model = fit_model(choice.name, votes_of_file, links=choice.links)
     assert found.model.accuracy.tolist() == model.accuracy.tolist()
     assert found.model.accuracy.argmin() == found.file.votes.raters.index("r3")
     labels = {row["item"]: row["label"] for row in csv.DictReader((tmp_path / "labels.csv").open())}

@@ -12,9 +12,10 @@ Whichever of the three is left out (`Effects`) is zero, and without any of them 
 The modes of t, c, e and b are found by Newton's method within expectation-maximisation; the spreads by the
 Laplace approximation of their expectation (Breslow and Clayton 1993),
 
-    τ² = Σ_r (t_r² + Var t_r)/R,        Var t_r from the inverse of the negative Hessian,
+    τ² = Σ_r (t_r² + Var t_r)/R,        Var t_r from the inverse of the negative Hessian of log P(votes),
 
-with four pseudo-raters of spread .3, so that two raters do not decide it.
+in which the classes are summed out: with the posterior taken for known classes, raters with few votes on items of few
+votes would seem well known and all alike. There are four pseudo-raters of spread .5.
 """
 
 import math
@@ -23,14 +24,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tutelage.stats.rater_models import Fit, Model, fit
-from tutelage.stats.votes import Floats
+from tutelage.stats.votes import Floats, sum_by
 
 _TYPICAL = 0.7  # the accuracy around which b lies beforehand, by 1.5 logits
 _BASE_SPREAD = 1.5
-_PSEUDO, _PSEUDO_SPREAD = 4.0, 0.3
+_PSEUDO, _PSEUDO_SPREAD = 4.0, 0.5
 _LONGEST_STEP = 1.0
 _HALVINGS = 4
 _SETTLED = 0.02  # the relative change of a spread that no longer matters
+_STEEPEST = 0.9  # slope of the update of a spread, beyond which it is not taken for known
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,15 @@ class Spreads:
     ability: float = 0.7
     bias: float = 0.5
     pattern: float = 0.5
+
+    def logs(self) -> Floats:
+        """Their logarithms [3]."""
+        return np.log([self.ability, self.bias, self.pattern])
+
+    @classmethod
+    def of(cls, logs: Floats) -> "Spreads":
+        """Those with these logarithms [3]."""
+        return cls(*np.exp(logs).tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +116,7 @@ class Hierarchical(Model[Deviations]):
         choice = np.exp(self.log_choice(at))
         spreads = at.spreads
         if self.effects.ability or self.effects.bias:
-            own = np.diagonal(np.linalg.inv(self._own_curvature(at, choice, counts)), axis1=1, axis2=2)
-            square = at.own**2 + own
+            square = at.own**2 + self._own_variance(at, choice, found.posterior, counts)
             ability = _spread(square[:, :1]) if self.effects.ability else spreads.ability
             bias = _spread(square[:, 1:]) if self.effects.bias else spreads.bias
             spreads = replace(spreads, ability=ability, bias=bias)
@@ -199,6 +209,29 @@ class Hierarchical(Model[Deviations]):
         spreads = np.append(at.spreads.ability, np.full(classes, at.spreads.bias))
         return curvature + np.diag(1 / spreads**2)
 
+    def _own_variance(self, at: Deviations, choice: Floats, posterior: Floats, counts: Floats) -> Floats:
+        """[R, 1 + K]: the variance of t_r and c_r given the votes, zero for effects that are left out.
+
+        Its inverse is the curvature for known classes less what is missing because they are not, Σ_votes Cov_q(s) with
+        the score s_j of the vote if the class is j (Louis 1982); in no direction less than the prior's."""
+        raters, classes = choice.shape[:2]
+        on = np.repeat([self.effects.ability, self.effects.bias], [1, classes])
+        score = np.empty((raters, classes, classes, 1 + classes))  # rater, class, choice, effect
+        score[..., 0] = np.eye(classes) - np.diagonal(choice, axis1=1, axis2=2)[:, :, None]
+        score[..., 1:] = np.eye(classes) - choice[:, :, None, :]
+        score = score[..., on]
+        missing = np.einsum("rjk,rjks,rjkt->rst", counts, score, score)
+        votes = self.votes
+        mean = np.einsum("nj,njs->sn", posterior[votes.item], score[votes.rater, :, votes.choice])
+        for s, t in np.ndindex(missing.shape[1:]):
+            missing[:, s, t] -= sum_by(votes.rater, self.weight * mean[s] * mean[t], raters)
+        spread = np.append(at.spreads.ability, np.full(classes, at.spreads.bias))[on]
+        curvature = self._own_curvature(at, choice, counts)[:, on][:, :, on] - missing
+        value, vector = np.linalg.eigh(curvature * spread[:, None] * spread)  # the prior's is the unit matrix
+        variance = np.zeros((raters, 1 + classes))
+        variance[:, on] = spread**2 * np.einsum("rse,re->rs", vector**2, 1 / np.maximum(value, 1))
+        return variance
+
     def _shared_curvature(self, at: Deviations, choice: Floats, counts: Floats) -> Floats:
         """[1 + K², 1 + K²]: the negative Hessian in b and e."""
         classes = choice.shape[1]
@@ -221,18 +254,28 @@ def fit_hierarchical(model: Hierarchical, *, tolerance: float = 1e-3, rounds: in
     """The fit with estimated spreads, until no class probability moves by more than `tolerance`."""
     found = fit(model, rounds=2, tolerance=tolerance)
     start = model.estimate_spreads(found)
-    for _ in range(rounds // 10):
-        if _farthest(start.spreads, found.parameters.spreads) < _SETTLED:
+    at, image = found.parameters.spreads.logs(), start.spreads.logs()
+    following = image
+    for number in range(rounds // 10):
+        if (
+            number and np.abs(following - at).max() < _SETTLED
+        ):  # the first step knows no slope: it may be small far away
             break
-        found = fit(model, start, rounds=3, tolerance=tolerance)
+        found = fit(model, replace(start, spreads=Spreads.of(following)), rounds=3, tolerance=tolerance)
         start = model.estimate_spreads(found)
-    return fit(model, start, rounds=rounds, tolerance=tolerance)
+        before, at, previous, image = at, following, image, start.spreads.logs()
+        following = _secant(before, at, previous, image)
+    return fit(model, replace(start, spreads=Spreads.of(following)), rounds=rounds, tolerance=tolerance)
 
 
-def _farthest(one: Spreads, other: Spreads) -> float:
-    """The largest |log ratio| of two spreads."""
-    pairs = zip(vars(one).values(), vars(other).values(), strict=True)
-    return max(abs(math.log(a / b)) for a, b in pairs)
+def _secant(before: Floats, at: Floats, previous: Floats, image: Floats) -> Floats:
+    """The next point towards x = f(x), elementwise, where f(before) = previous and f(at) = image.
+
+    Expectation-maximisation creeps where votes say little about a spread, so its step is divided by 1 - slope."""
+    moved = at - before
+    slope = np.where(np.abs(moved) > 1e-9, (image - previous) / np.where(moved == 0, 1.0, moved), 0.0)
+    step = (image - at) / (1 - np.clip(slope, 0, _STEEPEST))
+    return np.asarray(at + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
 
 
 def _penalty(at: Deviations) -> Floats:

@@ -5,8 +5,12 @@ confusion matrix of the rater, both from the part,
 
     log P(choice = k) = log Σ_j q_item(j) θ_rater[j, k].
 
-The simplest candidate whose mean lies within one standard error of the best one's is chosen (Breiman et al. 1984): a
-richer model that predicts votes no better may still label items worse.
+The simplest candidate whose mean lies within two standard errors of the best one's is chosen (Breiman et al. 1984 take
+one): a richer model that predicts votes no better may still label items worse, and by chance the best of four is too
+often one standard error ahead of the right one.
+
+The majority is no candidate here. It is `coin` with a spread of abilities τ = 0, and `coin` estimates τ; where raters
+have few votes each, held-out votes cannot tell the two apart although the ability of raters decides draws.
 """
 
 from collections.abc import Mapping
@@ -24,6 +28,7 @@ from tutelage.stats.votes import Bools, Floats, Ints, Votes
 
 _PARTS = 5
 _ENOUGH = 4_000  # held-out votes, from which on one part is precise enough
+_CLEARLY = 2.0  # standard errors by which a richer model or a link must predict held-out votes better
 _QUICK = 5e-3  # tolerance of the fits that are only compared
 _FEW_RATERS = 30  # among more, no two decide what counts as true
 _LINKS_TRIED = 3
@@ -69,10 +74,13 @@ CANDIDATES: Mapping[str, Candidate] = {
 }
 """The rater models by name, from the simplest to the richest."""
 
+COMPARED = ("coin", "biased", "hierarchical", "matrix")
+"""Those among which `choose_model` chooses."""
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The model that was chosen: its `name`; for each candidate the mean log-likelihood of a held-out vote in nats,
+    """The model that was chosen: its `name`; for each of `COMPARED` the mean log-likelihood of a held-out vote in nats,
     `predicted`, and how far it lies below the best one's, `deficit`, with the standard error of that, `error`; the
     number of `votes` held out; how often the chosen model's predictions of single votes came true, `calibration`; and
     the `links` between raters who copy."""
@@ -118,15 +126,15 @@ class _Trial:
     parts: list[Bools]
 
     def compare(self, links: tuple[Link, ...]) -> Choice:
-        """All candidates with these links."""
-        chance = {name: self._predict(name, links) for name in CANDIDATES}
+        """The candidates with these links."""
+        chance = {name: self._predict(name, links) for name in COMPARED}
         item, choice = self._held_out()
         value = {name: self._log(p) for name, p in chance.items()}
         predicted = {name: float(log.mean()) for name, log in value.items()}
         best = value[max(predicted, key=lambda name: predicted[name])]
         deficit = {name: float((best - log).mean()) for name, log in value.items()}
         error = {name: _clustered_error(best - log, item) for name, log in value.items()}
-        name = next(name for name in CANDIDATES if deficit[name] <= error[name])
+        name = next(name for name in COMPARED if deficit[name] <= _CLEARLY * error[name])
         came_true = (choice[:, None] == np.arange(len(self.votes.choices))).astype(float)
         diagram = calibration(chance[name].ravel(), came_true.ravel())
         return Choice(name, predicted, deficit, error, len(item), diagram, links)
@@ -141,7 +149,7 @@ class _Trial:
                 (float((after - before).mean()), (*links, link), after)
                 for link in self._untried(links)
                 for after in [self._log(self._predict(name, (*links, link)))]
-                if (after - before).mean() > 2 * _clustered_error(after - before, item)
+                if (after - before).mean() > _CLEARLY * _clustered_error(after - before, item)
             ]
             if not better:
                 break

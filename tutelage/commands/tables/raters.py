@@ -52,7 +52,7 @@ def _print_model(console: Console, found: RatersResult) -> None:
         console.print(f"rater model: {found.model_name}")
     else:
         console.print(
-            f"rater model: {found.model_name}, the simplest within one standard error of the best at predicting "
+            f"rater model: {found.model_name}, the simplest within two standard errors of the best at predicting "
             f"{choice.votes:,} held-out votes"
         )
         for name, value in choice.predicted.items():
