@@ -18,6 +18,7 @@ from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rollout.dealt import dealt_generator
+from tutelage.workflows.teacher import refer_to_teacher
 
 
 def recipe_job(folder, name, changes, reward, steps, sharded=False, lora=0):
@@ -74,6 +75,17 @@ def refused_on_rank_1(completions):
     if join().rank == 1:
         raise TutelageError("there is no score for these answers")
     return [0.0 for _ in completions]
+
+
+def teacher_job(settings):
+    """Numbers that this rank holds of a teacher beside a policy in shards, and all numbers of the teacher."""
+    settings = tutelage.DistillSettings(**settings)
+    passes = Passes(join())
+    policy = policy_of(settings.model.path, engine="plain")
+    shard_(policy, passes, CPU)
+    refer_to_teacher(settings, policy, whole=True)
+    weights = list(policy._reference.model.parameters())
+    return sum(shard_of(p).numel() for p in weights), sum(p.numel() for p in weights)
 
 
 def half_precision_job(folder, sharded):

@@ -122,7 +122,6 @@ def settings_of(verb, model, data):
 TWO_UPDATES = ["update.epochs=2", "update.minibatches=1"]
 EXACT_KL = [*TWO_UPDATES, "penalty.kind=exact", "penalty.where=loss"]
 TRAINING = ["pretrain", "sft", "reward", "dpo", "rejection", "distill", "improve"]
-SHARDED = [verb for verb in TRAINING if verb != "distill"]
 
 
 def figures_of(out):
@@ -148,7 +147,7 @@ def test_a_verb_that_trains(tiny_model, worlds, data, tmp_path, verb):
         assert_same_run(tmp_path / "alone", tmp_path / str(size))
 
 
-@pytest.mark.parametrize("verb", SHARDED)
+@pytest.mark.parametrize("verb", TRAINING)
 def test_a_verb_that_trains_in_shards(tiny_model, worlds, data, reward_model, tmp_path, verb):
     """One row more than a rank has passes, so that the last passes of a step are without rows on some ranks.
 
@@ -242,6 +241,17 @@ def test_hybrid_shards(tiny_model, worlds, data, tmp_path):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+def test_a_teacher_in_shards(tiny_model, worlds, data, tmp_path):
+    """Its log-probabilities of an adapter's answers, on two machines of two ranks. Its whole distributions are compared
+    in `test_a_verb_that_trains_in_shards`."""
+    given = settings_of("distill", tiny_model("llama"), data) | {"tokens_at_once": 40, "on_policy": 1.0}
+    del given["data"]
+    given |= {"prompts": data["prompts"], "recipe": "reverse_kl", "lora": {"rank": 2}}
+    run("distill", given | {"out": tmp_path / "alone"})
+    worlds(4, 2).run(run, "distill", given | {"out": tmp_path / "shared", "shard": "hybrid"})
+    assert_same_run(tmp_path / "alone", tmp_path / "shared")
+
+
 def test_checkpointed_layers_in_shards(tiny_model, worlds, data, tmp_path):
     given = settings_of("sft", tiny_model("llama"), data)
     given |= {"activation_checkpointing": True, "tokens_at_once": 40}
@@ -273,7 +283,7 @@ def test_memory_that_runs_out_before_a_pass_over_shards(tiny_model, worlds, data
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-@pytest.mark.parametrize("verb", SHARDED)
+@pytest.mark.parametrize("verb", TRAINING)
 def test_one_process_has_nothing_to_divide(tiny_model, data, tmp_path, verb):
     given = settings_of(verb, tiny_model("llama"), data) | {"out": tmp_path, "shard": "full"}
     with pytest.raises(TutelageError, match="add --processes N"):

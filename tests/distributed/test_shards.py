@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+import tiny
 import torch
-from jobs import half_precision_job, memory_job
+from jobs import half_precision_job, memory_job, teacher_job
 
 import tutelage as tt
 from tutelage.distributed.passes import Passes
@@ -26,6 +27,13 @@ def test_a_rank_holds_its_share_of_weights_gradients_and_moments(tiny_model, wor
         memory_job, tiny_model("llama", hidden_size=64, intermediate_size=128), True
     ):
         assert held < (1 / size + 0.05) * whole
+
+
+def test_a_rank_holds_its_share_of_a_teacher(tiny_model, worlds, tmp_path):
+    teacher = tiny.save("llama", tmp_path / "teacher", seed=1, hidden_size=64, intermediate_size=128)
+    settings = {"model": tt.Model(tiny_model("llama")), "teacher": teacher, "prompts": "p", "out": tmp_path}
+    for held, all_of_it in worlds(2).run(teacher_job, settings):
+        assert held < 0.55 * all_of_it
 
 
 def test_no_copy_of_a_layer_in_half_precision_waits_for_the_backward_pass(tiny_model, worlds):

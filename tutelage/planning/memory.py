@@ -137,12 +137,15 @@ def keeps_activations(work: Workload, free: float) -> bool:
 
 def _copies(work: Workload, shards: int) -> float:
     """The copy in bf16 that autocast keeps; of a sharded model two layers in the precision of the arithmetic, and what
-    lies outside the layers in float32, with such a copy."""
+    lies outside the layers in float32, with such a copy. A teacher's head is there beside the policy's, its layers are
+    not."""
     model, half = work.model, work.half
     if shards == 1:
         return 2.0 * model.parameters * (half and work.trains)
-    outside = max(0, model.parameters - model.layers * model.largest_layer)
-    return (2.0 if half else 4.0) * 2 * model.largest_layer + (6.0 if half else 4.0) * outside
+    models = [model, *([work.teacher] if work.teacher else [])]
+    outside = sum(max(0, one.parameters - one.layers * one.largest_layer) for one in models)
+    layer = max(one.largest_layer for one in models)
+    return (2.0 if half else 4.0) * 2 * layer + (6.0 if half else 4.0) * outside
 
 
 def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: Setting) -> int:

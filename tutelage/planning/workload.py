@@ -89,8 +89,7 @@ class Workload:
     keeps: bool = False
     """Whether the engine may keep the activations of sampling for the update, which then skips its forward pass."""
     can_shard: bool = True
-    """Whether the run can be sharded: not one that takes natural steps, which need whole models and vectors, and not
-    distill."""
+    """Whether the run can be sharded: not one that takes natural steps, which need whole models and vectors."""
 
     @property
     def minibatches(self) -> float:

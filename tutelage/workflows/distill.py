@@ -47,6 +47,7 @@ from tutelage.workflows.results import DistillResult
 from tutelage.workflows.runs import finish_run, finished, open_run, remark, token_budget
 from tutelage.workflows.samples import write_samples
 from tutelage.workflows.settings.distill import DistillSettings
+from tutelage.workflows.shards import lay_out
 from tutelage.workflows.teacher import refer_to_teacher, served_teacher
 
 Given = dict[str, GivenResponse]
@@ -130,7 +131,7 @@ def _training(
     settings: DistillSettings, run: Run, recipe: Recipe, records: Sequence[Prompt] | Sequence[Demonstration]
 ) -> Training[DistillResult]:
     recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
-    policy = trained_policy(settings, settings.model)
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
     if not settings.is_served:
         refer_to_teacher(settings, policy, whole=needs_divergence(recipe) is not None)
     encoded, given = _encoded(settings, policy, records)
@@ -140,7 +141,8 @@ def _training(
 
     def conclude() -> DistillResult:
         figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
-        return DistillResult(run.path, finish_run(run, policy.save_whole, figures))
+        with policy.gathered_to_save():
+            return DistillResult(run.path, finish_run(run, policy.save_whole, figures))
 
     return Training(loop, conclude)
 
@@ -193,6 +195,7 @@ def _loop(
         steps=map(partial(_without_score, recipe), steps),
         label=recipe.name,
         save=policy.save,
+        gathered=policy.gathered_to_save,
         extra_state=recipe_state,
         checkpoints=settings.checkpoints,
         show=("divergence", "kl/reference", "length/mean", "ended"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from tutelage import config
 from tutelage.core.batch import Rows
 from tutelage.data.endpoint import KEY
 from tutelage.data.tokenizer import same_vocabulary
@@ -15,17 +16,23 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.server.teacher import connect_teacher
 from tutelage.workflows.settings.distill import DistillSettings
+from tutelage.workflows.shards import lay_out_beside
 
 Teacher = Callable[[Rows], Tensor]
 """Rows -> the log-probabilities of their response tokens, Float[B, R]"""
 
 
 def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) -> None:
-    """Put the teacher of a folder in the place of the policy's reference. `whole`: whole distributions are compared.
+    """Put the teacher of a folder in the place of the policy's reference, laid out over the ranks as the policy is.
+    `whole`: whole distributions are compared.
 
     Raises TutelageError where it has another vocabulary.
     """
-    teacher = Policy(load_backbone(replace(settings.model, path=settings.teacher)))
+
+    def load(model: config.Model) -> Policy:
+        return Policy(load_backbone(model))
+
+    teacher = lay_out_beside(policy, replace(settings.model, path=settings.teacher), load)
     if not same_vocabulary(policy.tokenizer, teacher.tokenizer):
         raise TutelageError(
             f"The teacher {settings.teacher!r} has another vocabulary than {settings.model.path!r}, and distillation "

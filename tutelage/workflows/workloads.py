@@ -139,7 +139,7 @@ def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
     work = Workload(outline(settings.model.path), batch, settings.lora.rank, half)
     sampling = _sampling(work, settings.sampling, settings.on_policy) if settings.on_policy else None
     given = 1 - settings.on_policy
-    work = replace(work, sampling=sampling, scorings=1.0 if half else given, can_shard=False)
+    work = replace(work, sampling=sampling, scorings=1.0 if half else given)
     if isinstance(recipe.update, GradientSteps):
         work = replace(work, epochs=recipe.update.epochs, updates=recipe.update.steps)
     if settings.is_served:

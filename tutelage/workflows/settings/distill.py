@@ -7,7 +7,7 @@ from typing import ClassVar
 from tutelage import config
 from tutelage.config.aliases import Removal
 from tutelage.config.limits import at_least, within
-from tutelage.config.run import MemorySettings, RunSettings
+from tutelage.config.run import MemorySettings, RunSettings, ShardSettings
 from tutelage.config.servers import RolloutServers
 from tutelage.errors import TutelageError
 
@@ -18,7 +18,7 @@ REJECTION = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillSettings(RolloutServers, RunSettings, MemorySettings):
+class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
     """Distil a teacher into a model: the student answers, and every token of its answers is compared with what the
     teacher would have written there (on-policy distillation). With --data a share of the answers is given."""
 
