@@ -4,6 +4,7 @@ from importlib import import_module
 
 import torch
 from tiny_training import CPU, PAD, World, learner_of, policy_of, some_rows
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 import tutelage
 from tutelage.algorithms import RECIPES
@@ -75,6 +76,20 @@ def refused_on_rank_1(completions):
     if join().rank == 1:
         raise TutelageError("there is no score for these answers")
     return [0.0 for _ in completions]
+
+
+def short_of_memory_on_rank_1(completions):
+    """A reward after which a layer of rank 1 has no memory for a pass with gradients."""
+    if join().rank == 1:
+        whole = LlamaMLP.forward
+
+        def forward(layer, states):
+            if states.requires_grad:
+                raise RuntimeError("not enough memory: you tried to allocate too much")
+            return whole(layer, states)
+
+        LlamaMLP.forward = forward
+    return [float(number) for number in range(len(completions))]
 
 
 def teacher_job(settings):

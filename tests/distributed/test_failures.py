@@ -71,8 +71,23 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(given, tmp_path):
     assert told.splitlines() == ["error: rank 1 of 2: there is no score for these answers"]
 
 
+def test_memory_that_runs_out_in_the_middle_of_a_pass_ends_all(given):
+    """In a layer of rank 1, while rank 0 waits for it in the next one. The sentence names the rank and the setting."""
+    words = [*given, "--processes", "2", "--shard", "full", "--tokens-at-once", "64"]
+    words[words.index("simple_goal:low_tokens")] = "jobs:short_of_memory_on_rank_1"
+    process = start(words)
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 2
+    (line,) = [line for line in told.splitlines() if "error:" in line]
+    assert line.startswith(
+        "error: rank 1 of 2: Memory ran out in the middle of a pass over shards, with up to 64 "
+    )
+    assert "--resume --tokens-at-once 32" in line
+
+
 def test_a_rank_that_is_killed_ends_the_others_and_the_run_goes_on(given, tmp_path):
-    """In shards, where most exchanges are those of a pass; the run goes on without them, in one process."""
+    """In shards, where most exchanges are those of a pass; the run goes on without them, in one process, with fewer
+    tokens at once."""
     process = start([*given, "--processes", "2", "--shard", "full"])
     wait_for_checkpoint(tmp_path / "run", process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
@@ -83,8 +98,10 @@ def test_a_rank_that_is_killed_ends_the_others_and_the_run_goes_on(given, tmp_pa
     assert told.count("error:") == 1
     assert "Another rank ended" in told
     assert "--resume" in told
-    assert main([*given, "--resume"]) == 0
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["step"] == 30
+    assert main([*given, "--resume", "--tokens-at-once", "40"]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["step"] == 30
+    assert summary["tokens_at_once"] == 40
 
 
 def test_torchrun_starts_the_ranks_again_by_itself(given, worlds, tiny_model, tmp_path):

@@ -84,7 +84,7 @@ class Passes:
                 raise self.ranks.lost() from error
             raise BrokenPass(
                 f"A pass over shards ended in the middle, which no rank can take again: {error} The latest checkpoint "
-                "is whole: go on with --resume; where memory ran out, with a smaller --tokens-at-once."
+                "is whole: go on with --resume."
             ) from error
 
     def together(self, function: Callable[[], T]) -> T:

@@ -104,7 +104,8 @@ class Budget:
         run which had the smaller budget from the start. A step that accumulates gradients clears them before it begins,
         so that it can be repeated. Where memory runs out on one rank, all ranks repeat the step.
 
-        Raises TutelageError where a single row (or pair) is too large, and `PeerError` where another rank failed.
+        Raises TutelageError where a single row (or pair) is too large, `PeerError` where another rank failed, and
+        `BrokenPass` where memory ran out in the middle of a pass over shards.
         """
         while True:
             random = _random_state()
@@ -112,8 +113,10 @@ class Budget:
                 return step(*args, **kwargs)
             except Exhausted:
                 pass
-            except (PeerError, PeerLost, BrokenPass):
+            except (PeerError, PeerLost):
                 raise
+            except BrokenPass as broken:
+                raise self._explained(broken) from broken
             except Exception as error:
                 if self._at_work is None:
                     raise
@@ -151,6 +154,21 @@ class Budget:
                 f"{before:,}",
                 f"{self.tokens:,}",
             )
+
+    def _explained(self, broken: BrokenPass) -> BrokenPass:
+        """The error of a pass that ended in the middle; where memory ran out, with the tokens to go on with."""
+        if broken.__cause__ is None or not out_of_memory(broken.__cause__):
+            return broken
+        try:
+            fewer = self._fewer()
+        except TutelageError as single:
+            return BrokenPass(str(single))
+        limit = f" --tokens-at-once {fewer}" if fewer < self.tokens else ""
+        return BrokenPass(
+            f"Memory ran out in the middle of a pass over shards, with up to {self.tokens:,} tokens at once. The other "
+            "ranks wait inside the pass, so that it cannot be repeated. The latest checkpoint is whole: go on with "
+            f"--resume{limit}, or on more ranks."
+        )
 
     def _fewer(self) -> int:
         """Half the tokens, halved until this rank's micro-batch that was too large is split."""

@@ -117,16 +117,16 @@ def finished(run: Run, result: type[R]) -> Training[R]:
 def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) -> Budget:
     """Tokens of one forward pass of `models`, which are trained together.
 
-    A run that goes on keeps its budget; a new one takes the settings', or else what the memory allows.
+    A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
+    or else what the memory allows.
     """
     first = models[0]
     remedy = partial(change_that_fits, settings, first.device)
-    left = run.last.get("tokens_at_once")
+    known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
+    bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
     ranks = run.ranks
-    if isinstance(left, int | float):
-        return Budget(int(left), ranks, remedy, first.passes)
-    if settings.tokens_at_once is not None:
-        return Budget(settings.tokens_at_once, ranks, remedy, first.passes)
+    if bounds:
+        return Budget(min(bounds), ranks, remedy, first.passes)
     shared = ranks_on_this_machine() if first.device.type == "cpu" else 1
     own = automatic_budget(
         first.device,

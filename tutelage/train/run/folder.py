@@ -35,7 +35,8 @@ from tutelage.train.run.trackers import Tracker
 
 INCIDENTAL = (
     *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
-    *("engine", "model.engine", "rollouts", "sync", "sync_folder", "activation_checkpointing", "shard"),
+    *("engine", "model.engine", "rollouts", "sync", "sync_folder"),
+    *("activation_checkpointing", "shard", "tokens_at_once"),
 )
 """Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
 
