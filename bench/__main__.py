@@ -1,4 +1,7 @@
-"""`python -m bench [JOB ...]`: run jobs side by side, then write the table of everything measured so far."""
+"""`python -m bench [JOB ...]`: run jobs side by side, then write the table of everything measured so far.
+
+`python -m bench plan [JOB ...]` measures our side alone beside its plans, see `bench.planned`.
+"""
 
 import argparse
 import json
@@ -13,6 +16,7 @@ from typing import Any
 from bench.charts import draw_growth
 from bench.job import Job
 from bench.jobs import JOBS
+from bench.planned import check
 from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
 from bench.table import RESULTS, result_file, write_table
 
@@ -21,6 +25,8 @@ def main() -> None:
     """Measure the jobs that were asked for."""
     asked = _arguments()
     world = world_of(asked.data)
+    if asked.jobs[:1] == ["plan"]:
+        sys.exit(check(asked.jobs[1:], world))
     for job in _jobs(asked):
         print(f"{job.name}: {job.about}", flush=True)
         result = _measure(job, world, asked)
@@ -43,7 +49,7 @@ def _arguments() -> argparse.Namespace:
         "jobs",
         nargs="*",
         metavar="JOB",
-        help=f"of {', '.join(JOBS)}; the beginning of names stands for all of them",
+        help=f"of {', '.join(JOBS)}; the beginning of names stands for all of them; or plan, with or without JOBs",
     )
     parser.add_argument("--data", default="", help="a file of preferences whose texts are used")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

@@ -8,17 +8,17 @@ from typing import Any
 
 
 @contextmanager
-def timed(owner: Any, name: str) -> Iterator[list[float]]:
+def timed(owner: Any, name: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[list[float]]:
     """Inside, the seconds that each call of a function of a module or class takes are noted in the list."""
     spent: list[float] = []
 
     def noting(inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        started = time.perf_counter()
+        started = clock()
         result = inner(*args, **kwargs)
-        spent.append(time.perf_counter() - started)
+        spent.append(clock() - started)
         return result
 
-    with _replaced(owner, name, noting):
+    with replaced(owner, name, noting):
         yield spent
 
 
@@ -46,26 +46,12 @@ def measured_beside(owner: Any, name: str, rate: Callable[[], float]) -> Iterato
         noted.append(Beside((before.rate + behind.rate) / 2, before.seconds + behind.seconds))
         return result
 
-    with _replaced(owner, name, asking):
+    with replaced(owner, name, asking):
         yield noted
 
 
 @contextmanager
-def noted_after(owner: Any, name: str, clock: Callable[[], float]) -> Iterator[list[float]]:
-    """Inside, the clock is read after each call of a function; its times are noted in the list."""
-    times: list[float] = []
-
-    def noting(inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = inner(*args, **kwargs)
-        times.append(clock())
-        return result
-
-    with _replaced(owner, name, noting):
-        yield times
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
     """Inside, `by` is called instead of a function, and gets it first."""
     inner = getattr(owner, name)
     setattr(owner, name, lambda *args, **kwargs: by(inner, *args, **kwargs))

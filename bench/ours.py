@@ -1,14 +1,14 @@
 """Our side of a job: the workflows as users run them, measured by what they log."""
 
 import json
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.clock import Beside, measured_beside, timed
+from bench.clock import Beside, measured_beside, replaced, timed
 from bench.job import Measurement, Place
 
 
@@ -22,6 +22,22 @@ def run_workflow(workflow: Callable[[Any], object], settings: Any) -> list[dict[
 def durations(rows: list[dict[str, float]]) -> list[float]:
     """Seconds from the end of each step to the end of the next: the first step is not measured."""
     return [now["seconds"] - before["seconds"] for before, now in pairwise(rows)]
+
+
+@contextmanager
+def step_ends(clock: Callable[[], float]) -> Iterator[list[float]]:
+    """Inside, the times of a clock at the end of every step of a run are noted in the list."""
+    from tutelage.train.run.folder import Run
+
+    noted: list[float] = []
+
+    def log(inner: Callable[..., None], run: Run, step: int, metrics: dict[str, float]) -> None:
+        inner(run, step, metrics)
+        if step > 0:
+            noted.append(clock())
+
+    with replaced(Run, "log", log):
+        yield noted
 
 
 def improved(settings: Any, *, rated_on: str = "") -> Measurement:

@@ -7,18 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from bench.clock import noted_after
 from bench.jobs import JOBS
+from bench.ours import step_ends
 from bench.side import peak_memory
 
 
 def main(name: str, world: str, out: str) -> None:
     """Do our side of a job, and write the seconds of its steps, those of the processor, and the peak memory."""
     from tutelage.distributed.processes import world_rank
-    from tutelage.train.learner import Learner
 
     job = JOBS[name]
-    with noted_after(Learner, "update", time.process_time) as spent:
+    with step_ends(time.process_time) as spent:
         measured = job.ours(replace(job.place(Path(world), Path(out)), rated=False))
     told = {
         "seconds": measured.seconds,

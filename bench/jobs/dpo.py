@@ -5,6 +5,8 @@ includes it; we ask it about the whole file before the first step, and our steps
 time. TRL's `precompute_ref_log_probs` is its way of doing the same; its steps, with their share, are measured too.
 """
 
+from typing import Any
+
 from bench.clock import timed
 from bench.flops import Tree, forward, training
 from bench.job import Job, Measurement, Needs, Place
@@ -31,22 +33,28 @@ def prepare(place: Place) -> None:
     place.note(lengths=lengths)
 
 
-def ours(place: Place) -> Measurement:
-    """`tutelage dpo`."""
-    from bench.ours import common, durations, run_workflow
-    from tutelage.workflows import preference_files
-    from tutelage.workflows.dpo import dpo
+def settings(place: Place) -> Any:
+    """Of `tutelage dpo`."""
+    from bench.ours import common
     from tutelage.workflows.settings.dpo import DpoSettings
 
-    settings = DpoSettings(
+    return DpoSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
         batch_size=BATCH,
         max_length=LONGEST,
         held_out=0.0,
     )
+
+
+def ours(place: Place) -> Measurement:
+    """`tutelage dpo`."""
+    from bench.ours import durations, run_workflow
+    from tutelage.workflows import preference_files
+    from tutelage.workflows.dpo import dpo
+
     with timed(preference_files, "refer") as spent:
-        rows = run_workflow(dpo, settings)
+        rows = run_workflow(dpo, settings(place))
     share = sum(spent) / len(rows)
     steps = durations(rows)
     return Measurement([s + share for s in steps], {"step": steps, "reference": [share] * len(steps)})

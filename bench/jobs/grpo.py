@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bench.flops import Decoding, Tree, forward, training
 from bench.job import Job, Measurement, Needs, Place
@@ -31,13 +31,13 @@ def prepare(place: Place, size: Size) -> None:
     place.note(lengths=write_prompts(place, size.prompts, size.prompt, size.prompt))
 
 
-def ours(place: Place, size: Size) -> Measurement:
-    """`tutelage improve --recipe grpo`."""
-    from bench.ours import common, improved
+def settings(place: Place, size: Size) -> Any:
+    """Of `tutelage improve --recipe grpo`."""
+    from bench.ours import common
     from tutelage import config
     from tutelage.workflows.settings.improve import ImproveSettings
 
-    settings = ImproveSettings(
+    return ImproveSettings(
         **common(place),
         prompts=str(place.job / "prompts.jsonl"),
         reward=("bench.rewards:letters",),
@@ -53,7 +53,13 @@ def ours(place: Place, size: Size) -> Measurement:
         sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
         sample_every=10_000,
     )
-    return improved(settings, rated_on=place.device if place.rated else "")
+
+
+def ours(place: Place, size: Size) -> Measurement:
+    """`tutelage improve --recipe grpo`."""
+    from bench.ours import improved
+
+    return improved(settings(place, size), rated_on=place.device if place.rated else "")
 
 
 def theirs(place: Place, size: Size) -> Measurement:

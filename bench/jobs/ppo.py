@@ -34,10 +34,13 @@ def ours(place: Place) -> Measurement:
     """`tutelage improve --recipe ppo --critic network`."""
     from bench.ours import improved
 
+    return improved(with_networks(place))
+
+
+def with_networks(place: Place) -> Any:
+    """Settings with a reward model and a critic network of the policy's size."""
     judge = str(place.job / "judge")
-    return improved(
-        settings(place, steps=place.steps + 1, reward=(judge,), critic="network", critic_from=judge)
-    )
+    return settings(place, steps=place.steps + 1, reward=(judge,), critic="network", critic_from=judge)
 
 
 def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:

@@ -1,17 +1,18 @@
 """A reward model: 8 pairs in a step, Bradley–Terry on the score at the last token."""
 
+from typing import Any
+
 from bench.flops import Tree, training
 from bench.job import Job, Measurement, Needs, Place
 from bench.jobs.dpo import BATCH, LONGEST, prepare
 
 
-def ours(place: Place) -> Measurement:
-    """`tutelage reward`."""
-    from bench.ours import common, durations, run_workflow
-    from tutelage.workflows.reward import reward
+def settings(place: Place) -> Any:
+    """Of `tutelage reward`."""
+    from bench.ours import common
     from tutelage.workflows.settings.reward import RewardSettings
 
-    settings = RewardSettings(
+    return RewardSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
         batch_size=BATCH,
@@ -19,7 +20,14 @@ def ours(place: Place) -> Measurement:
         held_out=0.0,
         epochs=1.0,
     )
-    return Measurement(durations(run_workflow(reward, settings)))
+
+
+def ours(place: Place) -> Measurement:
+    """`tutelage reward`."""
+    from bench.ours import durations, run_workflow
+    from tutelage.workflows.reward import reward
+
+    return Measurement(durations(run_workflow(reward, settings(place))))
 
 
 def theirs(place: Place) -> Measurement:

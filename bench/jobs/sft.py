@@ -1,6 +1,7 @@
 """Supervised fine-tuning: 8 dialogues of at most 512 tokens in a step, the loss on the responses."""
 
 import itertools
+from typing import Any
 
 from bench.flops import Tree, training
 from bench.job import Job, Measurement, Needs, Place
@@ -26,13 +27,12 @@ def prepare(place: Place) -> None:
     place.note(lengths=[lengths for _, lengths in taken])
 
 
-def ours(place: Place) -> Measurement:
-    """`tutelage sft`."""
-    from bench.ours import common, durations, run_workflow
+def settings(place: Place) -> Any:
+    """Of `tutelage sft`."""
+    from bench.ours import common
     from tutelage.workflows.settings.sft import SftSettings
-    from tutelage.workflows.sft import sft
 
-    settings = SftSettings(
+    return SftSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
         batch_size=BATCH,
@@ -41,7 +41,14 @@ def ours(place: Place) -> Measurement:
         samples=0,
         rouge=0,
     )
-    rows = run_workflow(sft, settings)
+
+
+def ours(place: Place) -> Measurement:
+    """`tutelage sft`."""
+    from bench.ours import durations, run_workflow
+    from tutelage.workflows.sft import sft
+
+    rows = run_workflow(sft, settings(place))
     return Measurement(durations(rows), facts={"loss": [row["loss"] for row in rows]})
 
 

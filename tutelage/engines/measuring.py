@@ -9,6 +9,8 @@ import torch
 from tutelage.engines.memory import available_memory
 from tutelage.planning.hardware import GPUS, Device
 
+Clock = Callable[[], float]
+"""Seconds since some moment."""
 ROWS = 1024
 """Rows of the products, which are the tokens of a forward pass."""
 SECONDS = 0.25
@@ -19,10 +21,13 @@ PROCESSOR_SHARE = 0.87
 """Share of the rate of repeated products that a training pass reaches on a processor: see bench/NOTES.md."""
 
 
-def this_device(device: torch.device, hidden: int, feed_forward: int) -> Device:
+def this_device(
+    device: torch.device, hidden: int, feed_forward: int, clock: Clock = time.perf_counter
+) -> Device:
     """A device of this machine: its free memory, the rate of products of a feed-forward layer, the rate of reading.
 
-    On a processor the products are measured with the shapes of the model, since small ones are slower.
+    On a processor the products are measured with the shapes of the model, since small ones are slower. `clock` tells
+    seconds: those of the processor alone where others use the machine.
     """
     gpu = device.type == "cuda"
     return Device(
@@ -30,9 +35,9 @@ def this_device(device: torch.device, hidden: int, feed_forward: int) -> Device:
         if gpu
         else f"this machine, {torch.get_num_threads()} threads",
         memory=_memory(device),
-        bf16=_product_rate(device, torch.bfloat16, hidden, feed_forward),
-        float32=_product_rate(device, torch.float32, hidden, feed_forward),
-        bandwidth=_reading_rate(device),
+        bf16=_product_rate(device, torch.bfloat16, hidden, feed_forward, clock),
+        float32=_product_rate(device, torch.float32, hidden, feed_forward, clock),
+        bandwidth=_reading_rate(device, clock),
         link=GPUS["h100"].link if gpu else 10e9,
         runtime=Device.runtime if gpu else RUNTIME,
         source="measured",
@@ -49,7 +54,9 @@ def _memory(device: torch.device) -> float:
     return available_memory(device)
 
 
-def _product_rate(device: torch.device, dtype: torch.dtype, hidden: int, feed_forward: int) -> float:
+def _product_rate(
+    device: torch.device, dtype: torch.dtype, hidden: int, feed_forward: int, clock: Clock
+) -> float:
     """Operations per second of the product of a layer, in the three directions of training."""
     rows = ROWS if device.type == "cpu" else 8 * ROWS
     x = torch.randn(rows, hidden, device=device, dtype=dtype)
@@ -62,24 +69,24 @@ def _product_rate(device: torch.device, dtype: torch.dtype, hidden: int, feed_fo
         torch.mm(y, w, out=back)
         torch.mm(y.T, x, out=slopes)
 
-    return 3 * 2.0 * rows * hidden * feed_forward / _quickest(layer, device)
+    return 3 * 2.0 * rows * hidden * feed_forward / _quickest(layer, device, clock)
 
 
-def _reading_rate(device: torch.device) -> float:
+def _reading_rate(device: torch.device, clock: Clock) -> float:
     """Bytes per second at which a matrix larger than any cache is read by a product with a vector, as in decoding."""
     matrix = torch.ones(16_384, 4_096, device=device)
     vector = torch.ones(4_096, device=device)
-    return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device)
+    return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device, clock)
 
 
-def _quickest(work: Callable[[], object], device: torch.device) -> float:
+def _quickest(work: Callable[[], object], device: torch.device, clock: Clock) -> float:
     """Seconds of a call: the median of the best third, which others on the machine disturbed least."""
     times: list[float] = []
     while len(times) < 4 or sum(times) < SECONDS:
-        started = time.perf_counter()
+        started = clock()
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - started)
+        times.append(clock() - started)
     best = sorted(times[1:])
     return statistics.median(best[: max(1, len(best) // 3)])
