@@ -1,9 +1,13 @@
 """Training jobs that ranks run in tests. Each is called on every rank, and returns plain values."""
 
+import errno
+import os
+import signal
 from importlib import import_module
 
 import torch
 from tiny_training import CPU, PAD, World, learner_of, policy_of, some_rows
+from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 import tutelage
@@ -12,6 +16,7 @@ from tutelage.algorithms.override import override
 from tutelage.core.rows import collate
 from tutelage.distributed.passes import Passes
 from tutelage.distributed.processes import join
+from tutelage.distributed.shard_files import save_shards
 from tutelage.distributed.shards import shard_of, whole
 from tutelage.engines.network import layers
 from tutelage.errors import TutelageError
@@ -19,6 +24,7 @@ from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rollout.dealt import dealt_generator
+from tutelage.train.learner import SHARDS
 from tutelage.workflows.teacher import refer_to_teacher
 
 
@@ -76,6 +82,69 @@ def refused_on_rank_1(completions):
     if join().rank == 1:
         raise TutelageError("there is no score for these answers")
     return [0.0 for _ in completions]
+
+
+def kill_while_saving(settings, at):
+    """`sft` whose rank 1 is killed when it is to write its shards for checkpoint number `at`."""
+    whole, calls = HuggingFaceStorageWriter.write_data, []
+
+    def write_data(writer, plan, planner):
+        calls.append(plan)
+        if join().rank == 1 and len(calls) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(writer, plan, planner)
+
+    HuggingFaceStorageWriter.write_data = write_data
+    run("sft", settings)
+
+
+def run_with_a_full_disk(settings):
+    """`sft` where rank 1 cannot write its shards."""
+    whole = HuggingFaceStorageWriter.write_data
+
+    def write_data(writer, plan, planner):
+        if join().rank == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(writer, plan, planner)
+
+    HuggingFaceStorageWriter.write_data = write_data
+    try:
+        run("sft", settings)
+    finally:
+        HuggingFaceStorageWriter.write_data = whole
+
+
+def saving_job(folder, saved):
+    """Weights and moments of a learner in shards that writes them into a folder, whole."""
+    learner = _learner_in_shards(folder, seed=1)
+    if join().is_first:
+        torch.save({"learner": learner.state()}, saved / "state.pt")
+    save_shards(learner.shards(), saved / SHARDS, join())
+    return _whole_of(learner)
+
+
+def loading_job(folder, saved):
+    """Weights and moments of a learner in shards that goes on from a folder, whole."""
+    learner = _learner_in_shards(folder, seed=2)
+    learner.load(saved / "state.pt")
+    return _whole_of(learner)
+
+
+def _learner_in_shards(folder, seed):
+    """A learner in shards after a step that depends on the seed."""
+    policy = policy_of(folder, engine="plain")
+    shard_(policy, Passes(join()), CPU)
+    learner = learner_of({"policy": policy.parameters()}, steps=2)
+    learner._norm, learner.ranks = policy.total_norm, join()
+    policy.backward(policy.scores(collate(some_rows(3, seed=seed), PAD, CPU)).logp.sum())
+    learner.update()
+    return learner
+
+
+def _whole_of(learner):
+    """Weights, then moments."""
+    moments = [value for each in learner.optimiser.state.values() for value in each.values()]
+    return [whole(tensor.detach()).clone() for tensor in (*learner.parameters, *moments)]
 
 
 def short_of_memory_on_rank_1(completions):

@@ -208,6 +208,7 @@ def test_a_run_in_shards_goes_on_in_another_number_of_ranks(tiny_model, worlds, 
     shards = {"shard": "full"}
     worlds(2).run(run, verb, given | shards | {"out": tmp_path / "whole"})
     worlds(2).run(run_until, verb, given | shards | {"out": tmp_path / "left"}, 1)
+    assert len(list((tmp_path / "left" / "checkpoints" / "step-1" / "shards").iterdir())) == 2
     for size in (1, 2, 3):
         out = tmp_path / f"resumed at {size}"
         shutil.copytree(tmp_path / "left", out)

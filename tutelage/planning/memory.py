@@ -114,9 +114,9 @@ def memory(work: Workload, cluster: Cluster, setting: Setting, *, serves: bool =
 
 def saving(work: Workload) -> float:
     """Bytes in the memory of the first rank's processor while a checkpoint of a sharded run is written: the gathered
-    weights, and the weights and moments of what is trained."""
-    critic = 16 * work.critic.parameters if work.critic else 0
-    return 4.0 * work.model.parameters + 12.0 * work.trainable + critic
+    weights. Moments are written by every rank."""
+    critic = work.critic.parameters if work.critic else 0
+    return 4.0 * (work.model.parameters + critic)
 
 
 def pass_tokens(share: Batch, tokens: int, minibatches: float) -> float:

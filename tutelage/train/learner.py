@@ -13,8 +13,12 @@ from tutelage import config
 from tutelage.algorithms.recipe import RecipeState
 from tutelage.core.batch import ScoredRollout
 from tutelage.distributed.ranks import ALONE, Ranks
-from tutelage.distributed.shards import is_sharded, laid_out_as, shard_of, whole
+from tutelage.distributed.shard_files import load_shards
+from tutelage.distributed.shards import is_sharded, laid_out_as, shard_of
 from tutelage.errors import TutelageError
+
+SHARDS = "shards"
+"""The folder of a checkpoint that has the tensors in shards."""
 
 
 @dataclass(frozen=True)
@@ -148,42 +152,60 @@ class Learner:
                 shard_of(parameter.grad).mul_(factor.to(parameter.device))
 
     def state(self) -> dict[str, Any]:
-        """Parameters, optimiser and step, as whole tensors and plain values; of shards on rank 0 alone. Collective."""
+        """Parameters, optimiser and step, as tensors and plain values; None in the place of what `shards` has."""
         moments = self.optimiser.state_dict()
         return {
             "step": self.step,
-            "parameters": [self._whole(p.detach()) for p in self.parameters],
+            "parameters": [_unless_sharded(p.detach()) for p in self.parameters],
             "optimiser": moments
             | {
                 "state": {
-                    number: {name: self._whole(value) for name, value in each.items()}
+                    number: {name: _unless_sharded(value) for name, value in each.items()}
                     for number, each in moments["state"].items()
                 }
             },
         }
 
-    def _whole(self, tensor: Tensor) -> Tensor | None:
-        """The tensor itself; a sharded one from all ranks, on rank 0 in the memory of the processor, elsewhere None."""
-        if not is_sharded(tensor):
-            return tensor
-        with self.ranks.connected():
-            found = whole(tensor)
-        return found.cpu() if self.ranks.is_first else None
+    def shards(self) -> dict[str, Tensor]:
+        """The parameters and moments that lie in shards, by name."""
+        found = {f"parameter.{number}": p.detach() for number, p in enumerate(self.parameters)}
+        for number, each in self.optimiser.state_dict()["state"].items():
+            found |= {f"{name}.{number}": value for name, value in each.items()}
+        return {name: value for name, value in found.items() if is_sharded(value)}
 
     def load(self, file: Path) -> Mapping[str, Any]:
-        """Continue from a file that holds `state()` under "learner". Returns all that it holds.
+        """Continue from a file that holds `state()` under "learner", with `shards()` in the folder `SHARDS` beside it.
+        Returns all that the file holds.
 
-        A learner in shards reads no more of the file than its own.
+        A learner in shards reads no more than its own.
         """
         state: Mapping[str, Any] = torch.load(
             file, map_location="cpu", weights_only=True, mmap=self._in_shards
         )
+        self._load_shards(state["learner"], file.parent / SHARDS)
         self.restore(state["learner"])
         return state
 
-    def _own(self, tensor: Tensor) -> Tensor:
-        """The tensor; of a learner in shards a copy, since it may lie in a file that is not kept."""
-        return tensor.clone() if self._in_shards else tensor
+    def _load_shards(self, state: dict[str, Any], folder: Path) -> None:
+        """Put the tensors of a folder in the places of `state` that are None, laid out as the parameters are."""
+        missing: dict[str, Tensor] = {}
+        for number, saved in enumerate(state["parameters"]):
+            if saved is None:
+                own = self.parameters[number].detach()
+                state["parameters"][number] = missing[f"parameter.{number}"] = own
+        order = [p for group in self.optimiser.param_groups for p in group["params"]]
+        for number, each in state["optimiser"]["state"].items():
+            for name in [name for name, value in each.items() if value is None]:
+                each[name] = missing[f"{name}.{number}"] = torch.empty_like(order[number].detach())
+        if missing:
+            load_shards(missing, folder)
+
+    def _laid_out(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+        """A tensor of a state as the learner keeps it: in shards as the parameter is."""
+        if is_sharded(tensor):
+            return tensor
+        laid_out = laid_out_as(tensor, parameter)
+        return laid_out.clone() if self._in_shards else laid_out
 
     @property
     def _in_shards(self) -> bool:
@@ -193,16 +215,21 @@ class Learner:
         """Continue from `state()`, bit for bit, in whatever shards the parameters lie."""
         with torch.no_grad():
             for own, saved in zip(self.parameters, state["parameters"], strict=True):
-                shard_of(own).copy_(shard_of(laid_out_as(saved, own)))
+                shard_of(own).copy_(shard_of(saved if is_sharded(saved) else laid_out_as(saved, own)))
         optimiser = state["optimiser"]
         order = [p for group in self.optimiser.param_groups for p in group["params"]]
         moments = {
-            number: {name: self._own(laid_out_as(value, order[number])) for name, value in each.items()}
+            number: {name: self._laid_out(value, order[number]) for name, value in each.items()}
             for number, each in optimiser["state"].items()
         }
         begun = self.optimiser.state_dict()  # its groups follow the settings, and where the parameters lie
         self.optimiser.load_state_dict(begun | {"state": moments})
         self.step = int(state["step"])
+
+
+def _unless_sharded(tensor: Tensor) -> Tensor | None:
+    """The tensor; None for one in shards."""
+    return None if is_sharded(tensor) else tensor
 
 
 _ADVICE = "Nothing was changed by it. A lower learning rate or --optimiser.max-norm is the usual cure."

@@ -147,7 +147,7 @@ def _notes(run: Run, plan: Plan) -> Iterator[str]:
     if choice is not None and choice.setting.sharding != "none":
         yield (
             f"while a checkpoint is written, the machine of rank 0 holds {saving(work) / GIB:,.1f} GiB beside its "
-            "GPUs: the whole weights and moments"
+            "GPUs: the whole weights"
         )
 
 

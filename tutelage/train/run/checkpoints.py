@@ -53,7 +53,8 @@ class CheckpointFolder:
         Raises TutelageError when it cannot be written (a full disk): what was written of it is removed and
         the previous checkpoints stay. Any other error of `save` passes through, after the same removal.
         """
-        partial, place = self.path / f".tmp-step-{step}", self.path / f"step-{step}"
+        place = self.path / f"step-{step}"
+        partial = unfinished(place)
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir()
@@ -83,7 +84,7 @@ class CheckpointFolder:
         kept = {*self.all()[-self.keep :], self.best()}
         for path in self.all():
             if path not in kept:
-                shutil.rmtree(path.rename(self.path / f".tmp-{path.name}"), ignore_errors=True)
+                shutil.rmtree(path.rename(unfinished(path)), ignore_errors=True)
 
     def _clear_remains(self) -> None:
         """Undo what a crash left behind: half-written or half-deleted folders, a replacement cut in two."""
@@ -104,6 +105,11 @@ class CheckpointFolder:
             f"At least {_megabytes(needed)} are needed and {_megabytes(free)} are free: make room, then go on "
             "with --resume."
         )
+
+
+def unfinished(checkpoint: Path) -> Path:
+    """Where a checkpoint is while it is written."""
+    return checkpoint.with_name(f".tmp-{checkpoint.name}")
 
 
 def step_of(checkpoint: Path) -> int:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from tutelage import config
+from tutelage.distributed.shard_files import save_shards
 from tutelage.rollout.generator import RolloutError
-from tutelage.train.learner import Learner, Step
+from tutelage.train.learner import SHARDS, Learner, Step
 from tutelage.train.run.checkpoints import metric_of
 from tutelage.train.run.folder import Run
 
@@ -109,14 +111,20 @@ class Loop:
             raise
 
     def checkpoint(self, step: Step) -> None:
-        """Write a checkpoint of the last step, which is `step`."""
+        """Write a checkpoint of the last step, which is `step`. Every rank writes what it has of tensors in shards."""
         state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}
+        shards = self.learner.shards()
+        share = partial(self._share, shards) if shards else None
         with self.gathered():
-            self.run.checkpoint(step.index, partial(self._write, state), self._metric(step))
+            self.run.checkpoint(step.index, partial(self._write, state), self._metric(step), share)
 
     def _write(self, state: Mapping[str, Any], folder: Path) -> None:
         self.save(folder)
         torch.save(dict(state), folder / STATE)
+
+    def _share(self, shards: Mapping[str, Tensor], folder: Path) -> None:
+        self.run.ranks.barrier()  # rank 0 makes the folder
+        save_shards(shards, folder / SHARDS, self.run.ranks)
 
     def _metric(self, step: Step) -> float | None:
         return step.metrics.get(self.watch.metric) if self.watch.metric else None

@@ -130,14 +130,26 @@ class Run:
         for row in rows:
             self._samples.append({"step": step, **row})
 
-    def checkpoint(self, step: int, save: Callable[[Path], object], metric: float | None = None) -> Path:
-        """Keep the state after `step`, which `save` writes into the folder it is given.
+    def checkpoint(
+        self,
+        step: int,
+        save: Callable[[Path], object],
+        metric: float | None = None,
+        share: Callable[[Path], object] | None = None,
+    ) -> Path:
+        """Keep the state after `step`, which `save` writes into the folder it is given, and then `share` on every rank.
 
         The best checkpoint by `metric` stays beside the newest. Raises TutelageError when it cannot be
         written; the previous checkpoints stay.
         """
         self._check_open()
-        return self._checkpoints.write(step, save, metric)
+
+        def both(folder: Path) -> None:
+            save(folder)
+            if share is not None:
+                share(folder)
+
+        return self._checkpoints.write(step, both, metric)
 
     def latest(self) -> Path | None:
         """The newest checkpoint; `step_of` tells its step."""

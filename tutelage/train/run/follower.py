@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tutelage.distributed.ranks import Ranks
+from tutelage.distributed.ranks import PeerError, Ranks
+from tutelage.train.run.checkpoints import unfinished
 from tutelage.train.run.folder import Run
 
 
@@ -54,9 +55,24 @@ class Follower(Run):
     def samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
         """Rank 0 writes the samples."""
 
-    def checkpoint(self, step: int, save: Callable[[Path], object], metric: float | None = None) -> Path:
-        """Rank 0 writes the checkpoint. Returns its folder."""
-        return self.path / "checkpoints" / f"step-{step}"
+    def checkpoint(
+        self,
+        step: int,
+        save: Callable[[Path], object],
+        metric: float | None = None,
+        share: Callable[[Path], object] | None = None,
+    ) -> Path:
+        """Rank 0 writes the checkpoint but for the `share` of this rank. Returns its folder.
+
+        Raises PeerError where it cannot be written, which rank 0 explains.
+        """
+        place = self.path / "checkpoints" / f"step-{step}"
+        if share is not None:
+            try:
+                share(unfinished(place))
+            except OSError as error:
+                raise PeerError("the checkpoint could not be written") from error
+        return place
 
     def finish(self, summary: Mapping[str, object]) -> None:
         """Rank 0 writes the summary."""
