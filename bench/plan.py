@@ -9,7 +9,7 @@ own folder, which holds their lengths.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -137,6 +137,7 @@ def compare(job: str, result: dict[str, Any], lengths: Lengths = ()) -> Comparis
         is_gpu=False,
     )
     work = FIXED[job]() if job in FIXED else _of_texts(lengths, **TEXTS[job])
+    work = replace(work, selects=True)
     planned = estimate(work, Cluster(device), Setting())
     return Comparison(job, machine["name"], planned, median(ours["seconds"]), ours["peak_mb"] * 2**20)
 

@@ -176,8 +176,11 @@ def _scoring(work: Workload, share: Batch, cluster: Cluster, setting: Setting) -
     passes += [(critic, 1.0, False) for critic in (work.critic,) if critic]
     passes += [(reward, 1.0, False) for reward in work.rewards]
     operations = traffic = weights = 0.0
+    judges = {id(reward) for reward in work.rewards}
     for model, times, logits in passes:
-        operations += times * model.forward(share.tokens, share.pairs, share.scored * logits)
+        forward = model.forward(share.tokens, share.pairs, share.scored * logits)
+        is_scalar = work.is_scalar or id(model) in judges
+        operations += times * (forward - _unread(work, model, share, is_scalar=is_scalar))
         traffic += times * _forward_traffic(work, model, share, logits=logits)
         weights += times * model.parameters
     shards = setting.shards(cluster)
@@ -185,6 +188,12 @@ def _scoring(work: Workload, share: Batch, cluster: Cluster, setting: Setting) -
     compute = _phase("scoring", work, cluster, operations, traffic)
     waiting = max(0.0, sent / cluster.link(shards) - compute.seconds) if shards > 1 else 0.0
     return _phase("scoring", work, cluster, operations, traffic, sent=sent, waiting=waiting)
+
+
+def _unread(work: Workload, model: Transformer, share: Batch, *, is_scalar: bool) -> float:
+    """Operations of one forward pass that are left out in the last layer."""
+    read = share.rows if is_scalar else min(share.scored, share.tokens)
+    return model.unread(share.tokens - read) * work.selects
 
 
 def _update(work: Workload, share: Batch, cluster: Cluster, setting: Setting, held: Memory) -> list[Phase]:
@@ -227,6 +236,7 @@ def _training(
     of a pass are more than one chunk.
     """
     trunk = model.forward(share.tokens, share.pairs, 0)
+    trunk -= _unread(work, model, share, is_scalar=work.is_scalar)
     head = 2 * model.head * share.scored * heads
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens

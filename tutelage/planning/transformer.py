@@ -42,6 +42,14 @@ class Transformer:
         """
         return 2 * self.matrices * tokens + 4 * self.layers * self.attention * pairs + 2 * self.head * scored
 
+    def unread(self, tokens: float) -> float:
+        """Operations of a forward pass that tokens spare whose last states nobody reads: of the last layer they need
+        keys and values alone.
+
+            2 · (matrices / layers − hidden · key_values / layers) · tokens
+        """
+        return 2 * (self.matrices - self.hidden * self.key_values) / self.layers * tokens
+
     def kept(self, *, half: bool, checkpointing: bool = False) -> float:
         """Bytes per token that a forward pass keeps for the backward pass:
 

@@ -88,6 +88,9 @@ class Workload:
     """Reward models that score the batch."""
     keeps: bool = False
     """Whether the engine may keep the activations of sampling for the update, which then skips its forward pass."""
+    selects: bool = False
+    """Whether the engine computes the last layer only for the states that are read: those before response tokens, or of
+    a reward model the last one of every row."""
     can_shard: bool = True
     """Whether the run can be sharded: not one that takes natural steps, which need whole models and vectors."""
 

@@ -126,7 +126,7 @@ def _on(run: Run, cluster: Cluster) -> Workload:
     work = replace(work, batch=replace(work.batch, shared=shared))
     if compiled and work.sampling:
         work = replace(work, sampling=replace(work.sampling, copies=COPIES))
-    return replace(work, keeps=compiled and work.model.family == "llama")
+    return replace(work, keeps=compiled and work.model.family == "llama", selects=compiled)
 
 
 def _packs(work: Workload) -> bool:
