@@ -215,9 +215,9 @@ def _recipe(settings: ImproveSettings) -> Recipe:
         )
     if settings.shard != "none" and isinstance(recipe.update, NaturalStep):
         raise TutelageError(
-            f"The recipe {recipe.name!r} takes a natural step: it needs second derivatives of the whole model and "
-            "several vectors of its size on every rank, so that shards would save nothing. Leave --shard out, or take "
-            "a recipe of gradient steps, such as ppo."
+            f"The recipe {recipe.name!r} takes a natural step: it needs second derivatives, and gradients in shards "
+            "(FSDP2) cannot be differentiated again. Leave --shard out, or take a recipe of gradient steps, such as "
+            "ppo."
         )
     return recipe
 
