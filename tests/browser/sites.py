@@ -198,3 +198,9 @@ def until(reached: Callable[[], bool]) -> None:
 def saved(page: Page) -> None:
     """Wait until everything is with the server."""
     expect(page.locator("#save")).to_have_text("Saved")
+
+
+def go(page: Page, heading: str, name: str) -> None:
+    """Go to a page of the owner by the menu."""
+    page.click(f"nav summary:has-text('{heading}')")
+    page.click(f"nav details[open] a:has-text('{name}')")

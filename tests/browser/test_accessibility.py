@@ -21,7 +21,7 @@ from tutelage.people import (
     submit,
 )
 
-from .sites import Site, open_rating, press, shown
+from .sites import Site, go, open_rating, press, shown
 
 Visit = Callable[..., Page]
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
@@ -161,7 +161,20 @@ def test_the_owners_pages_have_no_serious_fault(site: Site, visit: Visit, width:
     for path in OWNERS:
         page.goto(f"{site.url}/owner{path}")
         assert faults(page) == [], path
-    page.click("nav >> text=Invitations")
+    go(page, "People", "Invitations")
+    page.wait_for_url("**/owner/invitations")
+    people = page.locator("nav details:has-text('People')")
+    page.focus("nav summary:has-text('Work')")
+    press(page, "Tab Enter")  # from one heading to the next
+    expect(people).to_have_attribute("open", "")
+    assert faults(page) == []
+    press(page, "ArrowDown ArrowDown")
+    expect(people.locator("a[aria-current=page]")).to_be_focused()
+    press(page, "Escape")
+    expect(people).not_to_have_attribute("open", "")
+    expect(people.locator("summary[aria-current]")).to_be_focused()
+    press(page, "Enter ArrowUp Tab")  # past the last page: the heading closes
+    expect(people).not_to_have_attribute("open", "")
     page.click("text=Make the link")
     expect(page.locator("#link")).to_be_visible()
     assert faults(page) == []

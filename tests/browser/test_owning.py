@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
 
-from .sites import Site, open_rating, press, ready, saved, shown
+from .sites import Site, go, open_rating, press, ready, saved, shown
 from .test_accessibility import OWNERS, faults
 
 Visit = Callable[..., Page]
@@ -41,7 +41,7 @@ def test_an_owner_excludes_a_rater_and_exports(site: Site, visit: Visit, tmp_pat
     page.fill("#reason", "always left")
     page.click("text=Exclude lefty")
     expect(page.locator("h1")).to_contain_text("excluded")
-    page.click("nav >> text=Export")
+    go(page, "Results", "Export")
     expect(page.locator("#reconciliation")).to_have_text("30 judgements = 20 used + 10 excluded")
     with page.expect_download() as download:
         page.click("#download")
@@ -58,7 +58,7 @@ def test_an_owner_excludes_a_rater_and_exports(site: Site, visit: Visit, tmp_pat
     page.goto(f"{site.url}/owner/raters")
     page.click("text=lefty")
     page.click("text=Take back into account")
-    page.click("nav >> text=Export")
+    go(page, "Results", "Export")
     expect(page.locator("#reconciliation")).to_contain_text("30 used")
 
 
@@ -142,7 +142,7 @@ def test_a_note_and_a_flag_reach_the_owner_who_closes_them_by_keyboard(site: Sit
     page = visit()
     site.sign_in(page, study, "boss", role="owner")
     page.goto(f"{site.url}/owner")
-    expect(page.locator("nav .count")).to_have_text("2")
+    expect(page.locator("nav summary .count")).to_have_text("2")
     page.click(".waiting >> text=Flags")
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr")).to_contain_text("It tells how to pick locks.")
@@ -151,7 +151,7 @@ def test_a_note_and_a_flag_reach_the_owner_who_closes_them_by_keyboard(site: Sit
     page.focus("[data-tick-all]")
     press(page, "Enter Tab Enter")
     expect(page.locator("main")).to_contain_text("Nothing waits here.")
-    expect(page.locator("nav .count")).to_have_count(0)
+    expect(page.locator("nav summary .count")).to_have_count(0)
 
 
 def test_items_are_found_ticked_and_excluded_together(site: Site, visit: Visit) -> None:

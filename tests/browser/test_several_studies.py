@@ -14,7 +14,7 @@ from tutelage.people import Store, Study, create_invite, list_votes, open_store,
 from tutelage.people.store.team import list_team
 from tutelage.people.web import Served, create_server
 
-from .sites import Site, press, saved, shown
+from .sites import Site, go, press, saved, shown
 
 Visit = Callable[..., Page]
 
@@ -98,18 +98,19 @@ def test_an_owner_works_below_the_path_and_finds_the_study_on_the_front_page(
     page.goto(several.url)
     expect(page.locator("main li")).to_have_text(["north", "south"])
     page.click("main >> text=north")
-    page.click("nav >> text=Invitations")
+    go(page, "People", "Invitations")
     page.click("text=Make the link")
     expect(page.locator("#link")).to_have_value(re.compile(rf"^{re.escape(several.url)}/s/north/join/"))
     link = page.input_value("#link")
     assert visit().goto(link).status == 200  # type: ignore[union-attr]
-    page.click("nav >> text=Items")
+    go(page, "Work", "Items")
     page.click("ol.items a >> nth=0")
     page.click("text=Adjudicate")
     shown(page)
     press(page, "2 Enter")
     page.wait_for_url("**/s/north/owner/items/**")
     expect(page.locator("tbody")).to_contain_text("adjudication")
+    page.click(".me summary")
     page.click("text=Leave")
     page.wait_for_url(f"{several.url}/s/north/")
     page.goto(several.url)

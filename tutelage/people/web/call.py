@@ -21,6 +21,7 @@ from tutelage.people.store.team import Identity
 from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
 from tutelage.people.web.devices import device_of
 from tutelage.people.web.languages import wanted_languages
+from tutelage.people.web.menu import menu_of
 from tutelage.people.web.prefix import root_redirect
 from tutelage.people.web.site import Site
 from tutelage.people.web.uploads import LONGEST_UPLOAD
@@ -131,6 +132,7 @@ class Call:
         }
         if self.rater and self.rater.role in DECIDING:
             known["waiting"] = waiting = count_notices(self.store, self.here.id)
+            known["menu"] = menu_of(self.rater.role == "owner")
             known["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
         host = values.get("host", self.study)
         known["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []

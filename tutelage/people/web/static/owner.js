@@ -1,6 +1,7 @@
 // The owner's pages: figures that keep themselves up to date, and boxes that are ticked together.
 
 import "./links.js";
+import "./menu.js";
 
 const EVERY = 5_000;
 

@@ -1,0 +1,81 @@
+"""The menu of the owner's pages: a few headings, and the pages under each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tutelage.people.languages import Sentence
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A page in the menu: the `place` that the page says it is, its address, its name, and whether reviewers have it
+    too."""
+
+    place: str
+    address: str
+    name: Sentence
+    reviewers: bool = False
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Pages that belong together."""
+
+    name: Sentence
+    entries: tuple[Entry, ...]
+
+    def holds(self, place: str) -> bool:
+        """Whether the page is one of these."""
+        return any(entry.place == place for entry in self.entries)
+
+
+MENU = (
+    Heading(Sentence("Overview"), (Entry("overview", "/owner", Sentence("Overview"), reviewers=True),)),
+    Heading(
+        Sentence("Work"),
+        (
+            Entry("inbox", "/owner/inbox", Sentence("Inbox"), reviewers=True),
+            Entry("items", "/owner/items", Sentence("Items"), reviewers=True),
+            Entry("import", "/owner/import", Sentence("Import votes")),
+            Entry("rate", "/rate", Sentence("Answer questions yourself")),
+        ),
+    ),
+    Heading(
+        Sentence("People"),
+        (
+            Entry("raters", "/owner/raters", Sentence("Raters"), reviewers=True),
+            Entry("invitations", "/owner/invitations", Sentence("Invitations")),
+            Entry("recruiting", "/owner/recruiting", Sentence("Recruiting")),
+            Entry("team", "/owner/team", Sentence("Team")),
+        ),
+    ),
+    Heading(
+        Sentence("Results"),
+        (
+            Entry("models", "/owner/models", Sentence("Models"), reviewers=True),
+            Entry("export", "/owner/export", Sentence("Export"), reviewers=True),
+        ),
+    ),
+    Heading(
+        Sentence("Study"),
+        (
+            Entry("settings", "/owner/settings", Sentence("Settings")),
+            Entry("consent", "/owner/consent", Sentence("Consent")),
+            Entry("programs", "/owner/programs", Sentence("Programs")),
+            Entry("history", "/owner/history", Sentence("History"), reviewers=True),
+        ),
+    ),
+)
+"""The pages of owners. That of one's own sessions stands in the menu of whoever is signed in."""
+
+
+def menu_of(owner: bool) -> tuple[Heading, ...]:
+    """The headings with the pages that an owner, or a reviewer, may open."""
+    return MENU if owner else tuple(_for_reviewers())
+
+
+def _for_reviewers() -> Iterator[Heading]:
+    for heading in MENU:
+        entries = tuple(entry for entry in heading.entries if entry.reviewers)
+        if entries:
+            yield Heading(heading.name, entries)
