@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from tutelage.commands.collecting import settings as of
+from tutelage.commands.collecting import settings_machines as machines
+from tutelage.commands.collecting import settings_making as making
+from tutelage.commands.collecting import settings_moving as moving
 from tutelage.commands.collecting import settings_people as people
 from tutelage.commands.collecting import settings_programs as programs
 from tutelage.commands.collecting import settings_serving as serving
@@ -11,14 +14,14 @@ from tutelage.commands.collecting import settings_serving as serving
 Settings = of.Settings
 
 COMMANDS: Mapping[str, type[Settings]] = {
-    "init": of.Init,
+    "init": making.Init,
     "serve": serving.Serve,
     "invite": serving.Invite,
     "status": of.Status,
-    "export": of.Export,
-    "import": of.Import,
-    "simulate": of.Simulate,
-    "judge": of.Judge,
+    "export": moving.Export,
+    "import": moving.Import,
+    "simulate": machines.Simulate,
+    "judge": machines.Judge,
     "next": of.Next,
     "recruit": people.Recruit,
     "payments": people.Payments,
@@ -31,14 +34,14 @@ COMMANDS: Mapping[str, type[Settings]] = {
 }
 
 RUNNERS: Mapping[type[Settings], str] = {
-    of.Init: "making:make",
+    making.Init: "making:make",
     serving.Serve: "serving:serve",
     serving.Invite: "inviting:invite",
     of.Status: "telling:tell",
-    of.Export: "moving:write",
-    of.Import: "moving:read",
-    of.Simulate: "simulating:simulate",
-    of.Judge: "judging:judge",
+    moving.Export: "moving:write",
+    moving.Import: "moving:read",
+    machines.Simulate: "simulating:simulate",
+    machines.Judge: "judging:judge",
     of.Next: "choosing:choose",
     people.Recruit: "recruiting:recruit_raters",
     people.Payments: "recruiting:write_payments",

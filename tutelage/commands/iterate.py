@@ -1,6 +1,6 @@
 """`tutelage iterate`: the next round of a study, about the policy that came of the last one."""
 
-from tutelage.commands.collecting.settings import Iterate
+from tutelage.commands.collecting.settings_making import Iterate
 
 Settings = Iterate
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.making import make
 from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.settings import Init, Iterate, Status
+from tutelage.commands.collecting.settings import Status
+from tutelage.commands.collecting.settings_making import Init, Iterate
 from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:

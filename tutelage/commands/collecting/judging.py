@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.lineage import fingerprint
 from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.settings import Judge
+from tutelage.commands.collecting.settings_machines import Judge
 from tutelage.config import EngineName
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages

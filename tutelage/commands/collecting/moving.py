@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutelage.commands.collecting.place import database, new_name, open_existing, operator, study_name
-from tutelage.commands.collecting.settings import Export, Import
+from tutelage.commands.collecting.settings_moving import Export, Import
 
 if TYPE_CHECKING:
     from tutelage.data.tables import Table

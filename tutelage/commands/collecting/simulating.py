@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.settings import Simulate
+from tutelage.commands.collecting.settings_machines import Simulate
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.simulation import ResponseValues
