@@ -120,7 +120,7 @@ def test_every_turn_is_a_comparison_with_its_whole_conversation(lite: Store, tmp
         said.append(Message("assistant", f"new on {text}"))
     rows = [row.preference for row in label_study(store, study.id, Selection()).rows]
     assert [(p.messages, p.chosen, p.rejected) for p in rows] == expected
-    manifest = export_study(store, study.id, tmp_path / "out")
+    manifest = export_study(store, study.id, tmp_path / "out").manifest
     assert isinstance(manifest["judgements"], dict)
     assert manifest["judgements"]["used"] == 3
     read = load_preferences(str(tmp_path / "out" / "preferences.jsonl")).records

@@ -142,7 +142,7 @@ def test_training_reads_what_was_exported_and_the_study_comes_back(store: Store,
         spans = (Span(0, 0, 2, "fact"), Span(1, 1, 2, "tone"))
         submit(store, question.id, Answer("left", 1, correction=Correction(text, 0), spans=spans))
     submit(store, question.id, Answer("right", 2, correction=Correction("fourth")))
-    manifest: dict[str, Any] = export_study(store, study.id, folder / "export")
+    manifest: dict[str, Any] = export_study(store, study.id, folder / "export").manifest
     labelled = label_study(store, study.id, Selection())
     read = load_demonstrations(folder / "export" / "demonstrations.jsonl").records
     assert read == tuple(each.demonstration for each in labelled.corrections)

@@ -51,7 +51,7 @@ def lines(path: Path) -> Iterator[dict[str, object]]:
 def test_the_files_say_what_the_study_says(store: Store, folder: Path) -> None:
     study = eventful_study(store)
     out = folder / "export"
-    manifest = export_study(store, study.id, out, BOTH)
+    manifest = export_study(store, study.id, out, BOTH).manifest
     labelled = label_study(store, study.id, BOTH)
     assert json.loads((out / "manifest.json").read_text(encoding="utf-8")) == json.loads(json.dumps(manifest))
     judgements = manifest["judgements"]
@@ -156,7 +156,7 @@ def test_an_export_never_overwrites_and_leaves_nothing_half_done(lite: Store, fo
 def test_exports_are_remembered_with_their_moment(store: Store, folder: Path) -> None:
     study = study_of(store, 4)
     work(store, raters_of(store, study, 2))
-    manifest = export_study(store, study.id, folder / "first")
+    manifest = export_study(store, study.id, folder / "first").manifest
     before = preferences(store, study.id)
     exclude(store, study.id, "rater", "rater 0", "for a while")
     (remembered,) = list_exports(store, study.id)
@@ -186,7 +186,9 @@ def test_no_cell_of_a_spreadsheet_acts_as_a_formula(lite: Store, folder: Path, t
 def test_the_manifest_warns_of_many_ties_and_of_judges(lite: Store, folder: Path) -> None:
     study = study_of(lite, 4)
     work(lite, raters_of(lite, study, 2), lambda q: Answer("tie") if q.item == "c0" else better(q))
-    manifest = export_study(lite, study.id, folder / "export", Selection(kinds=("simulated", "human")))
+    manifest = export_study(
+        lite, study.id, folder / "export", Selection(kinds=("simulated", "human"))
+    ).manifest
     assert manifest["format"] == FORMAT
     assert isinstance(manifest["notes"], list)
     assert "25% of the votes are on pairs found equal" in manifest["notes"][0]
@@ -226,7 +228,7 @@ def test_an_export_tells_which_text_each_vote_was_given_under(store: Store, fold
         consent(store, rater)
         submit(store, asked(store, rater).id, Answer("right", 1))
     submit(store, asked(store, nobody).id, Answer("tie"))
-    manifest = export_study(store, study.id, folder / "first")
+    manifest = export_study(store, study.id, folder / "first").manifest
     standard, own, none = manifest["consents"]  # type: ignore[misc]
     assert "language models" in standard["text"]
     assert (own["text"], own["votes"], own["retention_days"]) == ("We keep **votes**.", "erase", 90)
@@ -241,7 +243,7 @@ def test_an_export_tells_which_text_each_vote_was_given_under(store: Store, fold
             "" if number is None else str(number) for _, number in told
         ]
     again = import_export(store, folder / "first", name="again")
-    assert export_study(store, again.id, folder / "second")["consents"] == manifest["consents"]
+    assert export_study(store, again.id, folder / "second").manifest["consents"] == manifest["consents"]
     second = [(row["rater"], row["consent"]) for row in lines(folder / "second" / "votes.jsonl")]
     assert second == told
     assert [(rater.agreed, rater.consented) for rater in list_raters(store, again.id)] == [

@@ -93,8 +93,8 @@ def test_places_are_named_and_counted(store: Store, study: Study) -> None:
 def test_a_redacted_export_holds_none_of_it_and_the_same_votes(
     store: Store, study: Study, folder: Path
 ) -> None:
-    plain = export_study(store, study.id, folder / "plain")
-    clean = export_study(store, study.id, folder / "clean", redact=True)
+    plain = export_study(store, study.id, folder / "plain").manifest
+    clean = export_study(store, study.id, folder / "clean", redact=True).manifest
     assert plain["personal_data"] == {
         "found": {"email": 4, "phone": 1, "iban": 1, "name": 1},
         "redacted": False,
@@ -136,6 +136,6 @@ def test_texts_that_the_study_was_made_with_are_left_alone(lite: Store, folder: 
     completions = [replace(each, text=f"{each.text}, {MAIL}") for each in completions]
     add_items(lite, made.id, prompts, completions, [Item.of(each) for each in comparisons])
     submit(lite, asked(lite, add_rater(lite, made.id, "anna").id).id, Answer("left", 1))
-    manifest = export_study(lite, made.id, folder / "out", redact=True)
+    manifest = export_study(lite, made.id, folder / "out", redact=True).manifest
     assert manifest["personal_data"] == {"found": {}, "redacted": True}
     assert MAIL in (folder / "out" / "preferences.jsonl").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from tutelage.errors import TutelageError
@@ -23,7 +23,7 @@ from tutelage.people.store.webhooks import (
     Delivery,
     claim_delivery,
     queue_deliveries,
-    secret_of,
+    secrets_of,
     settle_delivery,
 )
 
@@ -65,17 +65,17 @@ def send_test(store: Store, study_id: int, number: int) -> str:
     Raises:
         TutelageError: the study has no such webhook.
     """
-    url, secret = secret_of(store, study_id, number)
+    url, signed_with = secrets_of(store, study_id, number)
     data = {"study": study_of(store, study_id).name}
     body = _body("test", store.now(), data)
-    return _send(url, secret, f"msg_{secrets.token_urlsafe(24)}", body)
+    return _send(url, signed_with, f"msg_{secrets.token_urlsafe(24)}", body)
 
 
 def _send_delivery(store: Store, study_id: int, delivery: Delivery, inbox: str) -> str:
     notice, study = delivery.notice, study_of(store, study_id)
     data = {"study": study.name, "inbox": inbox} | dict(notice.facts or notice_row(notice))
     kind = TYPES.get(notice.kind, f"inbox.{notice.kind}")
-    return _send(delivery.url, delivery.secret, delivery.message, _body(kind, notice.created, data))
+    return _send(delivery.url, delivery.secrets, delivery.message, _body(kind, notice.created, data))
 
 
 def notice_row(notice: Notice) -> dict[str, object]:
@@ -97,13 +97,13 @@ def _body(kind: str, at: int, data: Mapping[str, object]) -> bytes:
     return json.dumps({"type": kind, "timestamp": when, "data": data}, ensure_ascii=False).encode()
 
 
-def _send(url: str, secret: str, message: str, body: bytes) -> str:
+def _send(url: str, signed_with: Sequence[str], message: str, body: bytes) -> str:
     """Send a message once; returns what went wrong. Redirections are not followed: the address is the owner's."""
     import httpx
 
     try:
         headers = {"content-type": "application/json"} | signed_headers(
-            secret, message, int(time.time()), body
+            signed_with, message, int(time.time()), body
         )
         reply = httpx.post(
             url, content=body, headers=headers, timeout=TIMEOUT_SECONDS, follow_redirects=False

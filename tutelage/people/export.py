@@ -29,6 +29,7 @@ from tutelage.data.rows import write_jsonl
 from tutelage.errors import TutelageError
 from tutelage.people.export_rows import (
     bad_rows,
+    consent_row,
     correction_rows,
     demonstration_rows,
     item_row,
@@ -40,10 +41,10 @@ from tutelage.people.export_rows import (
 )
 from tutelage.people.manifest import describe, marking
 from tutelage.people.preferences import LabelledStudy, label_study
-from tutelage.people.redaction import look, redacted, redacted_rater, redacted_reasons, search_of
+from tutelage.people.redaction import Hints, look, redacted, redacted_rater, redacted_reasons, search_of
 from tutelage.people.selection import Selection
 from tutelage.people.store.catalogue import Question, list_questions
-from tutelage.people.store.consents import list_agreements
+from tutelage.people.store.consents import Agreements, list_agreements
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
 from tutelage.people.store.live_models import find_live_models
@@ -61,9 +62,9 @@ def export_study(
     at: Snapshot | None = None,
     redact: bool = False,
     actor: str = "owner",
-) -> dict[str, object]:
-    """Export a study into a new folder, all files or none; returns the manifest. The study keeps a record of the
-    export. With `redact`, what looks like personal data in texts of people is replaced by its kind, as `[email]`.
+) -> "Export":
+    """Export a study into a new folder, all files or none. The study keeps a record of the export. With `redact`, what
+    looks like personal data in texts of people is replaced by its kind, as `[email]`.
 
     Raises:
         TutelageError: the folder is there already, cannot be written, or the selection would mix versions; or the
@@ -82,13 +83,13 @@ def export_study(
         manifest = describe(store, study, selection, labelled)
         found = look(store, study_id, labelled.votes, questions)
         manifest["personal_data"] = {"found": found.counts, "redacted": redact}
-        consents = _consents(store, study_id, labelled)
+        agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
         if redact:
             search = search_of(store, study_id)
             labelled, questions = redacted(labelled, questions, search)
             raters = tuple(redacted_rater(rater, search) for rater in raters)
             manifest["excluded"] = redacted_reasons(cast(Any, manifest["excluded"]), search)
-        contents = Contents(study, labelled, consents, questions, raters)
+        contents = Contents(study, labelled, agreements, questions, raters)
         manifest["files"] = _write_files(partial, contents, store, selection)
         (partial / "manifest.json").write_text(_pretty(manifest), encoding="utf-8")
         os.replace(partial, folder)
@@ -98,7 +99,15 @@ def export_study(
             f"The export cannot be written to {folder}: {error.strerror or error}."
         ) from error
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
-    return manifest
+    return Export(manifest, found)
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export that was made: its manifest, and where the texts seemed to hold personal data."""
+
+    manifest: dict[str, Any]
+    hints: Hints
 
 
 @dataclass(frozen=True)
@@ -107,27 +116,22 @@ class Contents:
 
     study: Study
     labelled: LabelledStudy
-    consents: Sequence[int | None]
-    """The version of the text that the rater of each vote had agreed to."""
+    agreements: Agreements
     questions: Sequence[Question]
     raters: Sequence[Rater]
-
-
-def _consents(store: Store, study_id: int, labelled: LabelledStudy) -> list[int | None]:
-    agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
-    return [agreements.text_at(vote.rater, vote.created) for vote in labelled.votes]
 
 
 def _write_files(folder: Path, contents: Contents, store: Store, selection: Selection) -> dict[str, object]:
     study, labelled, questions = contents.study, contents.labelled, contents.questions
     rows = (preference_row(row, study.name) for row in labelled.rows)
-    agreed = list(zip(labelled.votes, contents.consents, strict=True))
+    made = [contents.agreements.at(vote.rater, vote.created) for vote in labelled.votes]
+    agreed = list(zip(labelled.votes, made, strict=True))
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
         "unpaired.jsonl": bad_rows(labelled.bad),
-        "votes.jsonl": (vote_row(vote) | {"consent": consent} for vote, consent in agreed),
+        "votes.jsonl": (vote_row(vote) | consent_row(each) for vote, each in agreed),
         "items.jsonl": map(item_row, questions),
-        "raters.jsonl": (rater_row(rater, labelled) for rater in contents.raters),
+        "raters.jsonl": (rater_row(rater, labelled, contents.agreements) for rater in contents.raters),
     }
     shown = list_versions(store, study.id)
     corrects = any(version.corrections for version in shown)
@@ -141,7 +145,9 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
     if any(version.spans for version in shown):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
-    counts["votes.csv"] = write_csv(folder / "votes.csv", agreed)
+    counts["votes.csv"] = write_csv(
+        folder / "votes.csv", [(vote, each and each.number) for vote, each in agreed]
+    )
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
 
 

@@ -12,6 +12,7 @@ from tutelage.people.corrected import CorrectedAnswer
 from tutelage.people.kinds import find_kind
 from tutelage.people.preferences import LabelledStudy, Row
 from tutelage.people.store.catalogue import Question
+from tutelage.people.store.consents import Agreement, Agreements
 from tutelage.people.store.conversations import LIVE
 from tutelage.people.store.raters import Rater
 from tutelage.people.store.votes import Vote
@@ -116,12 +117,23 @@ def item_row(question: Question) -> dict[str, object]:
     }
 
 
-def rater_row(rater: Rater, labelled: LabelledStudy) -> dict[str, object]:
+def consent_row(made: Agreement | None) -> dict[str, object]:
+    """What the rater of a vote had agreed to: the number of the text, its hash and language as it was shown."""
+    return {
+        "consent": made and made.number,
+        "consent_text": made.sha256 if made and made.sha256 else None,
+        "consent_language": made.language if made and made.language else None,
+    }
+
+
+def rater_row(rater: Rater, labelled: LabelledStudy, agreements: Agreements) -> dict[str, object]:
     row = asdict(rater)
     for private in ("id", "study_id", "identity", "contact"):
         del row[private]
-    name = rater.name
+    name, made = rater.name, agreements.by_rater.get(rater.name, (None,))[-1]
+    shown = {key: value for key, value in consent_row(made).items() if key != "consent"}
     return row | {
+        **shown,
         "reliability": labelled.labels.accuracy.get(name),
         "interval": labelled.labels.interval.get(name),
     }

@@ -1,6 +1,5 @@
 """The manifest of an export: what was exported, from which votes, and the fate of all others."""
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,9 +8,18 @@ from dataclasses import asdict
 from tutelage import __version__
 from tutelage.people.aggregate import agreements
 from tutelage.people.corrected import IN_USE
+from tutelage.people.languages import LANGUAGES
 from tutelage.people.preferences import LabelledStudy
 from tutelage.people.selection import FATES, Selection, fate
-from tutelage.people.store.consents import Consent, list_agreements, list_consents, shown_text
+from tutelage.people.store.consents import (
+    Agreement,
+    Consent,
+    kept_texts,
+    list_agreements,
+    list_consents,
+    shown_text,
+    text_hash,
+)
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions
 from tutelage.people.store.live_models import find_live_models
@@ -66,27 +74,44 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
 
 
 def consent_rows(store: Store, study: Study, labelled: LabelledStudy) -> list[dict[str, object]]:
-    """The texts that raters were asked to agree to, each with its hash, the raters who agreed to it last, and the
-    judgements made under it; then those who agreed to none: raters who are no people, and imported votes."""
+    """The texts that raters were asked to agree to, each as it was shown: with its hash, the raters who agreed to it
+    last, by the language of the page too, and the judgements made under it. Then those who agreed to none: raters who
+    are no people, and imported votes. Where nobody wrote down how the standard text was shown, it stands in English."""
     agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
-    latest = Counter(made[-1][1] for made in agreements.by_rater.values())
-    votes = Counter(agreements.text_at(vote.rater, vote.created) for vote in labelled.votes)
     live = find_live_models(store, study.id) is not None
-    own = enumerate(list_consents(store, study.id), 1)
-    texts = [*([(0, Consent())] if 0 in latest or 0 in votes else []), *own]
+    consents = {0: Consent(), **dict(enumerate(list_consents(store, study.id), 1))}
+    usual = {number: shown_text(consent, live=live) for number, consent in consents.items()}
+    texts = kept_texts(store, study.id)
+
+    def shown(made: Agreement) -> tuple[int, str]:
+        return made.number, texts.get(made.sha256) or usual[made.number]
+
+    latest = [made[-1] for made in agreements.by_rater.values()]
+    raters = Counter(map(shown, latest))
+    languages = Counter((*shown(made), made.language) for made in latest if made.language)
+    given = [agreements.at(vote.rater, vote.created) for vote in labelled.votes]
+    votes = Counter(shown(made) for made in given if made is not None)
+    used = {*raters, *votes}
+    asked = used | {(number, usual[number]) for number in consents if number and number not in dict(used)}
+    order = {(number, text): list(LANGUAGES).index(code) for number, text, code in reversed(list(languages))}
     rows: list[dict[str, object]] = [
         {
             "version": number,
-            "sha256": hashlib.sha256(shown_text(consent, live=live).encode()).hexdigest(),
-            **asdict(consent),
-            "text": shown_text(consent, live=live),
-            "raters": latest[number],
-            "judgements": votes[number],
+            "sha256": text_hash(text),
+            **asdict(consents[number]),
+            "text": text,
+            "languages": {
+                code: languages[number, text, code] for code in LANGUAGES if languages[number, text, code]
+            },
+            "raters": raters[number, text],
+            "judgements": votes[number, text],
         }
-        for number, consent in texts
+        for number, text in sorted(
+            asked, key=lambda each: (each[0], order.get(each, len(LANGUAGES)), each[1])
+        )
     ]
-    others = len(list_raters(store, study.id)) - latest.total()
-    return [*rows, {"version": None, "raters": others, "judgements": votes[None]}]
+    others = len(list_raters(store, study.id)) - len(latest)
+    return [*rows, {"version": None, "raters": others, "judgements": given.count(None)}]
 
 
 def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:

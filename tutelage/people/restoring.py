@@ -15,11 +15,13 @@ from tutelage.people.languages import ENGLISH
 from tutelage.people.manifest import FORMAT
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.consents import (
+    Agreement,
     Agreements,
     Consent,
     ask_consent,
+    is_standard,
+    keep_texts,
     restore_agreements,
-    shown_text,
 )
 from tutelage.people.store.engine import Store
 from tutelage.people.store.exclusions import exclude
@@ -124,26 +126,29 @@ def _agree_again(
     actor: str,
 ) -> None:
     """Bring back the texts about consent, and who agreed to which: as votes tell, and raters for the newest."""
-    for row in texts:
-        if row["version"]:
-            text = "" if row["text"] in _STANDARD else row["text"]
-            ask_consent(store, study.id, Consent(text, row["votes"], row["retention_days"]), actor=actor)
-    moments: dict[str, dict[int, int]] = {}
+    rows = [row for row in texts if row["version"] is not None]
+    numbered = {row["version"]: row for row in rows if row["version"]}
+    for _, row in sorted(numbered.items()):
+        text = "" if is_standard(row["text"]) else row["text"]
+        ask_consent(store, study.id, Consent(text, row["votes"], row["retention_days"]), actor=actor)
+    keep_texts(store, study.id, [row["text"] for row in rows if "languages" in row])
+    found: dict[str, dict[tuple[int, str], Agreement]] = {}
+
+    def agreed(name: str, row: Mapping[str, Any], number: int, moment: int) -> None:
+        shown = row.get("consent_language") or "", row.get("consent_text") or ""
+        made = found.setdefault(name, {})
+        known = made.get((number, shown[1]))
+        made[number, shown[1]] = Agreement(min(moment, known.at) if known else moment, number, *shown)
+
     for row in _lines(folder, "raters.jsonl"):
         if row.get("consented") is not None:
-            moments.setdefault(row["name"], {})[row.get("agreed", 0)] = row["consented"]
+            agreed(row["name"], row, row.get("agreed", 0), row["consented"])
     for row in votes:
         if row.get("consent") is not None:
-            made = moments.setdefault(row["rater"], {})
-            made[row["consent"]] = min(row["created"], made.get(row["consent"], row["created"]))
-    found = {
-        name: tuple(sorted((moment, number) for number, moment in made.items()))
-        for name, made in moments.items()
-    }
-    restore_agreements(store, study.id, Agreements(found))
-
-
-_STANDARD = (shown_text(Consent(), live=False), shown_text(Consent(), live=True))
+            agreed(row["rater"], row, row["consent"], row["created"])
+    restore_agreements(
+        store, study.id, Agreements({name: tuple(sorted(made.values())) for name, made in found.items()})
+    )
 
 
 def _exclude_again(store: Store, study: Study, excluded: Mapping[str, Any], folder: Path, actor: str) -> None:

@@ -247,7 +247,7 @@ def test_an_export_comes_back_the_same(store: Store, tmp_path: Path) -> None:
     study = study_of_pairs(store, 6)
     raters = [add_rater(store, study.id, name).id for name in ("anna", "bert")]
     work(store, raters, lambda question: good_above(question, 4, 1 + question.id % 5))
-    manifest = export_study(store, study.id, tmp_path / "export")
+    manifest = export_study(store, study.id, tmp_path / "export").manifest
     assert manifest["study"]["kind"] == "likert"  # type: ignore[index]
     assert set(manifest["agreements"]) == set(CRITERIA)  # type: ignore[call-overload]
     again = import_export(store, tmp_path / "export", name="again")

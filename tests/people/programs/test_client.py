@@ -161,7 +161,7 @@ def test_the_code_of_the_page_runs(
     assert (tmp_path / "preferences.jsonl").read_text() == ""
     assert client.overview().items == 4
     secret, body = "whsec_c2VjcmV0", b'{"type": "test"}'
-    headers = signed_headers(secret, "msg_1", int(time.time()), body)
+    headers = signed_headers([secret], "msg_1", int(time.time()), body)
     told = {"secret": secret, "request": SimpleNamespace(headers=headers), "body": body}
     exec(receiving, told)
     assert told["content"] == {"type": "test"}

@@ -22,7 +22,7 @@ NOW = 1_614_265_330
 
 
 def test_the_published_example_is_signed_and_verified() -> None:
-    assert signed_headers(SECRET, HEADERS["webhook-id"], NOW, BODY) == HEADERS
+    assert signed_headers([SECRET], HEADERS["webhook-id"], NOW, BODY) == HEADERS
     assert verify_webhook(SECRET, HEADERS, BODY, now=NOW) == {"test": 2432232314}
 
 
@@ -32,7 +32,7 @@ def test_what_is_signed_is_verified_by_its_secret_alone(
     key: bytes, content: dict[str, int], when: int
 ) -> None:
     secret, body = "whsec_" + base64.b64encode(key).decode(), json.dumps(content).encode()
-    headers = signed_headers(secret, "msg_1", when, body)
+    headers = signed_headers([secret], "msg_1", when, body)
     assert verify_webhook(secret, headers, body, now=when) == content
     other = "whsec_" + base64.b64encode(key + b"x").decode()
     with pytest.raises(WebhookRefused, match="signature"):
@@ -72,9 +72,9 @@ def test_an_old_message_is_refused(away: int) -> None:
 
 def test_a_signed_time_that_is_none_and_a_body_that_is_no_object_are_refused() -> None:
     with pytest.raises(WebhookRefused, match="no JSON object"):
-        verify_webhook(SECRET, signed_headers(SECRET, "m", NOW, b"[]"), b"[]", now=NOW)
+        verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"[]"), b"[]", now=NOW)
     with pytest.raises(WebhookRefused, match="no JSON:"):
-        verify_webhook(SECRET, signed_headers(SECRET, "m", NOW, b"x"), b"x", now=NOW)
+        verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"x"), b"x", now=NOW)
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_***", "abc"])

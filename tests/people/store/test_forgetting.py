@@ -14,6 +14,7 @@ from tutelage.people import (
     Answer,
     Presentation,
     Store,
+    Unavailable,
     add_rater,
     backup,
     consent,
@@ -36,10 +37,10 @@ from tutelage.people.corrections import Correction, Span
 from tutelage.people.export import export_study
 from tutelage.people.platforms import Visitor
 from tutelage.people.recruiting import Recruitment
-from tutelage.people.retention import forget_due
-from tutelage.people.store import migrations, schema
+from tutelage.people.retention import Retention, forget_due
+from tutelage.people.store import forgetting, migrations, schema
 from tutelage.people.store.consents import Consent, ask_consent, raters_due
-from tutelage.people.store.forgetting import forget
+from tutelage.people.store.forgetting import finish_forgetting, forget
 from tutelage.people.store.recruitments import recruit
 from tutelage.people.store.visits import enter, list_visits
 
@@ -123,6 +124,58 @@ def test_nothing_that_tells_who_it_was_is_left(store: Store, folder: Path, votes
     assert count_study(store, study.id).answered == len(
         [vote for vote in list_votes(store, study.id) if vote.rater != done.name]
     )
+
+
+class Killed(BaseException):
+    """The end of the program, which nothing catches."""
+
+
+@pytest.mark.parametrize("dies_in", ["_rewrite", "backups_since", "erase_in_backups", "copies_beside"])
+def test_forgetting_that_was_interrupted_is_finished_at_the_next_start(
+    store: Store, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    study = study_of(store, 4)
+    present(store, study.id, Presentation(corrections=True, spans=("fact",)))
+    rater = spoke(store, study.id)
+    saved = backup(store)
+
+    def die(*args: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forgetting, dies_in, die)
+        with pytest.raises(Killed):
+            forget(store, rater)
+    found = everything(store)
+    assert [word for word in WORDS if word in found] == []  # what is left to do names nobody
+    (done,) = finish_forgetting(store, study.id)
+    assert (done.backups, done.rewritten, done.erased) == ((), True, False)
+    assert [word for word in WORDS if word in everything_in_backup(store, saved)] == []
+    if store.path is not None:
+        files = b"".join(path.read_bytes() for path in store.path.parent.glob(f"{store.path.name}*"))
+        assert [word for word in WORDS if word.encode() in files] == []
+    assert finish_forgetting(store, study.id) == ()
+    assert get_rater(store, rater).name == done.name
+
+
+def test_backups_that_cannot_be_deleted_now_are_deleted_at_the_next_start(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(lite, 2)
+    (rater,) = raters_of(lite, study, 1)
+    saved = Path(backup(lite))
+
+    def refuse(*args: object) -> None:
+        raise Unavailable("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forgetting, "delete_backups", refuse)
+        with pytest.raises(Unavailable):
+            forget(lite, rater, backups_too=True)
+    assert saved.exists()
+    Retention(lite, study.id).look()
+    assert not saved.exists()
+    assert finish_forgetting(lite, study.id) == ()
 
 
 def test_kept_votes_decide_what_they_decided(store: Store) -> None:

@@ -7,9 +7,11 @@ import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people import Store, add_rater, list_events, open_store, write_note
+from tutelage.people.programs.signing import signed_headers, verify_webhook
 from tutelage.people.store import schema
 from tutelage.people.store.occasions import notice_round
 from tutelage.people.store.webhooks import (
+    OVERLAP_HOURS,
     WAITS_MS,
     Delivery,
     add_webhook,
@@ -17,7 +19,8 @@ from tutelage.people.store.webhooks import (
     list_webhooks,
     queue_deliveries,
     remove_webhook,
-    secret_of,
+    rotate_secret,
+    secrets_of,
     settle_delivery,
 )
 
@@ -138,20 +141,51 @@ def test_servers_that_send_at_once_share_what_is_due(store: Store) -> None:
 def test_an_address_that_was_removed_is_told_nothing_more_and_its_secret_is_gone(store: Store) -> None:
     study = study_of(store, 1).id
     number, secret = add_webhook(store, study, URL, ["round"], actor="boss")
-    assert secret_of(store, study, number) == (URL, secret)
+    assert secrets_of(store, study, number) == (URL, (secret,))
     notice_round(store, study, 1, 1)
     queue_deliveries(store, study)
     remove_webhook(store, study, number, actor="boss")
     assert claim_delivery(store, study) is None
     assert list_webhooks(store, study) == ()
     with pytest.raises(TutelageError, match="no webhook"):
-        secret_of(store, study, number)
+        secrets_of(store, study, number)
     with store.read() as connection:
         assert connection.scalar(sa.select(schema.webhook.c.secret)) == ""
     added, removed = (list_events(store, study, action=f"webhook_{what}")[0] for what in ("added", "removed"))
     assert (added.actor, removed.actor) == ("boss", "boss")
     assert added.detail["host"] == "hooks.example.org"
     assert "hooks.example.org/x" not in str(added.detail)  # an address is often a secret
+
+
+def test_a_former_secret_signs_for_the_overlap_and_no_longer(store: Store, clock: Clock) -> None:
+    study = study_of(store, 1).id
+    number, first = add_webhook(store, study, URL, ["round"])
+    second = rotate_secret(store, study, number, hours=2, actor="boss")
+    assert secrets_of(store, study, number) == (URL, (second, first))
+    notice_round(store, study, 1, 1)
+    delivery = claimed(store, study)
+    body = b'{"type": "round.full"}'
+    headers = signed_headers(delivery.secrets, delivery.message, 1_000, body)
+    for secret in (first, second):  # whoever knows either of them can tell that it is ours
+        assert verify_webhook(secret, headers, body, now=1_000) == {"type": "round.full"}
+    third = rotate_secret(store, study, number)
+    with pytest.raises(TutelageError, match="signature"):
+        verify_webhook(third, headers, body, now=1_000)
+    assert secrets_of(store, study, number)[1] == (third, second)  # never more than two
+    (known,) = list_webhooks(store, study)
+    assert known.former_until is not None
+    assert 0 <= store.now() + OVERLAP_HOURS * 3_600_000 - known.former_until < 1_000
+    clock.seconds += OVERLAP_HOURS * 3_600
+    assert secrets_of(store, study, number)[1] == (third,)
+    assert list_webhooks(store, study)[0].former_until is None
+    fourth = rotate_secret(store, study, number, hours=0)  # somebody has learnt the third
+    assert secrets_of(store, study, number)[1] == (fourth,)
+    with store.read() as connection:
+        assert connection.scalar(sa.select(schema.webhook.c.former_secret)) == ""
+    assert [e.detail for e in list_events(store, study, action="webhook_rotated")][-1] == {"hours": 2}
+    for bad in (-1, 721):
+        with pytest.raises(TutelageError, match="0 to 720"):
+            rotate_secret(store, study, number, hours=bad)
 
 
 NONSENSE: tuple[tuple[str, list[str], str], ...] = (

@@ -41,10 +41,10 @@ def manage_tokens(settings: Token) -> int:
 
 
 def manage_webhooks(settings: Webhook) -> int:
-    """Add a webhook, remove or test one, or list them; and set the least agreement."""
+    """Add a webhook; remove, test or give a new secret to one; or list them. And set the least agreement."""
     from tutelage.people.delivering import send_test
     from tutelage.people.store.occasions import set_alarm
-    from tutelage.people.store.webhooks import add_webhook, remove_webhook
+    from tutelage.people.store.webhooks import add_webhook, remove_webhook, rotate_secret
 
     store, study = open_existing(settings)
     with closing(store):
@@ -56,6 +56,9 @@ def manage_webhooks(settings: Webhook) -> int:
         elif settings.remove is not None:
             remove_webhook(store, study.id, settings.remove)
             print(f"webhook {settings.remove}: removed")
+        elif settings.rotate is not None:
+            secret = rotate_secret(store, study.id, settings.rotate, hours=settings.overlap_hours)
+            print(f"webhook {settings.rotate}: secret {secret}")
         elif settings.test is not None:
             problem = send_test(store, study.id, settings.test)
             print(f"webhook {settings.test} {problem or 'took the message'}")
@@ -72,7 +75,10 @@ def _list_webhooks(store: "Store", study: "Study") -> None:
     known, alarm = list_webhooks(store, study.id), alarm_of(store, study.id)
     for hook in known:
         last = f"last message {_day(hook.delivered)}" if hook.delivered else "no message yet"
-        said = (", ".join(hook.topics), last, f"{hook.waiting} on the way", hook.error)
+        both = (
+            f"signed with the former secret too until {_day(hook.former_until)}" if hook.former_until else ""
+        )
+        said = filter(None, (", ".join(hook.topics), last, f"{hook.waiting} on the way", both, hook.error))
         print(f"webhook {hook.id}: {hook.url}: {'; '.join(filter(None, said))}")
     if not known:
         print("There are no webhooks; add one with --add ADDRESS.")

@@ -40,10 +40,13 @@ def forget_raters(settings: Forget) -> int:
     """Forget one rater, or everybody who is due, and print what is out of reach."""
     from tutelage.people import find_rater
     from tutelage.people.retention import forget_due
-    from tutelage.people.store.forgetting import forget
+    from tutelage.people.store.forgetting import finish_forgetting, forget
 
     store, study = open_existing(settings)
     with closing(store):
+        for each in finish_forgetting(store, study.id):
+            print(f"Forgetting “{each.name}” had been interrupted, and is done now.")
+            _tell(each)
         if settings.due:
             done = forget_due(store, study.id, actor=operator())
         else:

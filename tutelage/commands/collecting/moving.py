@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.place import database, new_name, open_existing, operator, study_name
 from tutelage.commands.collecting.settings_moving import Export, Import
@@ -21,9 +21,8 @@ FEW = 5
 
 def write(settings: Export) -> int:
     """Export, and print what became of every vote."""
-    from tutelage.people import Selection, list_questions, list_votes
+    from tutelage.people import Selection
     from tutelage.people.export import export_study
-    from tutelage.people.redaction import look
 
     store, study = open_existing(settings)
     selection = Selection(
@@ -36,12 +35,10 @@ def write(settings: Export) -> int:
         margins=settings.margins,
     )
     with closing(store):
-        manifest: dict[str, Any] = export_study(
+        made = export_study(
             store, study.id, settings.out, selection, redact=settings.redact, actor=operator()
         )
-        found = look(
-            store, study.id, list_votes(store, study.id, every_revision=True), list_questions(store, study.id)
-        )
+    manifest = made.manifest
     fates = dict(manifest["judgements"])
     total = fates.pop("total")
     rows, corrections = manifest["rows"], dict(manifest["corrections"])
@@ -56,7 +53,7 @@ def write(settings: Export) -> int:
     print(f"{total:,} judgements = " + " + ".join(f"{n:,} {name}" for name, n in fates.items() if n))
     for note in manifest["notes"]:
         print(note)
-    for line in _told(found, redacted=settings.redact):
+    for line in _told(made.hints, redacted=settings.redact):
         print(line)
     return 0
 

@@ -31,7 +31,7 @@ class Token(Settings):
 @dataclass(frozen=True, kw_only=True)
 class Webhook(Settings):
     """Tell an address what happens in the study, and print the secret that messages are signed with. Without --add,
-    --remove and --test the webhooks are listed. `collect serve` sends the messages."""
+    --remove, --rotate and --test the webhooks are listed. `collect serve` sends the messages."""
 
     add: str = ""
     """Address to tell: https://hooks.example.org/…"""
@@ -42,11 +42,21 @@ class Webhook(Settings):
     """Share below which agreement is told of, for the whole study; 0 for never."""
     remove: int | None = None
     """Number of a webhook to remove."""
+    rotate: int | None = None
+    """Number of a webhook to give a new secret, which is printed."""
+    overlap_hours: int = 24
+    """Hours for which messages are signed with the former secret as well, with --rotate; 0 where somebody else has
+    learnt it."""
     test: int | None = None
     """Number of a webhook to send a test to; the status is 1 where it does not arrive."""
 
     def __post_init__(self) -> None:
-        if sum((bool(self.add), self.remove is not None, self.test is not None)) > 1:
-            raise TutelageError("Do one thing at a time: give --add, --remove or --test.")
+        done = (bool(self.add), *(each is not None for each in (self.remove, self.rotate, self.test)))
+        if sum(done) > 1:
+            raise TutelageError("Do one thing at a time: give --add, --remove, --rotate or --test.")
+        if self.rotate is None and self.overlap_hours != 24:
+            raise TutelageError(
+                "--overlap-hours is for the former secret of a webhook; name it with --rotate."
+            )
         if not self.add and self.topics != ("round", "agreement"):
             raise TutelageError("--topics are those of a new webhook; name its address with --add.")

@@ -32,8 +32,8 @@ class Serve(Settings):
     """OpenID provider at which owners and reviewers sign in: https://id.example.org."""
     oidc_client: str = ""
     """Client id of this server there; the secret is read from TUTELAGE_OIDC_SECRET, or from the file that
-    TUTELAGE_OIDC_SECRET_FILE names. The provider sends people back to PUBLIC-URL/sign-in/callback, or with several
-    studies to PUBLIC-URL/s/NAME/sign-in/callback."""
+    TUTELAGE_OIDC_SECRET_FILE names. The provider sends people back to PUBLIC-URL/sign-in/callback,
+    whether one study is served or several."""
     proxy_user_header: str = ""
     """Header in which a proxy says who signed in there, such as X-Forwarded-User; needs --trusted-proxy."""
     trusted_proxy: tuple[str, ...] = ()

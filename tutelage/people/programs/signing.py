@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tutelage.errors import TutelageError
 
@@ -25,12 +25,13 @@ class WebhookRefused(TutelageError):
     """A request that is no webhook of whoever has the secret, or an old one."""
 
 
-def signed_headers(secret: str, message: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of a webhook with this message id, sent at this second."""
+def signed_headers(secrets: Sequence[str], message: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers of a webhook with this message id, sent at this second, with a signature by each of the secrets."""
+    signatures = [_signature(_key(secret), message, str(timestamp), body) for secret in secrets]
     return {
         "webhook-id": message,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": f"v1,{_signature(_key(secret), message, str(timestamp), body)}",
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
     }
 
 

@@ -1,36 +1,41 @@
 """What raters agree to: a study's own text, versioned, with what becomes of votes when somebody is to be forgotten and
 how long people are kept."""
 
+import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
-from tutelage.people.store.raters import Rater, list_raters
+from tutelage.people.store.raters import Rater, consent, list_raters
 from tutelage.people.texts import refuse_unstorable
 
-STANDARD = """\
-- **What is kept.** Your answers, the reasons that you give, and how long you looked{live}. The texts are written by
-  language models and may be wrong or unpleasant; you may always say that you cannot judge.
-- **What it is for.** The answers train and measure language models. Your name is not part of the training data.
-- **You are free.** Stop whenever you like. You can change an answer as long as you take part. Some questions have a
-  known answer, and some come twice: that tells how sure answers are, not how good you are.
-"""
-"""What a study without a text of its own shows, in Markdown; with `STANDARD_LIVE` where raters talk to models."""
-STANDARD_LIVE = (
-    "; and your conversations, as you and the models write them: write nothing about yourself or others that should "
-    "stay private"
+_KEPT = Sentence("Your answers, the reasons that you give, and how long you looked.")
+_KEPT_LIVE = Sentence(
+    "Your answers, the reasons that you give, and how long you looked; and your conversations, as you and the models "
+    "write them: write nothing about yourself or others that should stay private."
+)
+_TEXTS = Sentence(
+    "The texts are written by language models and may be wrong or unpleasant; you may always say that you cannot judge."
+)
+_PURPOSE = Sentence(
+    "The answers train and measure language models. Your name is not part of the training data."
+)
+_FREEDOM = Sentence(
+    "Stop whenever you like. You can change an answer as long as you take part. Some questions have a known answer, "
+    "and some come twice: that tells how sure answers are, not how good you are."
 )
 VotesOfForgotten: TypeAlias = Literal["keep", "erase"]
 LONGEST_CONSENT = 50_000
 _DAY_MS = 86_400_000
-_rows, _events = schema.consent, schema.event
+_rows, _texts, _events = schema.consent, schema.consent_text, schema.event
 
 
 @dataclass(frozen=True)
@@ -56,23 +61,98 @@ class Consent:
         refuse_unstorable(self.text, "text")
 
 
+class Agreement(NamedTuple):
+    """That a rater agreed, at a moment, to the text of a number; `language` and `sha256` tell how it was shown, and are
+    empty where nobody wrote that down: before version 10 of the tables, and for raters who are no people."""
+
+    at: int
+    number: int
+    language: str = ""
+    sha256: str = ""
+
+
 @dataclass(frozen=True)
 class Agreements:
-    """The texts that raters agreed to: by the name of the rater, the moments and the numbers of the texts, oldest
-    first."""
+    """What raters agreed to, by their names, oldest first."""
 
-    by_rater: Mapping[str, tuple[tuple[int, int], ...]]
+    by_rater: Mapping[str, tuple[Agreement, ...]]
+
+    def at(self, rater: str, moment: int) -> Agreement | None:
+        """What a rater had agreed to last at a moment; None for one who had agreed to none."""
+        made = self.by_rater.get(rater, ())
+        place = bisect_right(made, moment, key=lambda each: each.at)
+        return made[place - 1] if place else None
 
     def text_at(self, rater: str, moment: int) -> int | None:
-        """The number of the text that a rater had agreed to last at a moment; None for one who had agreed to none."""
-        made = self.by_rater.get(rater, ())
-        place = bisect_right(made, moment, key=lambda each: each[0])
-        return made[place - 1][1] if place else None
+        """The number of that text."""
+        found = self.at(rater, moment)
+        return None if found is None else found.number
 
 
-def shown_text(consent: Consent, *, live: bool) -> str:
-    """The text as raters see it, in Markdown: their study's own, or the standard text."""
-    return consent.text or STANDARD.format(live=STANDARD_LIVE if live else "")
+def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
+    """What a study without a text of its own tells, as headings with their sentences; `live` where raters talk to
+    models."""
+    return (
+        (Sentence("What is kept."), (_KEPT_LIVE if live else _KEPT, _TEXTS)),
+        (Sentence("What it is for."), (_PURPOSE,)),
+        (Sentence("You are free."), (_FREEDOM,)),
+    )
+
+
+def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
+    """The text as raters see it in a language, in Markdown: their study's own, which is in one language only, or the
+    standard text."""
+    if asked.text:
+        return asked.text
+    points = standard_points(live=live)
+    return "".join(
+        f"- **{say(heading, language)}** {' '.join(say(each, language) for each in sentences)}\n"
+        for heading, sentences in points
+    )
+
+
+def is_standard(text: str) -> bool:
+    """Whether a text is the standard one, in any language, with its lines broken anywhere."""
+    plain = " ".join(text.split())
+    known = (shown_text(Consent(), live=live, language=code) for live in (False, True) for code in LANGUAGES)
+    return any(plain == " ".join(each.split()) for each in known)
+
+
+def text_hash(text: str) -> str:
+    """The SHA-256 by which agreements name a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def agree(store: Store, rater_id: int, language: str, *, live: bool) -> None:
+    """Note that the rater has read the present text in the language, and agrees; the text is kept as it was shown."""
+    with store.read() as connection:
+        of_rater = sa.select(schema.rater.c.study_id).where(schema.rater.c.id == rater_id)
+        study_id = connection.scalar(of_rater)
+        number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
+        assert study_id is not None, "there is such a rater"
+        assert number is not None, "a study has a number of its text"
+        text = shown_text(load_consent(connection, study_id, number), live=live, language=language)
+    keep_texts(store, study_id, [text])
+    consent(store, rater_id, language=language, sha256=text_hash(text))
+
+
+def keep_texts(store: Store, study_id: int, texts: Iterable[str]) -> None:
+    """Keep texts that raters agreed to as they were shown, each once."""
+    of_study = _texts.c.study_id == study_id
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        known = set(connection.scalars(sa.select(_texts.c.sha256).where(of_study)))
+        for text in dict.fromkeys(texts):
+            row = {"study_id": study_id, "sha256": text_hash(text), "text": text, "created": store.now()}
+            if row["sha256"] not in known:
+                inserted(connection, _texts, row)
+
+
+def kept_texts(store: Store, study_id: int) -> Mapping[str, str]:
+    """The texts that raters agreed to, as they were shown, by their hashes."""
+    query = sa.select(_texts.c.sha256, _texts.c.text).where(_texts.c.study_id == study_id)
+    with store.read() as connection:
+        return {row.sha256: row.text for row in connection.execute(query)}
 
 
 def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
@@ -82,10 +162,12 @@ def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
         .where(_events.c.study_id == study_id, _events.c.action == "consent", _events.c.id <= last_event)
         .order_by(_events.c.at, _events.c.id)
     )
-    found: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, list[Agreement]] = {}
     with store.read() as connection:
         for row in connection.execute(query):
-            found.setdefault(row.subject, []).append((row.at, json.loads(row.detail).get("text", 0)))
+            told = json.loads(row.detail)
+            made = Agreement(row.at, told.get("text", 0), told.get("language", ""), told.get("sha256", ""))
+            found.setdefault(row.subject, []).append(made)
     return Agreements({rater: tuple(made) for rater, made in found.items()})
 
 
@@ -93,25 +175,26 @@ def restore_agreements(store: Store, study_id: int, agreements: Agreements) -> N
     """Write down what the raters of an imported study had agreed to, with the moments."""
     with store.write(alone=True) as connection:
         for name, made in agreements.by_rater.items():
-            for moment, number in made:
-                record_event(connection, study_id, moment, name, "consent", name, text=number)
-            moment, number = made[-1]
+            for moment, number, language, sha256 in made:
+                shown = {"language": language, "sha256": sha256} if sha256 else {}
+                record_event(connection, study_id, moment, name, "consent", name, text=number, **shown)
+            moment, number, _, _ = made[-1]
             mine = sa.and_(schema.rater.c.study_id == study_id, schema.rater.c.name == name)
             connection.execute(schema.rater.update().where(mine).values(consented=moment, agreed=number))
 
 
-def ask_consent(store: Store, study_id: int, consent: Consent, *, actor: str = "owner") -> int:
+def ask_consent(store: Store, study_id: int, new: Consent, *, actor: str = "owner") -> int:
     """Ask raters to agree to this from now on, those included who agreed to another text; returns its number."""
     with store.write() as connection:
         study = lock(connection, schema.study, study_id)
-        if load_consent(connection, study_id, study["consent"]) == consent:
+        if load_consent(connection, study_id, study["consent"]) == new:
             return int(study["consent"])
         mine = _rows.c.study_id == study_id
         number = (connection.scalar(sa.select(sa.func.max(_rows.c.number)).where(mine)) or 0) + 1
-        row = asdict(consent) | {"study_id": study_id, "number": number, "created": store.now()}
+        row = asdict(new) | {"study_id": study_id, "number": number, "created": store.now()}
         inserted(connection, _rows, row)
         connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(consent=number))
-        detail = {"votes": consent.votes, "retention_days": consent.retention_days}
+        detail = {"votes": new.votes, "retention_days": new.retention_days}
         record_event(connection, study_id, store.now(), actor, "consent_version", str(number), **detail)
         return number
 

@@ -9,6 +9,10 @@ not who it was.
 The file is rewritten afterwards, because a database keeps what it deleted until it needs the room. The same is erased
 in the backups of the database, or they are deleted where that is asked for. Backups that are damaged or of another
 version, and copies beside the database, are named. Files of exports, and copies elsewhere, are out of reach.
+
+What is left to do after the change of the database stands in it as an `erasure`, in the same transaction: where the
+program dies in between, `finish_forgetting` goes on with it at the next start. An erasure knows the rater by a code of
+the name, not by the name.
 """
 
 import json
@@ -19,15 +23,16 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.backup import backups_since, delete_backups
-from tutelage.people.store.backup_erasure import copies_beside, erase_in_backups, rewrite_file
+from tutelage.people.store.backup_erasure import Mark, copies_beside, erase_in_backups, mark_of, rewrite_file
 from tutelage.people.store.consents import load_consent
 from tutelage.people.store.conversations import erase_conversations
-from tutelage.people.store.engine import Connection, Store, record_event
+from tutelage.people.store.engine import Connection, Store, inserted, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, lock_rater, named_rater
 from tutelage.people.texts import folded
 
 _raters, _said, _given = schema.rater, schema.judgement, schema.assignment
+_pending = schema.erasure
 _notices, _events, _exports = schema.notice, schema.event, schema.export
 _WITH_WORDS = (
     "rater", "judgement", "notice", "event", "visit", "session", "invite", "export", "prompt", "response",
@@ -70,23 +75,49 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         now = store.now()
         erased = load_consent(connection, rater.study_id, rater.agreed).votes == "erase"
         name = _number(connection, rater)
-        exports = _erase(connection, rater, name, actor, now, erased=erased)
-        by = name if actor == rater.name else actor
-        record_event(
-            connection, rater.study_id, now, by, "forgotten", name, votes="erased" if erased else "kept"
-        )
+        mark = mark_of(connection, rater)
+        by = "" if actor == rater.name else actor
+        exports = _erase(connection, rater, name, by, now, erased=erased)
+        done = {"votes": "erased" if erased else "kept"}
+        record_event(connection, rater.study_id, now, by or name, "forgotten", name, **done)
+        row = {"study_id": rater.study_id, "rater_id": rater.id, "mark": mark, "name": name, "actor": by}
+        row |= {"votes_too": int(erased), "backups_too": int(backups_too), "since": rater.created}
+        inserted(connection, _pending, row | {"exports": exports, "created": now})
+    (finished,) = finish_forgetting(store, rater.study_id, only=rater_id)
+    return finished
+
+
+def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -> tuple[Forgotten, ...]:
+    """Do what is left of forgetting raters of a study: all of them, or `only` that one. To do it twice does no harm.
+
+    Raises:
+        Unavailable: a backup cannot be written or deleted just now; it is tried again at the next start.
+    """
+    query = sa.select(_pending).where(_pending.c.study_id == study_id).order_by(_pending.c.id)
+    if only is not None:
+        query = query.where(_pending.c.rater_id == only)
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    return tuple(_finish(store, row) for row in rows)
+
+
+def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
+    """Erase in the backups who was erased in the database, and strike the erasure off."""
+    mark, erased = Mark(row["rater_id"], row["study_id"], row["mark"]), bool(row["votes_too"])
     rewritten = _rewrite(store)
-    made = backups_since(store, rater.created)
-    if backups_too:
+    made = backups_since(store, row["since"])
+    if row["backups_too"]:
         delete_backups(store, made)
         made = ()
 
-    def erase(connection: Connection) -> None:
-        _erase(connection, rater, name, actor, now, erased=erased)
+    def erase(connection: Connection, rater: Rater) -> None:
+        _erase(connection, rater, row["name"], row["actor"], row["created"], erased=erased)
 
-    left = erase_in_backups(store, made, rater, erase)
-    kept = (*(f"{place} ({why})" for place, why in left.items()), *copies_beside(store, rater))
-    return Forgotten(name, erased, kept, exports, rewritten)
+    left = erase_in_backups(store, made, mark, erase)
+    kept = (*(f"{place} ({why})" for place, why in left.items()), *copies_beside(store, mark))
+    with store.write() as connection:
+        connection.execute(_pending.delete().where(_pending.c.id == row["id"]))
+    return Forgotten(row["name"], erased, kept, row["exports"], rewritten)
 
 
 def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int, *, erased: bool) -> int:
@@ -116,7 +147,7 @@ def _forget_words(connection: Connection, rater: Rater, actor: str, now: int) ->
     connection.execute(_said.update().where(mine).values(reason="", client="", correction=None))
     connection.execute(_said.update().where(mine, _said.c.excluded.is_not(None)).values(excluded=_STANDS_IN))
     notes = _notices.update().where(_notices.c.rater_id == rater.id)
-    connection.execute(notes.values(text="", closed=now, closed_by=actor if actor != rater.name else ""))
+    connection.execute(notes.values(text="", closed=now, closed_by=actor))
 
 
 def _forget_doors(connection: Connection, rater: Rater) -> None:

@@ -280,15 +280,18 @@ def change_rater(
         return _rater(lock(connection, schema.rater, rater_id))
 
 
-def consent(store: Store, rater_id: int) -> None:
-    """Note that the rater has read what the study does with the answers, and agrees."""
+def consent(store: Store, rater_id: int, **shown: str) -> None:
+    """Note that the rater has read what the study does with the answers, and agrees. `shown` tells how the text was
+    shown (`consents.agree`)."""
     now = store.now()
     with store.write() as connection:
         row = lock(connection, schema.rater, rater_id)
         of_study = sa.select(schema.study.c.consent).where(schema.study.c.id == row["study_id"])
         agreed = connection.scalar(of_study)
         connection.execute(_UPDATE, {"rater": rater_id, "consented": now, "agreed": agreed})
-        record_event(connection, row["study_id"], now, row["name"], "consent", row["name"], text=agreed)
+        record_event(
+            connection, row["study_id"], now, row["name"], "consent", row["name"], text=agreed, **shown
+        )
 
 
 def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:

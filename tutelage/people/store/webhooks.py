@@ -28,13 +28,18 @@ WAITS_MS = tuple(
 )
 """Waits after the first, second, … attempt. A delivery is given up when the attempt after all of them fails, which is
 three days after the first."""
+OVERLAP_HOURS = 24
+"""Hours for which messages are signed with the secret before as well, unless told otherwise: an address has that time
+to learn the new one."""
+MOST_OVERLAP_HOURS = 720
 _hooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
 
 
 @dataclass(frozen=True)
 class WebhookAddress:
     """An address as an owner sees it: the `topics` it is told of, how many messages wait, when the last one arrived
-    (milliseconds since the epoch, None for never), and what went wrong at the newest one that did not arrive."""
+    (milliseconds since the epoch, None for never), and what went wrong at the newest one that did not arrive. Until
+    `former_until` messages are signed with the secret before as well (None: with the present one alone)."""
 
     id: int
     url: str
@@ -42,16 +47,17 @@ class WebhookAddress:
     waiting: int
     delivered: int | None
     error: str
+    former_until: int | None = None
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that is to be sent now, for the `attempts`-th time."""
+    """A message that is to be sent now, for the `attempts`-th time, signed with each of the `secrets`."""
 
     id: int
     webhook: int
     url: str
-    secret: str
+    secrets: tuple[str, ...]
     message: str
     attempts: int
     notice: Notice
@@ -72,7 +78,7 @@ def add_webhook(
     if unknown or not wanted:
         said = f"'{unknown[0]}' is nothing to be told of" if unknown else "Say what the address is told of"
         raise TutelageError(f"{said}: give one or more of {', '.join(TOPICS)}.")
-    secret, now = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(), store.now()
+    secret, now = _new_secret(), store.now()
     with store.write() as connection:
         newest = connection.scalar(
             sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
@@ -106,14 +112,48 @@ def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
     query = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
     with store.read() as connection:
         rows = connection.execute(query.order_by(_hooks.c.id)).mappings().all()
-        return tuple(_address(connection, row) for row in rows)
+        return tuple(_address(connection, row, store.now()) for row in rows)
 
 
-def secret_of(store: Store, study_id: int, number: int) -> tuple[str, str]:
-    """Address and secret of a webhook. Raises TutelageError where the study has no such webhook."""
+def rotate_secret(
+    store: Store, study_id: int, number: int, *, hours: int = OVERLAP_HOURS, actor: str = "owner"
+) -> str:
+    """Give a webhook a new secret, and return it. For so many hours messages are signed with the former one as well; 0:
+    it is worth nothing from now on, as where somebody else has learnt it.
+
+    Raises:
+        TutelageError: the study has no such webhook, or the hours are not from 0 to `MOST_OVERLAP_HOURS`.
+    """
+    if not 0 <= hours <= MOST_OVERLAP_HOURS:
+        raise TutelageError(
+            f"hours is {hours}; the former secret is good for 0 to {MOST_OVERLAP_HOURS} more."
+        )
+    secret, now = _new_secret(), store.now()
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        row = _row(connection, study_id, number)
+        former = (row["secret"], now + hours * 3_600_000) if hours else ("", None)
+        values = {"secret": secret, "former_secret": former[0], "former_until": former[1]}
+        connection.execute(_hooks.update().where(_hooks.c.id == number).values(**values))
+        record_event(connection, study_id, now, actor, "webhook_rotated", f"webhook {number}", hours=hours)
+    return secret
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def secrets_of(store: Store, study_id: int, number: int) -> tuple[str, tuple[str, ...]]:
+    """Address and secrets of a webhook, the present one first. Raises TutelageError where the study has no such
+    webhook."""
     with store.read() as connection:
         row = _row(connection, study_id, number)
-    return row["url"], row["secret"]
+    return row["url"], _in_force(row, store.now())
+
+
+def _in_force(row: sa.RowMapping, now: int) -> tuple[str, ...]:
+    former = row["former_until"] is not None and now < row["former_until"]
+    return (row["secret"], row["former_secret"]) if former else (row["secret"],)
 
 
 def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
@@ -122,7 +162,8 @@ def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "ow
     now = store.now()
     with store.write() as connection:
         host = urlsplit(_row(connection, study_id, number)["url"]).hostname
-        connection.execute(_hooks.update().where(_hooks.c.id == number).values(removed=now, secret=""))
+        gone = {"removed": now, "secret": "", "former_secret": "", "former_until": None}
+        connection.execute(_hooks.update().where(_hooks.c.id == number).values(**gone))
         record_event(connection, study_id, now, actor, "webhook_removed", f"webhook {number}", host=host)
 
 
@@ -149,6 +190,7 @@ def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -
     query = (
         sa.select(_deliveries.c.id, _deliveries.c.attempts, _deliveries.c.message, _deliveries.c.notice_id)
         .add_columns(_deliveries.c.webhook_id, _hooks.c.url, _hooks.c.secret)
+        .add_columns(_hooks.c.former_secret, _hooks.c.former_until)
         .join(_hooks, _hooks.c.id == _deliveries.c.webhook_id)
         .where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
         .where(_deliveries.c.due <= now, _hooks.c.id.not_in(besides))
@@ -166,7 +208,8 @@ def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -
         claim = {"attempts": row.attempts + 1, "due": now + wait}
         connection.execute(_deliveries.update().where(_deliveries.c.id == row.id).values(**claim))
         notice = load_notice(connection, row.notice_id)
-    return Delivery(row.id, row.webhook_id, row.url, row.secret, row.message, row.attempts + 1, notice)
+    signed = _in_force(row._mapping, now)
+    return Delivery(row.id, row.webhook_id, row.url, signed, row.message, row.attempts + 1, notice)
 
 
 def settle_delivery(store: Store, delivery: Delivery, error: str = "") -> bool:
@@ -196,7 +239,7 @@ def _missing(connection: Connection, hook: sa.RowMapping) -> Sequence[int]:
     return connection.scalars(query.where(_notices.c.id > hook["since"]).order_by(_notices.c.id)).all()
 
 
-def _address(connection: Connection, row: sa.RowMapping) -> WebhookAddress:
+def _address(connection: Connection, row: sa.RowMapping, now: int) -> WebhookAddress:
     mine = _deliveries.c.webhook_id == row["id"]
     waiting = sa.select(sa.func.count()).where(mine, _deliveries.c.due.is_not(None))
     last = sa.select(sa.func.max(_deliveries.c.delivered)).where(mine)
@@ -208,6 +251,7 @@ def _address(connection: Connection, row: sa.RowMapping) -> WebhookAddress:
         connection.scalar(waiting) or 0,
         connection.scalar(last),
         connection.scalar(failed.order_by(_deliveries.c.id.desc()).limit(1)) or "",
+        row["former_until"] if len(_in_force(row, now)) > 1 else None,
     )
 
 

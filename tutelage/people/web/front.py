@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,7 +24,9 @@ from tutelage.people.languages import Sentence, choose_language, say
 from tutelage.people.web.headers import Headers
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.membership import member_study
+from tutelage.people.web.pages.signing import CALLBACK
 from tutelage.people.web.prefix import Below, below
+from tutelage.people.web.signing.oidc import study_of_state
 from tutelage.people.web.site import Site
 from tutelage.people.web.templating import templates
 
@@ -82,6 +84,14 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
             list_studies(each.site.store)
         return JSONResponse({"status": "ok"})
 
+    def come_back(request: Request) -> Response:
+        """Send a browser that comes back from a provider on to the study in which it began to sign in."""
+        mount = study_of_state(request.query_params.get("state", ""))
+        site = next((each.site for each in studies if each.site.mount == mount), None)
+        if site is None:
+            raise HTTPException(404)
+        return RedirectResponse(f"{site.root}{CALLBACK}?{request.url.query}", 303)
+
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = error.status_code
@@ -95,6 +105,7 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
         routes=[
             Route("/", _in_thread(front)),
             Route("/healthz", _in_thread(health)),
+            Route(CALLBACK, _in_thread(come_back)),
             Mount("/static", StaticFiles(directory=static)),
         ],
         middleware=[Middleware(Headers)],

@@ -90,6 +90,7 @@ ROUTES = (
     Route("POST", "/owner/programs/tokens", "owner", "form", programs.make_token),
     Route("POST", "/owner/programs/tokens/revoke", "owner", "form", programs.revoke),
     Route("POST", "/owner/programs/webhooks", "owner", "form", programs.make_webhook),
+    Route("POST", "/owner/programs/webhooks/rotate", "owner", "form", programs.rotate),
     Route("POST", "/owner/programs/webhooks/remove", "owner", "form", programs.drop_webhook),
     Route("POST", "/owner/programs/webhooks/test", "owner", "form", programs.test_webhook),
     Route("POST", "/owner/programs/bound", "owner", "form", programs.set_bound),

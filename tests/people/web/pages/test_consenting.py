@@ -1,10 +1,14 @@
 """A study's own text about consent, asking again, and forgetting by the owner's page."""
 
+import hashlib
 import re
+from pathlib import Path
 
 import pytest
 
-from tutelage.people import add_rater, backup, find_rater, get_rater
+from tutelage.people import add_rater, backup, find_rater, get_rater, set_languages
+from tutelage.people.export import export_study
+from tutelage.people.restoring import import_export
 from tutelage.people.store.consents import Consent, shown_text
 from tutelage.people.store.live_models import LiveModels, set_live_models
 
@@ -71,3 +75,26 @@ def test_an_export_has_the_standard_text_as_the_page_shows_it(world: World, live
     assert shown is not None
     words = re.findall(r"\w+", re.sub(r"<[^>]*>", " ", shown[1]))
     assert words == re.findall(r"\w+", shown_text(Consent(), live=live))
+
+
+def test_the_text_and_the_language_are_kept_as_they_were_shown(world: World, folder: Path) -> None:
+    """In the manifest each text stands as raters saw it, and a restored study knows it all again."""
+    set_languages(world.store, world.study.id, ("en", "de", "ar"))
+    shown = {}
+    for name, code in (("anna", "de"), ("berta", "de"), ("carl", "ar"), ("dora", "en")):
+        browser = world.browser_of(add_rater(world.store, world.study.id, name))
+        page = browser.get("/welcome", **{"accept-language": code}).text
+        shown[code] = re.findall(r"<li><strong>(.+?)</strong> (.+?)</li>", page)
+        browser.form("/welcome", {"version": "0", "language": code})
+        assert browser.answer(browser.next()["question"]).status_code == 200
+    made = export_study(world.store, world.study.id, folder / "out").manifest["consents"]
+    *texts, _ = made
+    assert [each["languages"] for each in texts if each["languages"]] == [
+        {"en": 1}, {"de": 2}, {"ar": 1},
+    ]  # fmt: skip
+    for each, code in zip(texts, ("en", "de", "ar"), strict=True):
+        assert each["text"] == "".join(f"- **{heading}** {said}\n" for heading, said in shown[code])
+        assert each["sha256"] == hashlib.sha256(each["text"].encode()).hexdigest()
+        assert each["judgements"] == each["raters"]
+    again = import_export(world.store, folder / "out", name="again")
+    assert export_study(world.store, again.id, folder / "second").manifest["consents"] == made

@@ -4,6 +4,7 @@ import base64
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -49,7 +50,10 @@ def signed_in(http: TestClient, stub: StubProvider, root: str = "") -> httpx.Res
     """Go to the provider and back."""
     begun = http.get(f"{root}/sign-in")
     assert begun.status_code == 303
-    return http.get(stub.authorise(begun.headers["location"]))
+    reply = http.get(stub.authorise(begun.headers["location"]))
+    while "/sign-in/callback" in reply.headers.get("location", ""):  # from the front to the study
+        reply = http.get(reply.headers["location"])
+    return reply
 
 
 def test_a_person_with_a_role_becomes_a_member_of_the_same_name_once(lite: Store, stub: StubProvider) -> None:
@@ -176,6 +180,10 @@ def test_signing_in_to_a_study_among_several_stays_there(lite: Store, stub: Stub
     assert [len(list_team(lite, study.id)) for study in studies] == [0, 1]
     assert http.get("/s/other/owner").status_code == 200
     assert http.get("/s/tutoring/owner").status_code == 401
+    asked = http.get("/s/other/sign-in").headers["location"]
+    assert parse_qs(urlsplit(asked).query)["redirect_uri"] == [f"{URL}/sign-in/callback"]  # one for both
+    for state in ("", "x", "/s/nowhere.x", "https://evil.test.x", "//evil.test/.x"):
+        assert http.get("/sign-in/callback", params={"state": state, "code": "c"}).status_code == 404
 
 
 @pytest.mark.parametrize("issuer", ["http://id.example.org", "id.example.org", "ftp://x", ""])

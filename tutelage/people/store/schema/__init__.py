@@ -7,7 +7,7 @@ computed from is named in the file of its table, and changes in the same transac
 
 from tutelage.people.store.schema.columns import metadata
 from tutelage.people.store.schema.conversations import conversation, live, turn
-from tutelage.people.store.schema.history import FORMER, event, export, revision
+from tutelage.people.store.schema.history import FORMER, erasure, event, export, revision
 from tutelage.people.store.schema.items import (
     FRESH,
     OPEN,
@@ -22,7 +22,7 @@ from tutelage.people.store.schema.judgements import LEASED, NOTICES, WAITING, as
 from tutelage.people.store.schema.programs import alarm, api_request, delivery, token, webhook
 from tutelage.people.store.schema.raters import TALLIES, invite, rater, session
 from tutelage.people.store.schema.recruitment import recruitment, visit
-from tutelage.people.store.schema.studies import consent, study, study_version
+from tutelage.people.store.schema.studies import consent, consent_text, study, study_version
 
 __all__ = [
     "FORMER",
@@ -38,8 +38,10 @@ __all__ = [
     "api_request",
     "assignment",
     "consent",
+    "consent_text",
     "conversation",
     "delivery",
+    "erasure",
     "event",
     "export",
     "invite",

@@ -17,6 +17,7 @@ TABLES: Mapping[str, str] = {
     "judgement": "An answer to a question. Only ever added: a change is another row with the next revision.",
     "notice": "What an owner should look at. It is closed, never deleted.",
     "consent": "A text that raters agree to, in versions.",
+    "consent_text": "A text about consent as raters were shown it, in a language; agreements name its hash.",
     "recruitment": "How raters from a platform come in and what they are paid; one row of a study at most.",
     "visit": "A stay of a rater who came from a platform: the only place of the platform's identifiers.",
     "live": "The two models of live conversations; the newest row of a study is in force.",
@@ -28,6 +29,7 @@ TABLES: Mapping[str, str] = {
     "webhook": "An address that is told of notices.",
     "delivery": "A notice on its way to a webhook.",
     "event": "The history: who did what. Written with the change that it tells of.",
+    "erasure": "A rater who was forgotten, and not yet in the backups of the database. Gone once that is done.",
     "export": "An export that was made, with what it held.",
 }
 
@@ -192,6 +194,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "votes": "what becomes of the votes when a rater is forgotten",
         "retention_days": "days after the last sign of life until a rater is forgotten unasked",
     },
+    "consent_text": {"sha256": "hash of the text", "text": "the text, as Markdown"},
     "recruitment": {
         "platform": "the platform",
         "entry": "secret part of the link on the platform",
@@ -253,6 +256,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "topics": "the kinds of notices that it is told of, as JSON",
         "since": "the notice after which it is told",
         "removed": "when it was removed; NULL where it is in force",
+        "former_secret": "the secret before this one, with which messages are signed as well; else empty",
+        "former_until": "until when they are",
     },
     "delivery": {
         "webhook_id": "the webhook",
@@ -269,6 +274,15 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "action": "what was done",
         "subject": "to what",
         "detail": "the rest, as JSON",
+    },
+    "erasure": {
+        "mark": "a code of the rater's name by the study's secret, to know the rater in a backup",
+        "name": "the number that stands for the rater",
+        "actor": "who forgot the rater",
+        "votes_too": "1 where the votes go",
+        "backups_too": "1 where backups are deleted and not changed",
+        "since": "when the rater came",
+        "exports": "how many exports were made since then",
     },
     "export": {
         "last_judgement": "the newest judgement that it could hold",

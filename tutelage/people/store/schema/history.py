@@ -1,6 +1,16 @@
-"""Tables of what happened: the version of the tables, events, exports."""
+"""Tables of what happened: the version of the tables, events, exports; and of what is not finished: erasures."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, PrimaryKeyConstraint, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
 
 from tutelage.people.store.schema.columns import Key, id_, metadata, of_study
 
@@ -40,3 +50,21 @@ export = Table(
     Column("created", BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )
+
+erasure = Table(
+    "erasure",
+    metadata,
+    id_(),
+    of_study(),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("mark", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("votes_too", Integer, nullable=False),
+    Column("backups_too", Integer, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("exports", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Raters who are forgotten in the database, and not yet in its backups. The mark stands for the name that is gone."""

@@ -59,6 +59,8 @@ webhook = Table(
     Column("since", BigInteger, nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("removed", BigInteger),
+    Column("former_secret", Text, nullable=False, server_default=""),
+    Column("former_until", BigInteger),
     sqlite_autoincrement=True,
 )
 Index("webhook_of_study", webhook.c.study_id, webhook.c.id)

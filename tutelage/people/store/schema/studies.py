@@ -63,3 +63,15 @@ consent = Table(
     one_of("votes", "keep", "erase"),
     sqlite_autoincrement=True,
 )
+
+consent_text = Table(
+    "consent_text",
+    metadata,
+    id_(),
+    of_study(),
+    Column("sha256", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "sha256"),
+    sqlite_autoincrement=True,
+)

@@ -8,7 +8,6 @@ from tutelage.people import (
     NameTaken,
     Rater,
     accept_invite,
-    consent,
     end_session,
     get_rater,
     peek_invite,
@@ -17,9 +16,10 @@ from tutelage.people import (
     release,
     start_session,
 )
-from tutelage.people.languages import Sentence, counted
+from tutelage.people.languages import LANGUAGES, Sentence, counted
+from tutelage.people.store import consents
 from tutelage.people.store.access import PERSONAL_DAYS
-from tutelage.people.store.consents import consent_of
+from tutelage.people.store.consents import consent_of, standard_points
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
 from tutelage.people.store.studies import Study, study_of
@@ -128,7 +128,10 @@ def welcome(call: Call) -> Response:
     """The page that explains the study and the use of the answers."""
     text = consent_of(call.store, call.here.id, call.here.consent).text
     live = find_live_models(call.store, call.here.id) is not None
-    return call.page("welcome.html", visit=visit_of(call.store, call.me.id), text=text, live=live)
+    points = standard_points(live=live)
+    return call.page(
+        "welcome.html", visit=visit_of(call.store, call.me.id), text=text, live=live, points=points
+    )
 
 
 def agree(call: Call) -> Response:
@@ -136,7 +139,10 @@ def agree(call: Call) -> Response:
     if call.text("version", str(call.here.consent)) != str(call.here.consent):
         return see("/welcome")
     if must_agree(call.me, call.here):
-        consent(call.store, call.me.id)
+        shown = call.text("language", call.language)
+        language = shown if shown in LANGUAGES else call.language
+        live = find_live_models(call.store, call.here.id) is not None
+        consents.agree(call.store, call.me.id, language, live=live)
     return see("/rate")
 
 

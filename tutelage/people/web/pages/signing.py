@@ -11,6 +11,7 @@ from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import signed_in
 from tutelage.people.web.signing.oidc import Pending, SignInError
 
+CALLBACK = "/sign-in/callback"
 COOKIE = "tutelage_signing"
 MINUTES = 10
 
@@ -23,7 +24,7 @@ def begin(call: Call) -> Response:
     if provider is None:
         raise Refusal(404, "Nobody signs in here but by a personal link or an invitation.")
     try:
-        address, pending = provider.begin(_redirect(call))
+        address, pending = provider.begin(_redirect(call), call.site.mount)
     except SignInError as error:
         raise Refusal(502, str(error)) from error
     response = see(address)
@@ -68,8 +69,9 @@ def _study(call: Call) -> Study:
 
 
 def _redirect(call: Call) -> str:
-    """The address to come back to, as it is registered at the provider."""
-    return f"{call.origin}/sign-in/callback"
+    """The address to come back to, as it is registered at the provider: one for a whole server, whose front sends the
+    browser on to the study that it began in."""
+    return f"{call.origin.removesuffix(call.site.mount)}{CALLBACK}"
 
 
 def _cookie(call: Call, value: str) -> str:

@@ -60,6 +60,11 @@ class Pending:
             ) from error
 
 
+def study_of_state(state: str) -> str:
+    """The study that a state carries; empty where it carries none."""
+    return state.rpartition(".")[0]
+
+
 @dataclass(frozen=True)
 class Provider:
     """An OpenID provider, by the address that it calls itself (`issuer`), at which this server is `client_id`."""
@@ -81,17 +86,19 @@ class Provider:
         if not self.client_id:
             raise TutelageError("A provider needs the client id under which this server is registered there.")
 
-    def begin(self, redirect: str) -> tuple[str, Pending]:
-        """The address to send the browser to, which comes back to `redirect`, and what it must keep.
+    def begin(self, redirect: str, study: str = "") -> tuple[str, Pending]:
+        """The address to send the browser to, which comes back to `redirect`, and what it must keep. The state carries
+        the `study`, where one address is that of several (`study_of_state`).
 
         Raises:
             SignInError: the provider cannot be reached, or is another than it should be.
         """
         told = self._described()
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
+        state = f"{study}.{secrets.token_urlsafe(24)}"
         with self._client(redirect) as client:
-            address, state = client.create_authorization_url(
-                told["authorization_endpoint"], code_verifier=verifier, nonce=nonce
+            address, _ = client.create_authorization_url(
+                told["authorization_endpoint"], state=state, code_verifier=verifier, nonce=nonce
             )
         return address, Pending(state, nonce, verifier)
 

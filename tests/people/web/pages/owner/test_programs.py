@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tutelage.people import create_study
-from tutelage.people.programs.signing import verify_webhook
+from tutelage.people.programs.signing import WebhookRefused, verify_webhook
 from tutelage.people.store.occasions import alarm_of
 from tutelage.people.store.tokens import create_token, find_token, list_tokens
 from tutelage.people.store.webhooks import add_webhook, list_webhooks
@@ -71,6 +71,16 @@ def test_a_webhook_is_added_tested_and_removed(world: World, hook: Any) -> None:
     owner.form(f"{PAGE}/webhooks", {"url": f"{url}/broken", "topics": "round"})
     failed = owner.form(f"{PAGE}/webhooks/test", {"webhook": known.id + 1})
     assert "answered with status 500" in failed.text
+    fresh = owner.form(f"{PAGE}/webhooks/rotate", {"webhook": known.id, "former": "keep"})
+    assert "signed with the former secret too until" in fresh.text
+    owner.form(f"{PAGE}/webhooks/test", {"webhook": known.id})
+    for page in (made, fresh):
+        assert verify_webhook(secret_in(page.text), *came[-1])["type"] == "test"
+    alone = owner.form(f"{PAGE}/webhooks/rotate", {"webhook": known.id, "former": "drop"})
+    owner.form(f"{PAGE}/webhooks/test", {"webhook": known.id})
+    verify_webhook(secret_in(alone.text), *came[-1])
+    with pytest.raises(WebhookRefused):
+        verify_webhook(secret_in(fresh.text), *came[-1])
     owner.form(f"{PAGE}/webhooks/remove", {"webhook": known.id})
     assert [each.url for each in list_webhooks(world.store, world.study.id)] == [f"{url}/broken"]
     for fields, field in (({"url": "ftp://x", "topics": "round"}, "url"), ({"url": url}, "topics")):
@@ -97,7 +107,7 @@ def test_an_owner_has_no_power_over_the_programs_of_another_study(world: World) 
     owner = world.owner()
     token = list_tokens(world.store, other.id)[0]
     assert owner.form(f"{PAGE}/tokens/revoke", {"token": token.id}).status_code == 404
-    for what in ("remove", "test"):
+    for what in ("remove", "test", "rotate"):
         assert owner.form(f"{PAGE}/webhooks/{what}", {"webhook": number}).status_code == 404
     assert list_tokens(world.store, other.id) == (token,)
     assert len(list_webhooks(world.store, other.id)) == 1

@@ -8,7 +8,14 @@ from tutelage.errors import TutelageError
 from tutelage.people.delivering import send_test
 from tutelage.people.store.occasions import alarm_of, set_alarm
 from tutelage.people.store.tokens import RIGHTS, create_token, list_tokens, revoke_token
-from tutelage.people.store.webhooks import TOPICS, add_webhook, list_webhooks, remove_webhook
+from tutelage.people.store.webhooks import (
+    OVERLAP_HOURS,
+    TOPICS,
+    add_webhook,
+    list_webhooks,
+    remove_webhook,
+    rotate_secret,
+)
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import FieldError, given_again, share, whole_number
 
@@ -66,6 +73,19 @@ def make_webhook(call: Call) -> Response:
     return _page(call, secret=("The secret of the webhook", secret))
 
 
+def rotate(call: Call) -> Response:
+    """A new secret for a webhook, shown this once. The former one signs as well for a time, or is worth nothing at
+    once."""
+    hours = OVERLAP_HOURS if call.text("former") == "keep" else 0
+    try:
+        secret = rotate_secret(
+            call.store, call.here.id, _number(call, "webhook"), hours=hours, actor=call.me.name
+        )
+    except TutelageError as error:
+        raise Refusal(404, str(error)) from error
+    return _page(call, secret=("The new secret of the webhook", secret))
+
+
 def drop_webhook(call: Call) -> Response:
     """Tell an address nothing more."""
     _of_study(remove_webhook, call, "webhook")
@@ -121,6 +141,7 @@ def _page(
         topics=TOPICS,
         meanings=MEANINGS,
         secret=secret,
+        overlap=OVERLAP_HOURS,
         tested=tested,
         ticked=call.fields if problems else {},
         given=given_again(call, problems or {}),
