@@ -180,6 +180,12 @@ def test_the_owners_pages_have_no_serious_fault(site: Site, visit: Visit, width:
     assert faults(page) == []
     page.goto(f"{site.url}/owner/nothing")
     assert faults(page) == []
+    page.goto(f"{site.url}/owner/raters")
+    page.click(".me summary")
+    page.click("button[value=ar]")
+    expect(page.locator("html[lang=ar][dir=rtl] h1")).to_have_text("المشاركون")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_an_empty_study_has_no_serious_fault(site: Site, visit: Visit) -> None:

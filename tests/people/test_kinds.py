@@ -16,7 +16,7 @@ from tutelage.people.web.templating import TEMPLATES
 PACKAGE = Path(tutelage.__file__).parent
 COLLECT = PACKAGE / "commands" / "collecting"
 MIGRATIONS = PACKAGE / "people" / "store" / "migrations" / "versions"
-OLD_NAME = COLLECT / "settings.py"
+OLD_NAME = COLLECT / "settings_making.py"
 """Holds the flag --rank, which is older than kinds."""
 
 

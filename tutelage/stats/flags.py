@@ -16,10 +16,11 @@ _LARGE_BIAS = 0.1
 
 @dataclass(frozen=True)
 class Flag:
-    """A warning about a rater: its `kind`, and a phrase with the evidence."""
+    """A warning about a rater: its `kind`, a phrase with the evidence, and the values in the phrase."""
 
     kind: FlagKind
     evidence: str
+    values: tuple[str, ...] = ()
 
 
 def rater_flags(votes: Votes, found: Reliability, *, enough: float = 10.0) -> tuple[tuple[Flag, ...], ...]:
@@ -50,12 +51,14 @@ def rater_flags(votes: Votes, found: Reliability, *, enough: float = 10.0) -> tu
         below_chance = found.high[r] < chance[r]
         if below_chance or found.high[r] < (chance[r] + typical) / 2:
             phrase = f"right in at most {found.high[r]:.0%}, chance is {chance[r]:.0%}"
-            raised.append(Flag("adversarial" if below_chance else "random_like", phrase))
+            shares = f"{found.high[r]:.0%}", f"{chance[r]:.0%}"
+            raised.append(Flag("adversarial" if below_chance else "random_like", phrase, shares))
         k = int(np.argmax(excess[r]))
         if excess[r, k] > _LARGE_BIAS and z[r, k] > limit:
             unbiased = share[r, k] - excess[r, k]
             phrase = f"says '{votes.choices[k]}' in {share[r, k]:.0%}, expected {unbiased:.0%}"
-            raised.append(Flag("biased", phrase))
+            values = votes.choices[k], f"{share[r, k]:.0%}", f"{unbiased:.0%}"
+            raised.append(Flag("biased", phrase, values))
         return tuple(raised)
 
     return tuple(flags(r) for r in range(len(votes.raters)))

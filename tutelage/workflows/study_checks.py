@@ -24,7 +24,7 @@ from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
 from tutelage.people.store.opening import database_revision, with_backup
-from tutelage.people.web.pages.owner.inbox import KINDS
+from tutelage.people.web.pages.owner.notices import KINDS
 from tutelage.people.web.statistics.keeping import Keeper, StudyStatistics
 from tutelage.workflows.machine import GIB, Check, State
 

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from babel.messages.catalog import Catalog, Message
 
-from tutelage.people.languages.catalogue import ENGLISH, LANGUAGES, catalogue
+from tutelage.people.languages.catalogue import ENGLISH, IN_ENGLISH, LANGUAGES, catalogue
 from tutelage.people.languages.extraction import PEOPLE, template
+from tutelage.people.web.words import NOUNS
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
 VALUE = re.compile(r"%\((\w+)\)s")
@@ -96,14 +97,15 @@ TEXT = re.compile(
     r"""(?<![\w/#.$])(["'`])(?=[A-Z(])(?!\(pointer)([^"'`\n]*?[a-z]{2,}[^"'`\n]*? [^"'`\n]*?)\1"""
 )
 """A string in a script that begins like a sentence and has a space."""
-OWNERS = {"import.js", "owner.js"}
+IN_ENGLISH_ONLY = {"import.js"}
+"""The script of an owner's page that is in English."""
 
 
 def test_scripts_say_nothing_that_is_not_in_the_catalogue(messages: Catalog) -> None:
     known = {text for message in messages if message.id for text in forms(message)[0]}
     said = 0
     for path in sorted((PEOPLE / "web" / "static").rglob("*.js")):
-        if path.name in OWNERS:
+        if path.name in IN_ENGLISH_ONLY:
             continue
         code = re.sub(r"^\s*(//|\*|/\*).*$", "", path.read_text(encoding="utf-8"), flags=re.M)
         code = re.sub(r'Unreachable\("[^"]*"\)', "", code)  # nobody reads it
@@ -111,3 +113,66 @@ def test_scripts_say_nothing_that_is_not_in_the_catalogue(messages: Catalog) -> 
             assert text in known, f"{path.name}: {text}"
             said += 1
     assert said > 60
+
+
+TEMPLATES = PEOPLE / "web" / "templates"
+JINJA = re.compile(r"\{#.*?#\}|\{\{.*?\}\}|\{%.*?%\}", re.S)
+TRANSLATED = re.compile(r"\{% trans.*?%\}.*?\{% endtrans %\}", re.S)
+IN_ATTRIBUTES = re.compile(
+    r"\{% block (?:body_class|layout) %\}.*?\{% endblock %\}|\{% macro invalid.*?endmacro %\}", re.S
+)
+"""Parts of templates that stand within a tag."""
+READ_ALOUD = ("alt", "aria-label", "placeholder", "title", "data-label", "data-subject", "data-greeting")
+UNTRANSLATABLE = {"UTC", "Tutelage", "A", "B", "JavaScript"}
+"""Words that are the same in every language."""
+
+
+class VisibleTexts(HTMLParser):
+    """What a reader sees or hears of a template that stands in it as it is."""
+
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._silent = 0
+        self.feed(JINJA.sub(" ", TRANSLATED.sub(" ", IN_ATTRIBUTES.sub("", template))))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._silent += tag in ("script", "style", "code", "kbd")
+        self.found += [value for name, value in attrs if name in READ_ALOUD and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent -= tag in ("script", "style", "code", "kbd")
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.found.append(data)
+
+
+def escaping(template: str) -> list[str]:
+    words = " ".join(VisibleTexts(template).found)
+    return [word for word in re.findall(r"[A-Za-z]{2,}", words) if word not in UNTRANSLATABLE]
+
+
+def test_templates_say_nothing_that_is_not_in_the_catalogue() -> None:
+    paths = {path.relative_to(TEMPLATES).as_posix(): path for path in TEMPLATES.rglob("*.html")}
+    assert paths.keys() >= IN_ENGLISH
+    seen = {name for name, path in paths.items() if escaping(path.read_text(encoding="utf-8"))}
+    assert seen == IN_ENGLISH
+
+
+def test_a_text_that_escapes_would_be_found() -> None:
+    assert escaping('<p title="Hello">{{ _("known") }} and {% if x %}more{% endif %}</p>') == [
+        "Hello",
+        "and",
+        "more",
+    ]
+    assert escaping("{% trans %}known{% endtrans %}<code>x = yes</code> 12 UTC") == []
+
+
+COUNTED = re.compile(r"\| plural\(\"(\w+)\"\)")
+
+
+def test_what_translated_templates_count_has_its_forms() -> None:
+    for path in TEMPLATES.rglob("*.html"):
+        if path.relative_to(TEMPLATES).as_posix() not in IN_ENGLISH:
+            assert set(COUNTED.findall(path.read_text(encoding="utf-8"))) <= NOUNS.keys(), path

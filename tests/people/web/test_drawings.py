@@ -20,7 +20,7 @@ def levels(root: ET.Element, name: str) -> list[list[float]]:
 
 @pytest.mark.parametrize(("narrow", "width"), [(False, 640), (True, 290)])
 def test_the_scale_of_agreement_is_drawn_to_scale(narrow: bool, width: float) -> None:
-    root = ET.fromstring(agreement_scale(Interval(0.75, 0.7, 0.8), narrow=narrow))
+    root = ET.fromstring(agreement_scale(Interval(0.75, 0.7, 0.8), "en", narrow=narrow))
     assert centres(root) == [width / 2], "half way from one half to one"
     assert levels(root, "whisker") == [[0.4 * width, 0.6 * width]]
     published = [width * 2 * (share - 0.5) for share in (0.63, 0.726, 0.81)]
@@ -31,10 +31,10 @@ def test_the_scale_of_agreement_is_drawn_to_scale(narrow: bool, width: float) ->
 
 
 def test_agreement_that_is_unknown_or_outside_stays_on_the_paper() -> None:
-    unknown = ET.fromstring(agreement_scale(Interval(None, None, None)))
+    unknown = ET.fromstring(agreement_scale(Interval(None, None, None), "en"))
     assert centres(unknown) == levels(unknown, "whisker") == []
     assert unknown.get("aria-label") == "Agreement is not known yet"
-    low = ET.fromstring(agreement_scale(Interval(0.2, 0.1, 0.3)))
+    low = ET.fromstring(agreement_scale(Interval(0.2, 0.1, 0.3), "en"))
     assert centres(low) == [0]
     assert levels(low, "whisker") == [[0, 0]]
 

@@ -50,7 +50,11 @@ def test_the_study_the_rater_and_the_browser_decide_in_this_order(world: World) 
     assert speaks(rater, "/rate", "en", "ar;q=0.5") == ARABIC
     assert speaks(rater, "/rate", "ar", choice="de") == GERMAN
     assert speaks(rater, "/rate", "ar", choice="es") == ARABIC  # not offered here
-    assert speaks(world.owner(), "/owner", "ar") == ENGLISH
+    owner = world.owner()
+    assert speaks(owner, "/owner") == ENGLISH
+    assert speaks(owner, "/owner", "ar") == ARABIC  # in any language, whatever raters are offered
+    assert speaks(owner, "/owner", "ar", choice="de") == GERMAN
+    assert speaks(owner, "/owner", "tlh") == ENGLISH
 
 
 def test_pages_of_links_are_in_a_language_of_their_study(world: World) -> None:

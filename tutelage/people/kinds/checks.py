@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer
+from tutelage.people.languages import Sentence
 
-COMMON_WORDS = {"tie": "equal", "both_bad": "both bad", "skip": "can’t judge"}
+COMMON_WORDS = {"tie": Sentence("equal"), "both_bad": Sentence("both bad"), "skip": Sentence("can’t judge")}
 """What owners read for the choices and verdicts that several kinds have."""
 
 

@@ -123,7 +123,11 @@ class Likert:
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ratings = "; ".join(f"{name} {_listed(values)}" for name, values in _ratings(displayed).items())
-        return f"from top: {ratings}" if ratings else COMMON_WORDS[str(displayed["choice"])]
+        return (
+            Sentence("from top: %(ratings)s", ratings=ratings)
+            if ratings
+            else COMMON_WORDS[str(displayed["choice"])]
+        )
 
     def cells(self, said: Canonical) -> Mapping[str, object]:
         return {

@@ -19,8 +19,9 @@ from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
 
 CHOICES = ("left", "right", "tie", "both_bad", "skip")
-STRENGTH = ("", "slightly ", "", "much ")
 _SLIGHTLY, _BETTER, _MUCH = Sentence("slightly better"), Sentence("better"), Sentence("much better")
+STRENGTH = (_BETTER, _SLIGHTLY, _BETTER, _MUCH)
+"""What owners read for a strength."""
 WORDS = {1: (_BETTER,), 2: (_BETTER, _MUCH), 3: (_SLIGHTLY, _BETTER, _MUCH)}
 """What the strengths are called on the screen, by the greatest there is."""
 
@@ -83,13 +84,14 @@ class Pair:
 
     def words(self, said: Canonical) -> str:
         if said.verdict in ("a", "b"):
-            return f"{said.verdict.upper()} {STRENGTH[said.strength]}better"
+            return Sentence("%(letter)s %(how)s", letter=said.verdict.upper(), how=STRENGTH[said.strength])
         return COMMON_WORDS.get(said.verdict, said.verdict)
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         choice, strength = str(displayed["choice"]), displayed.get("strength", 0)
         if choice in ("left", "right") and isinstance(strength, int):
-            return f"{choice}, {STRENGTH[strength]}better"
+            side = Sentence("left, %(how)s", how=STRENGTH[strength])
+            return side if choice == "left" else Sentence("right, %(how)s", how=STRENGTH[strength])
         return COMMON_WORDS.get(choice, choice)
 
     def cells(self, said: Canonical) -> Mapping[str, object]:

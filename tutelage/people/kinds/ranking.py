@@ -84,7 +84,7 @@ class Ranking:
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ranks = _ranks(displayed)
         return (
-            f"ranks from top: {' '.join(map(str, ranks))}"
+            Sentence("ranks from top: %(ranks)s", ranks=" ".join(map(str, ranks)))
             if ranks
             else COMMON_WORDS[str(displayed["choice"])]
         )

@@ -1,4 +1,4 @@
-"""The languages of what raters see.
+"""The languages of what raters and owners see.
 
 sentences.py     Sentence, counted: texts of the program that can be said in another language later
 catalogue.py     LANGUAGES; say(text, language), words of templates and scripts, dates and numbers

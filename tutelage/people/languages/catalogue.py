@@ -24,6 +24,11 @@ from tutelage.people.languages.sentences import Sentence
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"
+IN_ENGLISH = frozenset(
+    f"owner/{name}.html"
+    for name in ("consent", "export", "import", "invitations", "programs", "recruiting", "settings")
+)
+"""Templates whose text is in English for everybody, within pages in the reader's language."""
 SAMPLES = (*range(201), 1_000_000)
 """Numbers among which there is one of each plural form of each language."""
 

@@ -13,17 +13,17 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import write_po
 
-from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, catalogue
+from tutelage.people.languages.catalogue import ENGLISH, FOLDER, IN_ENGLISH, LANGUAGES, catalogue
 
 PEOPLE = FOLDER.parent
 METHODS = (
-    ("web/templates/owner/**", "ignore"),
+    *((f"web/templates/{name}", "ignore") for name in sorted(IN_ENGLISH)),
     ("web/templates/**.html", "jinja2"),
     ("web/static/**.js", "javascript"),
     ("languages/**", "ignore"),
     ("**.py", "python"),
 )
-"""How messages are found. Owners' pages are in English."""
+"""How messages are found."""
 OPTIONS = {"web/templates/**.html": {"trimmed": "true", "newstyle_gettext": "true"}}
 KEYWORDS: dict[str, tuple[int, ...] | None] = {
     "gettext": None,

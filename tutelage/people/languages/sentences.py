@@ -1,4 +1,4 @@
-"""Sentences for raters that are made where nobody knows the language of the reader."""
+"""Sentences for raters and owners that are made where nobody knows the language of the reader."""
 
 from collections.abc import Mapping
 

@@ -7,9 +7,9 @@ of the answer changes it, and closes it where nothing is left to say.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
@@ -41,11 +41,16 @@ _NOTICES = (
     .outerjoin(_raters, _raters.c.id == _notices.c.rater_id)
     .outerjoin(_said, _said.c.id == _notices.c.judgement_id)
 )
-_TEXTS = {
-    "practice": "{right} of {seen} right",
-    "model": "{model}: {why}",
-    "round": "round {round} is full: its {items:,} items have all their answers",
-    "agreement": "agreement is {agreement:.1%}, below {bound:.0%}, on {items:,} items with two raters or more",
+_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Sentence]] = {
+    "practice": lambda facts: Sentence("%(right)s of %(seen)s right", **facts),
+    "model": lambda facts: Sentence("%(model)s: %(why)s", **facts),
+    "round": lambda facts: Sentence(
+        "round %(round)s is full: its %(items)s items have all their answers", **facts
+    ),
+    "agreement": lambda facts: Sentence(
+        "agreement is %(agreement)s, below %(bound)s, on %(items)s items with two raters or more",
+        **{**facts, "agreement": f"{facts['agreement']:.1%}", "bound": f"{facts['bound']:.0%}"},
+    ),
 }
 """The texts of notices that nobody wrote, from the facts that are stored."""
 
@@ -276,7 +281,7 @@ def _notice(row: sa.RowMapping) -> Notice:
     text, facts = row["reason"] or row["text"], {}
     if row["kind"] in _TEXTS and row["text"]:
         facts = json.loads(row["text"])
-        text = _TEXTS[row["kind"]].format(**facts)
+        text = _TEXTS[row["kind"]](facts)
     return Notice(
         row["id"], row["kind"], row["key"], messages[-1].content if messages else "", row["rater_id"],
         row["name"] or "", row["verdict"] or "", tuple(json.loads(row["flags"] or "[]")), text, row["created"],

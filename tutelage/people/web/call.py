@@ -12,7 +12,8 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices
-from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, choose_language, say
+from tutelage.people.languages import LANGUAGES, Sentence, choose_language, say
+from tutelage.people.languages.catalogue import IN_ENGLISH
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.raters import DECIDING, Role
 from tutelage.people.store.sessions import use_session
@@ -114,6 +115,11 @@ class Call:
         """The language for a page of the study, or of none."""
         return choose_language(study.languages if study else (), self.wanted)
 
+    @property
+    def reading(self) -> str:
+        """The language of an owner's pages: any that there is, by the own choice, then by the browser."""
+        return choose_language((), self.wanted)
+
     def text(self, name: str, default: str = "") -> str:
         """A field of the form, or of the address, without outer spaces."""
         values = self.fields.get(name) or self.query.get(name) or (default,)
@@ -121,7 +127,7 @@ class Call:
 
     def page(self, template: str, /, **values: object) -> Response:
         """A page from a template, which also gets the rater, the study and the token for its forms. It is in the
-        language for its study, `host` or that of the session; owners' pages are in English."""
+        language for its study, `host` or that of the session; an owner's page in any that its reader wants."""
         known: dict[str, object] = {
             "rater": self.rater,
             "study": self.study,
@@ -137,7 +143,9 @@ class Call:
         host = values.get("host", self.study)
         known["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
         owners = template.startswith("owner/")
-        language = ENGLISH if owners else self.language_for(host if isinstance(host, Study) else None)
+        if owners:
+            known |= {"offered": list(LANGUAGES.values()), "translated": template not in IN_ENGLISH}
+        language = self.reading if owners else self.language_for(host if isinstance(host, Study) else None)
         return self.site.page(template, known | values, language=language)
 
 
@@ -210,7 +218,7 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
     try:
         call = _known(site, request)
         reads = route.who in ("owner", "reviewer") and call.rater is not None and call.rater.role in DECIDING
-        language = ENGLISH if reads else call.language
+        language = call.reading if reads else call.language
         response = route.answer(_admit(call, route, request, body))
         root_redirect(site.root, response.headers)
         return response

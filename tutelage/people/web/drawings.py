@@ -1,8 +1,10 @@
 """The drawings of the owner's pages: shares, strengths and agreement, each with its interval."""
 
 import math
+from functools import partial
 
 from tutelage.figures import Bar, Rule, Svg, interval_scale, interval_strip
+from tutelage.people.languages import Sentence, say
 from tutelage.people.web.words import share
 from tutelage.stats.intervals import Interval
 
@@ -10,13 +12,17 @@ REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
 """Published agreement between raters of preference data: what is usual, where textbooks would ask for more."""
 
 
-def agreement_scale(found: Interval, *, narrow: bool = False) -> Svg:
+def agreement_scale(found: Interval, language: str, *, narrow: bool = False) -> Svg:
     """The agreement of raters between one half and one, with its interval, among the published values."""
-    published = ", ".join(f"{name} {share(value, 1)}" for value, name in REFERENCES)
-    title = f"Agreement {share(found.value, 1)}; published: {published}"
-    bar = _bar(found, "Agreement is not known yet" if found.value is None else title)
-    rules = [Rule(value, f"{name} {share(value, 1)}", "x") for value, name in REFERENCES]
-    return interval_scale(bar, 0.5, 1.0, rules, share, width=290 if narrow else 640, narrow=narrow)
+    shown = partial(share, language=language)
+    published = ", ".join(f"{name} {shown(value, 1)}" for value, name in REFERENCES)
+    title = Sentence(
+        "Agreement %(share)s; published: %(published)s", share=shown(found.value, 1), published=published
+    )
+    title = Sentence("Agreement is not known yet") if found.value is None else title
+    bar = _bar(found, say(title, language))
+    rules = [Rule(value, f"{name} {shown(value, 1)}", "x") for value, name in REFERENCES]
+    return interval_scale(bar, 0.5, 1.0, rules, shown, width=290 if narrow else 640, narrow=narrow)
 
 
 def share_interval(found: Interval, name: str, *, middle: float | None = 0.5) -> Svg:

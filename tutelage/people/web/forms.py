@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.web.call import Call
 
 
@@ -35,7 +36,16 @@ def whole_number(call: Call, name: str, what: str, least: int, most: int) -> int
     given = call.text(name)
     known = given.isascii() and given.isdecimal() and len(given) < 10
     if not known or not least <= int(given) <= most:
-        raise FieldError(name, f"{what} is “{given[:50]}”; give a whole number from {least:,} to {most:,}.")
+        raise FieldError(
+            name,
+            Sentence(
+                "%(what)s is “%(given)s”; give a whole number from %(least)s to %(most)s.",
+                what=what,
+                given=given[:50],
+                least=least,
+                most=most,
+            ),
+        )
     return int(given)
 
 
@@ -51,7 +61,16 @@ def number(call: Call, name: str, what: str, least: float, most: float) -> float
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not least <= value <= most:
-        raise FieldError(name, f"{what} is “{given[:50]}”; give a number from {least:g} to {most:,g}.")
+        raise FieldError(
+            name,
+            Sentence(
+                "%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.",
+                what=what,
+                given=given[:50],
+                least=f"{least:g}",
+                most=f"{most:,g}",
+            ),
+        )
     return value
 
 
@@ -67,7 +86,15 @@ def share(call: Call, name: str, what: str, most: float) -> float:
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not 0 <= value <= most:
-        raise FieldError(name, f"{what} is “{given[:50]}”; give a share from 0 to {most:g}.")
+        raise FieldError(
+            name,
+            Sentence(
+                "%(what)s is “%(given)s”; give a share from 0 to %(most)s.",
+                what=what,
+                given=given[:50],
+                most=f"{most:g}",
+            ),
+        )
     return value
 
 
@@ -79,5 +106,7 @@ def reason_of(call: Call) -> str:
     """
     reason = call.text("reason")[:500]
     if not reason:
-        raise FieldError("reason", "Say why: it is what others will know about the exclusion later.")
+        raise FieldError(
+            "reason", Sentence("Say why: it is what others will know about the exclusion later.")
+        )
     return reason

@@ -12,7 +12,7 @@ from tutelage.people.languages import LANGUAGES, catalogue, say
 from tutelage.people.store.studies import STANDARD_QUESTION
 from tutelage.people.web.prefix import Rooted
 from tutelage.people.web.render import render
-from tutelage.people.web.words import FILTERS
+from tutelage.people.web.words import filters
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -31,7 +31,7 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
     found.policies["ext.i18n.trimmed"] = True
     words = catalogue.translations(language)
     found.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
-    found.filters.update(FILTERS)
+    found.filters.update(filters(language))
     found.filters["markdown"] = partial(render, language=language)
     found.filters["say"] = partial(say, language=language)
     found.filters["question"] = partial(_question, language=language)

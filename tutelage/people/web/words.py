@@ -1,56 +1,134 @@
-"""Numbers and times as people read them; available in the templates as filters."""
+"""Numbers, times and codes as people read them in their language; available in the templates as filters."""
 
-import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
 
-from tutelage.people.web.render import plain, render
+from babel.dates import format_skeleton
+from babel.numbers import format_decimal, format_percent
+
+from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, catalogue, counted, say
+from tutelage.people.web.render import plain
+
+NOUNS: Mapping[str, Callable[[int], Sentence]] = {
+    "day": lambda n: counted("%(count)s day", "%(count)s days", count=n),
+    "export": lambda n: counted("%(count)s export", "%(count)s exports", count=n),
+    "item": lambda n: counted("%(count)s item", "%(count)s items", count=n),
+    "label": lambda n: counted("%(count)s label", "%(count)s labels", count=n),
+    "mark": lambda n: counted("%(count)s mark", "%(count)s marks", count=n),
+    "rater": lambda n: counted("%(count)s rater", "%(count)s raters", count=n),
+    "time": lambda n: counted("%(count)s time", "%(count)s times", count=n),
+    "vote": lambda n: counted("%(count)s vote", "%(count)s votes", count=n),
+}
+"""Things that are counted, by the word in the templates."""
+FLAGS = {
+    "harmful": Sentence("Harmful or dangerous"),
+    "personal_data": Sentence("Personal data"),
+    "identity": Sentence("Says which model it is"),
+    "refusal": Sentence("Refuses without need"),
+    "cut_off": Sentence("Cut off"),
+    "wrong_language": Sentence("Wrong language"),
+    "broken": Sentence("Broken or garbled"),
+}
+CODES: Mapping[str, Sentence] = {
+    "active": Sentence("active"),
+    "adjudication": Sentence("adjudication"),
+    "closed": Sentence("closed"),
+    "gold": Sentence("known answer"),
+    "llm": Sentence("model judge"),
+    "open": Sentence("open"),
+    "owner": Sentence("owner"),
+    "paused": Sentence("paused"),
+    "rater": Sentence("rater"),
+    "reviewer": Sentence("reviewer"),
+    "simulated": Sentence("simulated"),
+    "training": Sentence("practice"),
+}
+"""What codes of the tables are called: states, roles, kinds of raters and of items."""
+_AGO: tuple[tuple[int, Callable[[int], Sentence]], ...] = (
+    (86_400, lambda n: counted("%(count)s day ago", "%(count)s days ago", count=n)),
+    (3_600, lambda n: counted("%(count)s hour ago", "%(count)s hours ago", count=n)),
+    (60, lambda n: counted("%(count)s minute ago", "%(count)s minutes ago", count=n)),
+)
 
 
-def share(value: float | None, digits: int = 0) -> str:
+def share(value: float | None, digits: int = 0, *, language: str = ENGLISH) -> str:
     """0.726 as 73 %; a dash where there is nothing to tell."""
-    return "–" if value is None else f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
+    if value is None:
+        return "–"
+    if language == ENGLISH:
+        return f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
+    pattern = LANGUAGES[language].locale.percent_formats[None].pattern
+    shown = pattern.replace("0%", "0." + "0" * digits + "%") if digits else pattern
+    shown = pattern.replace("#,##0", "#,##0." + "0" * digits) if digits else shown
+    return format_percent(value, shown, locale=LANGUAGES[language].locale, numbering_system="latn")
 
 
-def number(value: float) -> str:
+def number(value: float, *, language: str = ENGLISH) -> str:
     """12345 as 12,345."""
-    return f"{value:,.0f}"
+    return catalogue.number(value, language)
 
 
-def chance(probability: float) -> str:
+def decimal(value: float, digits: int = 2, *, language: str = ENGLISH, sign: bool = False) -> str:
+    """0.7264 as 0.73."""
+    places = "0." + "0" * digits
+    pattern = f"+{places};-{places}" if sign else places
+    return format_decimal(value, pattern, locale=LANGUAGES[language].locale, numbering_system="latn")
+
+
+def chance(probability: float, *, language: str = ENGLISH) -> str:
     """A p-value in words: 0.00004 as p < 0.001."""
-    return "p < 0.001" if probability < 0.001 else f"p = {probability:.3f}"
+    least = decimal(max(probability, 0.001), 3, language=language)
+    return f"p {'<' if probability < 0.001 else '='} {least}"
 
 
-def seconds(milliseconds: float | None) -> str:
+def seconds(milliseconds: float | None, *, language: str = ENGLISH) -> str:
     """92000 as 1 min 32 s."""
     if milliseconds is None:
         return "–"
     whole = round(milliseconds / 1000)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+    if whole < 60:
+        return say(Sentence("%(seconds)s s", seconds=whole), language)
+    return say(Sentence("%(minutes)s min %(seconds)s s", minutes=whole // 60, seconds=whole % 60), language)
 
 
-def moment(milliseconds: int | None) -> str:
+def moment(milliseconds: int | None, *, language: str = ENGLISH) -> str:
     """A time in UTC, to the minute."""
     if milliseconds is None:
         return "–"
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(milliseconds / 1000))
+    when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    if language == ENGLISH:  # readers of English write dates in two orders
+        return when.strftime("%Y-%m-%d %H:%M")
+    day = format_skeleton("yMd", when, locale=LANGUAGES[language].locale)
+    return f"{day} {when:%H:%M}"
 
 
-def ago(milliseconds: int | None, now: int) -> str:
+def ago(milliseconds: int | None, now: int, *, language: str = ENGLISH) -> str:
     """The time since a moment in words."""
     if milliseconds is None:
-        return "never"
+        return say(Sentence("never"), language)
     passed = max(0, now - milliseconds) // 1000
-    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+    for size, told in _AGO:
         if passed >= size:
-            count = passed // size
-            return f"{count} {name}{'s' if count > 1 else ''} ago"
-    return "just now"
+            return say(told(passed // size), language)
+    return say(Sentence("just now"), language)
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """1 vote, 2 votes."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def plural(count: int, one: str, *, language: str = ENGLISH) -> str:
+    """1 vote, 2 votes. What is not among `NOUNS` is on pages in English alone."""
+    if one in NOUNS:
+        return say(NOUNS[one](count), language)
+    return f"{count:,} {one if count == 1 else one + 's'}"
+
+
+def coded(name: str, *, language: str = ENGLISH) -> str:
+    """A code as it is called; one that has no name as it is, both_bad as both bad."""
+    return say(CODES.get(name, spaced(name)), language)
+
+
+def flagged(name: str, *, language: str = ENGLISH) -> str:
+    """What a rater flagged."""
+    return say(FLAGS.get(name, spaced(name)), language)
 
 
 def spaced(name: str) -> str:
@@ -58,15 +136,19 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-FILTERS: Mapping[str, Callable[..., str]] = {
-    "share": share,
-    "number": number,
-    "chance": chance,
-    "seconds": seconds,
-    "moment": moment,
-    "ago": ago,
-    "plural": plural,
-    "spaced": spaced,
-    "markdown": render,
-    "as_written": plain,
-}
+def filters(language: str) -> dict[str, Callable[..., str]]:
+    """The filters of the templates for readers of a language."""
+    told: dict[str, Callable[..., str]] = {
+        "share": share,
+        "number": number,
+        "decimal": decimal,
+        "chance": chance,
+        "seconds": seconds,
+        "moment": moment,
+        "ago": ago,
+        "plural": plural,
+        "code": coded,
+        "flag": flagged,
+    }
+    spoken = {name: partial(each, language=language) for name, each in told.items()}
+    return {**spoken, "spaced": spaced, "as_written": plain}

@@ -102,7 +102,7 @@ def test_a_reviewer_is_shown_no_link_and_no_form_that_would_be_refused(world: Wo
         page = reviewer.get(f"/owner{path}").text
         posts = re.findall(r'<form[^>]*method="post"[^>]*>', page)
         actions = {found[1] for each in posts if (found := re.search(r'action="([^"]*)"', each))}
-        assert actions <= {"/leave", "/owner/sessions"}, (path, actions)
+        assert actions <= {"/leave", "/language", "/owner/sessions"}, (path, actions)
         assert len(posts) == sum("action=" in each for each in posts), path
         assert "a link of hers" not in page
         linked = {each.partition("?")[0] for each in re.findall(r'<a [^>]*href="(/[^"#]*)', page)}

@@ -23,7 +23,7 @@ from tutelage.people import (
 )
 from tutelage.people.web.call import LONGEST_BODY
 from tutelage.people.web.client import RaterClient
-from tutelage.people.web.pages.rating import FLAGS
+from tutelage.people.web.words import FLAGS
 
 from ...worlds import QUIET, better, records
 from ..conftest import World, add_known, make_study

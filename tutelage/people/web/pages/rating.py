@@ -34,16 +34,8 @@ from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import must_agree
 from tutelage.people.web.render import render
+from tutelage.people.web.words import FLAGS
 
-FLAGS = {
-    "harmful": Sentence("Harmful or dangerous"),
-    "personal_data": Sentence("Personal data"),
-    "identity": Sentence("Says which model it is"),
-    "refusal": Sentence("Refuses without need"),
-    "cut_off": Sentence("Cut off"),
-    "wrong_language": Sentence("Wrong language"),
-    "broken": Sentence("Broken or garbled"),
-}
 SKIP_REASONS = (
     Sentence("I do not know enough about this"),
     Sentence("The prompt makes no sense to me"),

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.people import Rater
+from tutelage.people.languages import Sentence
 from tutelage.people.web.statistics.ballots import GOLD, SKIP, TRAINING, Ballots
-from tutelage.stats.flags import rater_flags
+from tutelage.stats.flags import Flag, rater_flags
 from tutelage.stats.gold import GoldTest, gold_test, side_bias
 from tutelage.stats.intervals import Interval, wilson
 from tutelage.stats.reliability import Reliability
@@ -39,7 +40,7 @@ class RaterStatistics:
     longer: Interval
     repeats: Interval
     median_ms: float | None
-    flags: tuple[str, ...]
+    flags: tuple[Sentence, ...]
 
 
 def describe_raters(
@@ -58,7 +59,7 @@ def describe_raters(
         gold = gold_test(golds.get(rater.id, ()))
         median, timed = medians.get(rater.id, (None, 0))
         said = (
-            () if place is None else tuple(flag.evidence for flag in flags[place] if flag.kind != "too_few")
+            () if place is None else tuple(_sentence(flag) for flag in flags[place] if flag.kind != "too_few")
         )
         more = _more_flags(rater, gold, bias[rater.id], median, timed, usual)
         tallies = rater.tallies
@@ -78,24 +79,50 @@ def describe_raters(
     return found
 
 
+def _sentence(flag: Flag) -> Sentence:
+    """A flag of the rater model, as owners read it."""
+    if flag.kind == "biased":
+        choice, said, expected = flag.values
+        return Sentence(
+            "says '%(choice)s' in %(share)s, expected %(expected)s",
+            choice=choice,
+            share=said,
+            expected=expected,
+        )
+    most, chance = flag.values
+    return Sentence("right in at most %(most)s, chance is %(chance)s", most=most, chance=chance)
+
+
 def _more_flags(
     rater: Rater, gold: GoldTest, bias: float, median: float | None, timed: int, usual: float
-) -> Iterator[str]:
+) -> Iterator[Sentence]:
     tallies = rater.tallies
     sides, lengths = (
         tallies.left_chosen + tallies.right_chosen,
         tallies.longer_chosen + tallies.shorter_chosen,
     )
     if gold.standing == "flagged":
-        yield f"fails known answers: {gold.right} of {gold.answered} right"
+        yield Sentence(
+            "fails known answers: %(right)s of %(seen)s right", right=gold.right, seen=gold.answered
+        )
     if bias < BIASED:
-        yield f"favours one side: left in {tallies.left_chosen} of {sides}"
+        yield Sentence("favours one side: left in %(left)s of %(all)s", left=tallies.left_chosen, all=sides)
     if lengths >= ENOUGH_FOR_LENGTH and tallies.longer_chosen > LONGER * lengths:
-        yield f"favours length: the longer in {tallies.longer_chosen} of {lengths}"
+        yield Sentence(
+            "favours length: the longer in %(longer)s of %(all)s", longer=tallies.longer_chosen, all=lengths
+        )
     if median is not None and timed >= ENOUGH_FOR_HASTE and median < HASTE * usual:
-        yield f"hasty: {median / 1000:.1f} s each, where {usual / 1000:.0f} s are usual"
+        yield Sentence(
+            "hasty: %(time)s s each, where %(usual)s s are usual",
+            time=f"{median / 1000:.1f}",
+            usual=f"{usual / 1000:.0f}",
+        )
     if tallies.repeat_seen >= ENOUGH_REPEATS and tallies.repeat_same < CARELESS_REPEATS * tallies.repeat_seen:
-        yield f"contradicts itself: {tallies.repeat_same} of {tallies.repeat_seen} repeats the same"
+        yield Sentence(
+            "contradicts itself: %(same)s of %(all)s repeats the same",
+            same=tallies.repeat_same,
+            all=tallies.repeat_seen,
+        )
 
 
 def _side_bias(raters: Sequence[Rater]) -> Mapping[int, float]:

@@ -8,21 +8,10 @@ from starlette.responses import Response
 from tutelage.people import close_notices, list_notices, reopen_notice
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.owner.items import item_address
+from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
 from tutelage.people.web.paging import Page, page_number
 
 PAGE = 30
-KINDS = {
-    "flag": ("Flags", "something is wrong with a response"),
-    "skip": ("Skipped", "a rater could not judge"),
-    "practice": ("Practice", "a rater waits, having failed the practice"),
-    "note": ("Notes", "what raters wrote to you"),
-    "disagreement": ("Disagreements", "all answers are there and decide nothing"),
-    "model": ("Models", "a model of the live conversations did not answer a rater"),
-    "round": ("Rounds", "every item of a round has all its answers"),
-    "agreement": ("Agreement", "it fell below the bound that you set on the page Programs"),
-    "reason": ("Reasons", "why raters answered as they did; they are not counted among what waits"),
-}
-"""The kinds of notices: the name of the tab, and what they mean."""
 
 
 def table(call: Call) -> Response:
@@ -38,6 +27,7 @@ def table(call: Call) -> Response:
         notices=found[:PAGE],
         kind=kind or "",
         kinds=KINDS,
+        singular=SINGULAR,
         closed=closed,
         page=Page(number, PAGE, len(found) > PAGE, _address(kind, closed)),
         address=item_address,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -19,25 +20,37 @@ from tutelage.people import (
     set_overlap,
 )
 from tutelage.people.answers import LETTERS
+from tutelage.people.languages import Sentence, say
 from tutelage.people.store.browsing import STATES, Found, ItemFilter, find_items, find_keys
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import FieldError, reason_of, whole_number
 from tutelage.people.web.marks import corrected_pieces, marked_responses
-from tutelage.people.web.pages.rating import FLAGS
+from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
+from tutelage.people.web.words import FLAGS
 
 PAGE = 25
 MOST_AT_ONCE = 5_000
 ORDERS = {
-    "disagreement": "most disagreement first",
-    "doubt": "least sure labels first",
-    "added": "as they were added",
-    "newest": "last answered first",
-    "answered": "most answers first",
-    "skipped": "most skipped first",
+    "disagreement": Sentence("most disagreement first"),
+    "doubt": Sentence("least sure labels first"),
+    "added": Sentence("as they were added"),
+    "newest": Sentence("last answered first"),
+    "answered": Sentence("most answers first"),
+    "skipped": Sentence("most skipped first"),
 }
 """There is no first one where the votes of an item have no two sides to count."""
-POOLS = {"production": "ordinary", "gold": "known answer", "training": "practice"}
+POOLS = {
+    "production": Sentence("ordinary"),
+    "gold": Sentence("known answer"),
+    "training": Sentence("practice"),
+}
+STATE_WORDS = {
+    "open": Sentence("answers are wanted"),
+    "done": Sentence("all answers are there"),
+    "disagreed": Sentence("votes for both sides"),
+    "excluded": Sentence("excluded"),
+}
 NAMES = ("text", "rater", "flag", "skipped", "corrected", "model", "pool", "round", "state", "by")
 """The fields of the form, all of which stand in the address."""
 
@@ -78,11 +91,11 @@ def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
         asked=asked,
         flags=FLAGS,
         pools=POOLS,
-        states=STATES,
+        states=STATE_WORDS,
         rounds=[each.number for each in rounds],
         models=sorted({name for each in rounds for name in each.samplers}),
         raters=[rater for rater in list_raters(call.store, call.here.id) if rater.asked],
-        bar=counts_bar,
+        bar=partial(counts_bar, language=call.reading),
         address=item_address,
         problems=problems or {},
         place="items",
@@ -133,12 +146,17 @@ def change(call: Call) -> Response:
         keys = find_keys(call.store, call.here.id, asked.filter)
     try:
         if not 1 <= len(keys) <= MOST_AT_ONCE:
-            raise FieldError("items", f"Tick 1 to {MOST_AT_ONCE:,} items; these are {len(keys):,}.")
+            raise FieldError(
+                "items",
+                Sentence(
+                    "Tick 1 to %(most)s items; these are %(count)s.", most=MOST_AT_ONCE, count=len(keys)
+                ),
+            )
         _act(call, tuple(dict.fromkeys(keys)))
     except FieldError as error:
-        return _table(call, {error.field: str(error)})
+        return _table(call, {error.field: sentence(error)})
     except TutelageError as error:
-        return _table(call, {"items": str(error)})
+        return _table(call, {"items": sentence(error)})
     return see(asked.address)
 
 
@@ -153,7 +171,7 @@ def _act(call: Call, keys: Sequence[str]) -> None:
             overlap = whole_number(call, "overlap", "The number of raters", 1, 100)
             set_overlap(store, study, overlap, keys, actor=actor)
         case _:
-            raise FieldError("action", "Choose what to do with these items.")
+            raise FieldError("action", Sentence("Choose what to do with these items."))
 
 
 def detail(call: Call) -> Response:
@@ -177,7 +195,8 @@ def item_page(call: Call, key: str, problems: Mapping[str, str] | None = None) -
         changed=corrected_pieces,
         notices=list_notices(call.store, call.here.id, item=key),
         numbers=numbers,
-        bar=counts_bar,
+        singular=SINGULAR,
+        bar=partial(counts_bar, language=call.reading),
         address=item_address,
         problems=problems or {},
         place="items",
@@ -192,9 +211,10 @@ def item_address(key: str) -> str:
     return f"/owner/items/{quote(key, safe='')}"
 
 
-def counts_bar(question: Question) -> Svg:
-    """The votes of an item as one bar."""
+def counts_bar(question: Question, language: str) -> Svg:
+    """The votes of an item as one bar, described in the language."""
     counts = question.counts
-    label = f"A {counts['a']}, equal {counts['tie']}, B {counts['b']}, both bad {counts['both_bad']}"
+    told = {name: counts[name] for name in ("a", "tie", "b", "both_bad")}
+    label = say(Sentence("A %(a)s, equal %(tie)s, B %(b)s, both bad %(both_bad)s", **told), language)
     parts = [("a", counts["a"]), ("tie", counts["tie"]), ("b", counts["b"]), ("bad", counts["both_bad"])]
     return parts_strip(parts, label)

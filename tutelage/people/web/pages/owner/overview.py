@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.responses import Response
 
 from tutelage.figures import column_strip
 from tutelage.people import Event, Rater, list_events, list_raters
+from tutelage.people.languages import Sentence, say
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import agreement_scale, share_interval
-from tutelage.people.web.pages.owner.inbox import KINDS
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
+from tutelage.people.web.pages.owner.notices import KINDS
 from tutelage.people.web.statistics.computing import Statistics
 from tutelage.stats.intervals import Interval, wilson
 
@@ -48,14 +50,16 @@ def overview(call: Call) -> Response:
             "active": sum(
                 rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters
             ),
-            "scales": [agreement_scale(agreement, narrow=narrow) for narrow in (False, True)],
-            "days": column_strip(statistics.by_day, "Answers a day over the last two weeks"),
+            "scales": [agreement_scale(agreement, call.reading, narrow=narrow) for narrow in (False, True)],
+            "days": column_strip(
+                statistics.by_day, say(Sentence("Answers a day over the last two weeks"), call.reading)
+            ),
             "shares": shares(raters, statistics, survey.counts),
             "share_interval": share_interval,
             "disagreed": find_items(
                 call.store, call.here.id, ItemFilter(state="disagreed"), order="disagreement", limit=FEW
             ).questions,
-            "bar": counts_bar,
+            "bar": partial(counts_bar, language=call.reading),
             "address": item_address,
             "notice_kinds": KINDS,
             "remarkable": [
@@ -86,19 +90,16 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[
         return sum(getattr(rater.tallies, name) for rater in raters if rater.excluded is None)
 
     longer, shorter = total("longer_chosen"), total("shorter_chosen")
+    repeats = wilson(total("repeat_same"), total("repeat_seen"))
+    fair = Sentence("sides are drawn at random: one half is fair")
+    usual = Sentence("people in general: about %(share)s", share="64 %")
+    whole = Sentence("of all answers")
     return [
-        Share("Left side chosen", statistics.left, 0.5, "sides are drawn at random: one half is fair"),
-        Share(
-            "Longer response chosen", wilson(longer, longer + shorter), 0.5, "people in general: about 64 %"
-        ),
-        Share("About equal", statistics.ties, None, "of all answers, both bad included"),
-        Share("Both bad", wilson(counts.both_bad, counts.answered), None, "of all answers"),
-        Share(
-            "Same answer when asked again",
-            wilson(total("repeat_same"), total("repeat_seen")),
-            None,
-            "with the sides swapped",
-        ),
+        Share(Sentence("Left side chosen"), statistics.left, 0.5, fair),
+        Share(Sentence("Longer response chosen"), wilson(longer, longer + shorter), 0.5, usual),
+        Share(Sentence("About equal"), statistics.ties, None, Sentence("of all answers, both bad included")),
+        Share(Sentence("Both bad"), wilson(counts.both_bad, counts.answered), None, whole),
+        Share(Sentence("Same answer when asked again"), repeats, None, Sentence("with the sides swapped")),
     ]
 
 

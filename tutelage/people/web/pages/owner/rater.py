@@ -18,16 +18,18 @@ from tutelage.people import (
     list_votes,
     personal_link,
 )
+from tutelage.people.languages import Sentence
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.exclusions import Scope
 from tutelage.people.store.forgetting import forget
 from tutelage.people.store.raters import crowd_kinds
 from tutelage.people.store.sessions import end_sessions, list_sessions
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import FieldError, reason_of, whole_number
 from tutelage.people.web.pages.owner.items import item_address, item_page
+from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.people.web.statistics.previews import preview
 from tutelage.stats.intervals import Interval
@@ -36,18 +38,25 @@ FEW_ENOUGH = 20_000
 """Votes of the study up to which a preview is made without being asked for: it takes two fits of all of them."""
 VOTES = 25
 MOST_QUOTA = 1_000_000
-STANDINGS = {"flagged": "fails the test", "cleared": "passes the test", "learning": "too few to tell"}
+STANDINGS = {
+    "flagged": Sentence("fails the test"),
+    "cleared": Sentence("passes the test"),
+    "learning": Sentence("too few to tell"),
+}
 """What the test on known answers says so far."""
 SCOPES: tuple[Scope, ...] = ("rater", "item", "judgement")
-SAID: Mapping[str, tuple[str, Callable[[Vote], bool]]] = {
-    "": ("everything", lambda vote: True),
-    "skipped": ("skipped", lambda vote: vote.verdict == "skip"),
-    "flagged": ("flagged", lambda vote: bool(vote.flags)),
-    "reason": ("with a reason", lambda vote: bool(vote.reason)),
-    "corrected": ("with a better response or marks", lambda vote: bool(vote.correction or vote.spans)),
-    "known": ("known answers", lambda vote: vote.pool == "gold"),
-    "repeat": ("asked again", lambda vote: vote.repeat),
-    "excluded": ("excluded", lambda vote: vote.excluded is not None),
+SAID: Mapping[str, tuple[Sentence, Callable[[Vote], bool]]] = {
+    "": (Sentence("everything"), lambda vote: True),
+    "skipped": (Sentence("skipped"), lambda vote: vote.verdict == "skip"),
+    "flagged": (Sentence("flagged"), lambda vote: bool(vote.flags)),
+    "reason": (Sentence("with a reason"), lambda vote: bool(vote.reason)),
+    "corrected": (
+        Sentence("with a better response or marks"),
+        lambda vote: bool(vote.correction or vote.spans),
+    ),
+    "known": (Sentence("known answers"), lambda vote: vote.pool == "gold"),
+    "repeat": (Sentence("asked again"), lambda vote: vote.repeat),
+    "excluded": (Sentence("excluded"), lambda vote: vote.excluded is not None),
 }
 """Which of a rater's votes are shown: the words, and the votes."""
 
@@ -75,6 +84,7 @@ def _detail(call: Call, rater: Rater, problems: Mapping[str, str] | None = None,
         who=rater,
         found=found,
         standings=STANDINGS,
+        singular=SINGULAR,
         kept=kept,
         preview=_preview(call, rater, everybody) if wanted and rater.kind in crowd_kinds(everybody) else None,
         share_interval=share_interval,
@@ -109,7 +119,13 @@ def _votes(call: Call, rater: Rater) -> dict[str, object]:
         question.key: question.messages[-1].content
         for question in list_questions(call.store, call.here.id, keys=keys)
     }
-    return {"votes": some, "asked": asked, "page": page, "said": said, "kinds_of_votes": SAID}
+    return {
+        "votes": some,
+        "asked": asked,
+        "page": page,
+        "said": said,
+        "kinds_of_votes": {key: words for key, (words, _) in SAID.items()},
+    }
 
 
 def change(call: Call) -> Response:
@@ -119,7 +135,7 @@ def change(call: Call) -> Response:
     try:
         quota = quota_of(call)
     except FieldError as error:
-        return _detail(call, rater, {error.field: str(error)})
+        return _detail(call, rater, {error.field: sentence(error)})
     change_rater(
         call.store,
         rater.id,
@@ -153,7 +169,9 @@ def forget_rater(call: Call) -> Response:
     """Erase what could tell who the rater is, once that is confirmed, and say what is out of reach."""
     rater = _rater(call)
     if call.text("sure") != "yes":
-        return _detail(call, rater, {"sure": "Tick this first: what is erased cannot be brought back."})
+        return _detail(
+            call, rater, {"sure": Sentence("Tick this first: what is erased cannot be brought back.")}
+        )
     done = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
     return _detail(call, _rater(call), forgotten=done)
 
@@ -178,7 +196,7 @@ def leave_out(call: Call) -> Response:
 
 def _without_reason(call: Call, scope: Scope, name: str, error: FieldError) -> Response:
     """The page from which something was to be excluded, with what is missing beside its field."""
-    problems = {error.field: str(error)}
+    problems = {error.field: sentence(error)}
     rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
     if scope == "rater" and rater is not None:
         return _detail(call, rater, problems)

@@ -11,8 +11,9 @@ from tutelage.people import (
     include_all,
     list_raters,
 )
+from tutelage.people.languages import Sentence
 from tutelage.people.texts import folded
-from tutelage.people.web.call import Call, see
+from tutelage.people.web.call import Call, see, sentence
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import FieldError, reason_of
 from tutelage.people.web.pages.owner.rater import STANDINGS, quota_of
@@ -22,23 +23,23 @@ from tutelage.stats.intervals import Interval
 
 PAGE = 50
 SHOWN = {
-    "": "everybody",
-    "flagged": "stands out",
-    "active": "is asked",
-    "paused": "paused",
-    "training": "practises",
-    "excluded": "excluded",
-    "human": "people",
-    "llm": "model judges",
-    "simulated": "simulated raters",
+    "": Sentence("everybody"),
+    "flagged": Sentence("stands out"),
+    "active": Sentence("is asked"),
+    "paused": Sentence("paused"),
+    "training": Sentence("practises"),
+    "excluded": Sentence("excluded"),
+    "human": Sentence("people"),
+    "llm": Sentence("model judges"),
+    "simulated": Sentence("simulated raters"),
 }
 ORDERS = {
-    "": "what stands out first",
-    "answers": "most answers first",
-    "reliability": "least reliable first",
-    "seen": "last here first",
-    "time": "quickest first",
-    "name": "by name",
+    "": Sentence("what stands out first"),
+    "answers": Sentence("most answers first"),
+    "reliability": Sentence("least reliable first"),
+    "seen": Sentence("last here first"),
+    "time": Sentence("quickest first"),
+    "name": Sentence("by name"),
 }
 
 
@@ -129,10 +130,10 @@ def change_many(call: Call) -> Response:
     chosen = [rater for rater in list_raters(call.store, call.here.id) if str(rater.id) in numbers]
     try:
         if not chosen:
-            raise FieldError("raters", "Tick the raters first.")
+            raise FieldError("raters", Sentence("Tick the raters first."))
         _act(call, chosen)
     except FieldError as error:
-        return _table(call, {error.field: str(error)})
+        return _table(call, {error.field: sentence(error)})
     return see(with_query("/owner/raters", {name: call.text(name) for name in ("text", "shown", "by")}))
 
 
@@ -158,4 +159,4 @@ def _act(call: Call, raters: Sequence[Rater]) -> None:
                     actor=call.me.name,
                 )  # fmt: skip
         case _:
-            raise FieldError("action", "Choose what to do with these raters.")
+            raise FieldError("action", Sentence("Choose what to do with these raters."))
