@@ -10,9 +10,10 @@ from playwright.sync_api import Browser, FilePayload, Page, sync_playwright
 from scripted_chat import Scripted, saying
 
 from tutelage.data.transport import Unanswered
-from tutelage.people import Store, Study, open_store, open_study
+from tutelage.people import Store, Study, add_rater, backup, open_store, open_study
 from tutelage.people.chat_models import Models
 from tutelage.people.store.occasions import set_alarm
+from tutelage.people.store.team import remove_member
 from tutelage.people.store.tokens import create_token, list_tokens, revoke_token
 from tutelage.people.store.webhooks import add_webhook
 
@@ -152,6 +153,23 @@ def connected(page: Page, site: Site) -> None:
     set_alarm(store, study, 0.65)
     page.reload()
     page.evaluate("document.querySelector('#api').textContent = 'https://rate.example.org/api/v1'")
+
+
+def with_a_team(page: Page, site: Site) -> None:
+    """Another owner, and a reviewer who has no access any more."""
+    store, study = site.store, open_study(site.store).id
+    add_rater(store, study, "Ines Marin", role="owner")
+    remove_member(store, add_rater(store, study, "Jonas Beck", role="reviewer").id, actor="You")
+    page.reload()
+    page.set_viewport_size({"width": WIDE[0], "height": 520})
+
+
+def forgotten(page: Page, site: Site) -> None:
+    """What a rater's page says once the rater is forgotten, with a backup that was changed too."""
+    backup(site.store)
+    page.check("#sure")
+    page.click("button.danger:has-text('Forget')")
+    page.locator("#forgotten-title").scroll_into_view_if_needed()
 
 
 def left(page: Page, site: Site) -> None:
@@ -315,6 +333,10 @@ OWNER = (
     Picture("owner-settings", "/owner/settings", whole=True),
     Picture("owner-invitations", "/owner/invitations", lambda page, site: page.click("text=Make the link")),
     Picture("owner-history", "/owner/history"),
+    Picture("owner-team", "/owner/team", with_a_team),
+    Picture("owner-sessions", "/owner/sessions"),
+    Picture("owner-forget", "/owner/raters/3", forgotten),
+    Picture("owner-menu-narrow", "/owner", lambda page, site: page.click("nav summary >> nth=1"), size=TALL),
 )
 WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], ...] = (
     (lambda store, clock: fresh(store), "rater", RATER),
@@ -328,10 +350,10 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (answered, "owner", OWNER),
 )
 KEPT = (
-    "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow", "owner-raters",
-    "owner-inbox", "owner-items-found", "owner-item", "owner-import", "owner-export", "owner-programs", "left",
-    "rater-spans", "rater-correction-narrow", "owner-corrections", "live-writing", "live-narrow",
-    "rater-arabic", "rater-arabic-narrow", "rater-german",
+    "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow",
+    "owner-raters", "owner-inbox", "owner-team", "owner-sessions", "owner-forget", "owner-items-found", "owner-item",
+    "owner-import", "owner-export", "owner-programs", "left", "rater-spans", "rater-correction-narrow",
+    "owner-corrections", "live-writing", "live-narrow", "rater-arabic", "rater-arabic-narrow", "rater-german",
 )  # fmt: skip
 
 
