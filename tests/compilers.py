@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.native import bindings, build, elementwise
+from tutelage.engines.cpu.native import bindings, build, elementwise, mixed
 from tutelage.errors import TutelageError
 
 
@@ -41,11 +41,16 @@ def compiled_with(flag: str) -> Iterator[None]:
 def uncompiled_steps() -> Iterator[None]:
     """Inside, answers are decoded without the compiled step."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoders, "is_native", lambda model: False)
+        patch.setattr(decoders, "is_native", lambda model, dtype=None: False)
         yield
 
 
 def forget_library() -> None:
     """What was compiled is looked for again, and tried again."""
-    for known in (bindings.library, bindings.is_available, elementwise._agree_with_torch):
+    for known in (
+        bindings.library,
+        bindings.is_available,
+        elementwise._agree_with_torch,
+        mixed._agree_with_torch,
+    ):
         known.cache_clear()

@@ -179,7 +179,7 @@ class _ChunkedScores(torch.autograd.Function):
     With p the distribution at one position and a its token:
         ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
     Only p is stored, over the logits. Where p was kept for the backward pass, the gradient overwrites it; a second
-    backward pass computes p again.
+    backward pass computes p again. Under autocast the products of the backward pass are in its type too.
     """
 
     @staticmethod
@@ -226,6 +226,8 @@ class _ChunkedScores(torch.autograd.Function):
         )  # as in the forward pass, for equal logits
         to_logp, to_entropy = gradients
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
+        states_type, states = states.dtype, states.to(dtype if enabled else states.dtype)
+        rounded = weight.to(states.dtype)
         grad_states = torch.empty_like(states) if need_states else None
         grad_weight = None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None
@@ -251,7 +253,7 @@ class _ChunkedScores(torch.autograd.Function):
                     grad_logits.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
             grad_logits = grad_logits.to(states.dtype)
             if grad_states is not None:
-                torch.matmul(grad_logits, weight.to(states.dtype), out=grad_states[part])
+                torch.matmul(grad_logits, rounded, out=grad_states[part])
             if need_weight:
                 grad_weight = kernels.add_product(weight, grad_logits.T, states[part], grad_weight)
             if grad_bias is not None:
@@ -259,7 +261,7 @@ class _ChunkedScores(torch.autograd.Function):
         if need_weight and not len(states):
             grad_weight = torch.zeros_like(weight)
         return (
-            grad_states,
+            None if grad_states is None else grad_states.to(states_type),
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
             *(None,) * 6,

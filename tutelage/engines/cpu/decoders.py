@@ -57,9 +57,8 @@ class DecoderSelection:
         return NativeDecoder if self._is_native() else SharedDecoder
 
     def _is_native(self) -> bool:
-        model = self.backbone.model
-        plain = self.backbone.dtype == torch.float32 and self.head.is_known
-        return plain and has_fused_step(model) and is_native(model)
+        model, dtype = self.backbone.model, self.backbone.dtype
+        return self.head.is_known and has_fused_step(model) and is_native(model, dtype)
 
 
 @dataclass(frozen=True)
@@ -96,9 +95,19 @@ class CpuDecoders:
 
 
 class SharedDecoder:
-    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer."""
+    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer.
 
-    def __init__(self, backbone: Backbone, weights: DecodingWeights, batch: PromptBatch, limit: int) -> None:
+    `kept` is the precision of the keys and values; None is that of the backbone.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        weights: DecodingWeights,
+        batch: PromptBatch,
+        limit: int,
+        kept: torch.dtype | None = None,
+    ) -> None:
         self.backbone, self.model, self.device = backbone, backbone.model, backbone.device
         self.weights, self.batch, self.limit = weights, batch, limit
         self.fused: FusedStep | None = None
@@ -107,7 +116,7 @@ class SharedDecoder:
         self.has_fused_step = plain and has_fused_step(self.model)
         lengths = [len(prompt) for prompt in batch.prompts]
         self.kv_cache = PromptCache(
-            lengths, batch.answers, limit, dtype=backbone.dtype, device=backbone.device
+            lengths, batch.answers, limit, dtype=kept or backbone.dtype, device=backbone.device
         )
 
     def start(self) -> Float[Tensor, "n V"]:
@@ -166,7 +175,7 @@ class SharedDecoder:
 
 
 class NativeDecoder(SharedDecoder):
-    """A decoder with a compiled step, for processors in float32.
+    """A decoder with a compiled step, for processors. In bfloat16 its products are, over float32 keys and values.
 
     It falls back to `SharedDecoder` for more than `MOST_LINES` lines, for which the step is slower, and for a model
     whose weights do not fit into memory twice (see `decoding_weights`). Raises TutelageError where the step cannot be
@@ -181,7 +190,7 @@ class NativeDecoder(SharedDecoder):
         limit: int,
         cache: ActivationCache | None,
     ) -> None:
-        super().__init__(backbone, weights, batch, limit)
+        super().__init__(backbone, weights, batch, limit, torch.float32)
         self.native: NativeStep | None = None
         self.recording: Recording | None = None
         if cache is not None and self._is_native(sum(batch.answers)):
@@ -233,7 +242,7 @@ class NativeDecoder(SharedDecoder):
     def _native_step(self) -> tuple[NativeStep, Head]:
         weights = self.weights
         weights.restore()
-        weights.native = weights.native or NativeWeights(self.model)
+        weights.native = weights.native or NativeWeights(self.model, self.backbone.dtype)
         step = NativeStep(self.model, weights.native, self.kv_cache, self.recording)
         return step, native_head(weights.own_head, weights.native)
 

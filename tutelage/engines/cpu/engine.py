@@ -4,12 +4,14 @@ It computes what `tutelage.engines.plain` computes, up to rounding. Architecture
 of a model are tried. A model, or a part of one, that fails its trial is computed by the reference engine's code.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from tutelage.core.batch import Pairs, Rows, TokenScores
 from tutelage.core.rows import by_shared_tokens, shares
@@ -23,6 +25,7 @@ from tutelage.engines.cpu.gradients import Gradients, total_norm
 from tutelage.engines.cpu.head import KERNELS
 from tutelage.engines.cpu.memory import keep_freed_memory
 from tutelage.engines.cpu.native.bindings import library
+from tutelage.engines.cpu.native.build import multiplies_bf16
 from tutelage.engines.decoding import Decoders, RolloutSize
 from tutelage.engines.engine import Reference
 from tutelage.engines.logprobs import Head, ValueHead
@@ -30,6 +33,7 @@ from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
 from tutelage.errors import TutelageError
 
+_log = logging.getLogger(__name__)
 TOLERANCE = 1e-3
 """Nats by which log-probabilities from kept activations may differ from those of a forward pass: 7e-6 is usual."""
 
@@ -53,6 +57,16 @@ class CpuEngine(PlainEngine):
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None
         self._verified = False  # whether scores from kept activations were compared with a forward pass
+        self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and _is_float32(self.model)
+        if self._exact:
+            _log.warning(
+                "This processor has no products of bf16, which would take longer than those of float32: forward and "
+                "backward passes compute in float32. Decoding reads its weights in bf16."
+            )
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass: bfloat16 arithmetic over float32 weights where the processor has it."""
+        return nullcontext() if self._exact else super().precision()
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """See `Engine.states`. Each distinct prompt is read once, and kept activations are not computed again."""
@@ -153,3 +167,8 @@ class CpuEngine(PlainEngine):
 
     def _tokens_taken(self) -> int:
         return 0 if self._cache is None else self._cache.taken
+
+
+def _is_float32(model: nn.Module) -> bool:
+    """Whether all weights are float32, as they are where they are trained."""
+    return all(weight.dtype == torch.float32 for weight in model.parameters())

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tutelage.engines.cpu.memory import Arena
-from tutelage.engines.cpu.native import elementwise
+from tutelage.engines.cpu.native import elementwise, mixed
 
 _in_place: ContextVar["Gradients | None"] = ContextVar("in_place", default=None)
 
@@ -87,16 +87,32 @@ def add_product(
     at least, and without a third matrix where the types allow it.
     """
     place, begun = _place(weight)
-    if place is not None and not begun and left.dtype == place.dtype:
+    if place is not None and left.dtype != place.dtype:
+        _add_in_place(place, left @ right, begun)
+    elif place is not None and not begun:
         torch.mm(left, right, out=place)
     elif place is not None:
-        _add_product(place if begun else place.zero_(), left, right)
+        _add_product(place, left, right)
     elif total is not None:
         return _add_product(total, left, right)
     else:
         product = left @ right
         return product.to(torch.promote_types(product.dtype, torch.float32))
     return total
+
+
+def add_term(
+    weight: Float[Tensor, "out in"], term: Float[Tensor, "out in"]
+) -> Float[Tensor, "out in"] | None:
+    """Add `term`, a product in bfloat16, to the gradient of `weight` in float32.
+
+    Returns None where it was added in place; else the term in float32.
+    """
+    place, begun = _place(weight)
+    if place is None:
+        return term.float()
+    _add_in_place(place, term, begun)
+    return None
 
 
 def add_rows(
@@ -130,6 +146,16 @@ def total_norm(gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
 def _place(weight: Tensor) -> tuple[Tensor | None, bool]:
     gradients = _in_place.get()
     return (None, True) if gradients is None else gradients.place(weight)
+
+
+def _add_in_place(total: Tensor, term: Tensor, begun: bool) -> None:
+    """Add a term of another type to a gradient in float32, or begin the gradient with it."""
+    if not begun:
+        total.copy_(term)
+    elif term.dtype == torch.bfloat16 and mixed.supports(term.numel()):
+        mixed.add(total, term, out=total)
+    else:
+        total.add_(term)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:

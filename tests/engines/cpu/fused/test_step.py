@@ -31,7 +31,9 @@ def test_only_models_of_fused_layers_have_a_fused_step(tiny_model, family):
 @pytest.mark.parametrize("family", sorted(FUSED))
 @pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
 def test_the_fused_step_samples_the_tokens_of_the_model(tiny_model, family, lora, monkeypatch):
-    monkeypatch.setattr(decoders, "is_native", lambda model: False)  # the compiled step would take its place
+    monkeypatch.setattr(
+        decoders, "is_native", lambda model, dtype=None: False
+    )  # the compiled step would take its place
     policy = policy_of(tiny_model(family), lora)
     settings = config.Sampling(max_new_tokens=12)
     own_forward, calls = trunk(policy.model).forward, []

@@ -129,3 +129,22 @@ def test_only_a_wheel_gets_libraries(target, version, monkeypatch):
     KernelsHook(str(ROOT), {}, None, None, "", target).initialize(version, data)
     assert data == {"force_include": {}}
     sys.modules.pop("hatch_build")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True),
+        ("flags\t\t: fpu avx2 amx_bf16", True),
+        ("flags\t\t: fpu avx2 avx512f", False),
+        ("Features\t: fp asimd bf16", True),
+        ("Features\t: fp asimd", False),
+        ("", True),
+    ],
+)
+def test_which_processors_multiply_bf16(line, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "CPUINFO", tmp_path / "cpuinfo")
+    build.CPUINFO.write_text(line + "\n")
+    build.multiplies_bf16.cache_clear()
+    assert build.multiplies_bf16() == expected
+    build.multiplies_bf16.cache_clear()

@@ -168,6 +168,8 @@ def test_where_the_native_step_is_the_default(tiny_model, family):
     policy, asked = policy_of(tiny_model(family)), PromptBatch(RAGGED, (1,) * 4)
     assert (decoder_of(policy, asked) is NativeDecoder) == (family in ("llama", "qwen3"))
     policy.backbone = replace(policy.backbone, dtype=torch.bfloat16)
+    assert (decoder_of(policy, asked) is NativeDecoder) == (family in ("llama", "qwen3"))
+    policy.backbone = replace(policy.backbone, dtype=torch.float16)
     assert decoder_of(policy, asked) is not NativeDecoder
 
 

@@ -14,6 +14,7 @@ The layers of a model that are replaced are not taken from a list: each kind of 
 anything else stays as it is, and all layers do where gradients are differentiated (see `differentiable_twice`).
 """
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -65,6 +66,8 @@ def _fused_class(kind: type, form: type) -> type:
 
 @torch.no_grad()
 def _computes_the_same(module: nn.Module, fused: type, form: Any) -> bool:
+    if any(weight.dtype.itemsize < 4 for weight in module.parameters()):
+        module = copy.deepcopy(module).float()  # rounding would hide differences
     own = type(module)
     try:
         expected = form.trial(module)

@@ -18,6 +18,7 @@ from tutelage.engines.cpu.attention_interface import attention_under
 from tutelage.engines.cpu.fused.attention import FusedAttention
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations, current_layer_cache
+from tutelage.engines.cpu.fused.mixed_steps import MixedAttentionInputs, MixedLayerOutputs, can_be_mixed
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
 from tutelage.engines.cpu.fused.trial import features, is_one_matrix, is_unmodified, wave
 from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, layer_outputs
@@ -55,7 +56,10 @@ class FusedLayer:
             )
             return _select(x, index)
         if self.is_two_steps(hidden_states):
-            return self._in_two_steps(hidden_states, position_embeddings, index)
+            if not torch.is_autocast_enabled(hidden_states.device.type):
+                return self._in_two_steps(hidden_states, position_embeddings, index)
+            if self.is_mixed(hidden_states):
+                return self._in_mixed_steps(hidden_states, position_embeddings, index)
         normed = self.input_layernorm(hidden_states)
         out, _ = self.self_attn.attended(normed, position_embeddings, attention_mask, **more)
         x = _select(hidden_states, index) + self.self_attn.o_proj(_select(out, index))
@@ -75,11 +79,37 @@ class FusedLayer:
         return (
             len(x) == 1
             and x.dtype.itemsize >= 4
-            and not torch.is_autocast_enabled(x.device.type)
             and all(part.weight.dtype == x.dtype for part in (*products, *norms))
             and all(is_one_matrix(product) for product in products)
             and all(is_unmodified(part) for part in (gate, *norms))
         )
+
+    def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
+        """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""
+        attention, gate = self.self_attn, self.mlp
+        return (
+            x.device.type == "cpu"
+            and x.dtype == torch.float32
+            and torch.get_autocast_dtype("cpu") == torch.bfloat16
+            and can_be_mixed(x.shape[-1], gate.up_proj.out_features, attention.head_dim)
+        )
+
+    def _in_mixed_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
+        attention, gate = self.self_attn, self.mlp
+        before, after, *of_heads = _norms_of(self)
+        cos, sin = (angle[0].float().unsqueeze(1) for angle in angles)
+        x = x.squeeze(0)
+        heads = MixedAttentionInputs.apply(
+            *(x, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
+            *(before.weight, *_matrices(attention.q_proj, attention.k_proj, attention.v_proj)),
+            *(norm.weight for norm in of_heads),
+        )
+        out, _ = attention.attend(*(part[None] for part in heads))
+        products = _matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj)
+        result: Tensor = MixedLayerOutputs.apply(
+            *(x, out.squeeze(0), index, epsilon_of(after), after.weight), *products
+        )
+        return result[None]
 
     def _in_two_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
         attention, gate, cache = self.self_attn, self.mlp, current_layer_cache()

@@ -21,7 +21,7 @@ from tutelage.engines.cpu.decoding_weights import Layer, MklLinear, OneDnnLinear
 from tutelage.engines.cpu.fused.attention import rotated
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
-from tutelage.engines.cpu.fused.trial import TOLERANCE, has_forward_hooks
+from tutelage.engines.cpu.fused.trial import HALF_TOLERANCE, TOLERANCE, has_forward_hooks
 from tutelage.engines.network import inner, trunk
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -149,4 +149,5 @@ def _computes_the_same(model: nn.Module) -> bool:
     except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
         return False
     expected = own.last_hidden_state[:, 0]
-    return bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
+    tolerance = TOLERANCE if expected.dtype.itemsize >= 4 else HALF_TOLERANCE
+    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())

@@ -67,6 +67,7 @@ def library() -> Any:
     found.tutelage_step.argtypes = [pool, *batches, POINTER(ActivationBlocks), *[c_void_p] * 4]
     found.tutelage_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 3]
     found.tutelage_pack.argtypes = [pool, c_void_p, c_int64, c_int64, c_void_p, c_int64]
+    found.tutelage_pack_half.argtypes = found.tutelage_pack.argtypes
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
     found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
     found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]
@@ -77,12 +78,20 @@ def library() -> Any:
     found.tutelage_rotate.argtypes = [pool, *[c_int64] * 3, *[c_void_p] * 3, c_float, c_void_p]
     found.tutelage_sum_of_squares.argtypes = [pool, c_int64, *[c_void_p] * 2]
     found.tutelage_softmax.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 3]
+    found.tutelage_mixed_norm.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 3, c_float, *[c_void_p] * 3]
+    found.tutelage_mixed_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 8]
+    found.tutelage_mixed_swiglu.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 2]
+    found.tutelage_mixed_swiglu_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
+    found.tutelage_mixed_rotate.argtypes = [pool, *[c_int64] * 4, *[c_void_p] * 3, c_float]
+    found.tutelage_mixed_add.argtypes = [pool, c_int64, *[c_void_p] * 3]
     found.tutelage_parts.argtypes = [c_int64, c_int64]
     for name in ("step_workspace", "packed_attention_workspace", "parts"):
         getattr(found, f"tutelage_{name}").restype = c_int64
-    steps = ("step", "product", "pack", "exponential", "packed_attention", "packed_attention_gradients")
+    steps = ("step", "product", "pack", "pack_half", "exponential")
+    attention = ("packed_attention", "packed_attention_gradients")
     elementwise = ("scale_rows", "norm_gradients", "gate_gradients", "rotate", "sum_of_squares", "softmax")
-    for name in (*steps, *elementwise):
+    mixed = ("norm", "norm_gradients", "swiglu", "swiglu_gradients", "rotate", "add")
+    for name in (*steps, *attention, *elementwise, *(f"mixed_{name}" for name in mixed)):
         getattr(found, f"tutelage_{name}").restype = None
     return found
 

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from tutelage.errors import TutelageError
 
 SOURCES = [
     Path(__file__).with_name(name)
-    for name in ("step.cpp", "packed_attention.cpp", "elementwise.cpp", "structs.cpp")
+    for name in ("step.cpp", "packed_attention.cpp", "elementwise.cpp", "mixed.cpp", "structs.cpp")
 ]
 COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
@@ -32,11 +33,11 @@ INSTEAD = "Install g++ or clang++ (CXX names another), or use --engine plain."
 
 
 class Target(NamedTuple):
-    """A kind of processor that wheels bring a library for: its name, the flag of the compiler, and the instruction sets
+    """A kind of processor that wheels bring a library for: its name, the flags of the compiler, the instruction sets
     that a processor must have, by their names in /proc/cpuinfo."""
 
     name: str
-    flag: str
+    flags: str
     needs: frozenset[str] = frozenset()
 
 
@@ -44,6 +45,7 @@ _V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm m
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 TARGETS = {
     ("linux", "x86_64"): (
+        Target("x86-64-v4-bf16", "-march=x86-64-v4 -mavx512bf16", frozenset(f"{_V4} avx512_bf16".split())),
         Target("x86-64-v4", "-march=x86-64-v4", frozenset(_V4.split())),
         Target("x86-64-v3", "-march=x86-64-v3", frozenset(_V3.split())),
     ),
@@ -80,7 +82,7 @@ def targets() -> tuple[Target, ...]:
 
 def prebuilt_name(target: Target) -> str:
     """The file name of the library of these sources for `target`."""
-    digest = hashlib.sha256("\0".join([*FLAGS, target.flag]).encode())
+    digest = hashlib.sha256("\0".join([*FLAGS, target.flags]).encode())
     digest.update(_content())
     return f"kernels-{target.name}-{digest.hexdigest()[:20]}.so"
 
@@ -88,7 +90,7 @@ def prebuilt_name(target: Target) -> str:
 def prebuild(target: Target, folder: Path) -> Path:
     """Compile the library for `target` into `folder`, for a wheel. Raises TutelageError as `built` does."""
     path = folder / prebuilt_name(target)
-    _compile([*_compiler(), *FLAGS, target.flag], path)
+    _compile([*_compiler(), *FLAGS, *target.flags.split()], path)
     return path
 
 
@@ -105,6 +107,15 @@ def _instruction_sets() -> frozenset[str]:
     """The instruction sets of the processor; empty where the system does not tell them."""
     lines = (line for line in _processor().splitlines() if line.startswith("flags"))
     return frozenset(next(lines, "").partition(":")[2].split())
+
+
+@cache
+def multiplies_bf16() -> bool:
+    """Whether this processor has instructions for products of bf16: AVX512-BF16, AMX, or those of ARM. True where the
+    system does not tell."""
+    words = {word for line in _processor().splitlines() for word in line.split()}
+    told = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
+    return not told or bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def _content() -> bytes:

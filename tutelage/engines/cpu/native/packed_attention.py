@@ -15,6 +15,8 @@ from tutelage.engines.packing import Layout
 
 ACCUMULATORS = 4
 """Gradient accumulators of a shared prefix: more need more memory and additions, fewer leave threads idle."""
+TYPES = (torch.float32, torch.bfloat16)
+"""Types of queries, keys and values. The arithmetic is float32 in any case."""
 MOST_FLOATS = 1 << 26
 """Floats that all accumulators may take together: with long prompts they take more, and torch's kernels serve."""
 
@@ -32,9 +34,10 @@ class NativeKernels:
     def supports(
         self, query: Float[Tensor, "N H w"], key: Float[Tensor, "N K w"], value: Float[Tensor, "N K v"]
     ) -> bool:
-        """Whether the kernels take these tensors and are available: float32 on a processor, heads of whole vectors."""
+        """Whether the kernels take these tensors and are available: float32 or bfloat16 on a processor, heads of whole
+        vectors."""
         tensors = (query, key, value)
-        plain = all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+        plain = all(x.dtype in TYPES and x.device.type == "cpu" for x in tensors)
         width = query.shape[-1]
         if not plain or width % LANES or value.shape[-1] != width:
             return False
@@ -48,13 +51,13 @@ class NativeKernels:
         scale: float,
     ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N H"]]:
         """See `Kernels.forward`."""
-        held = tuple(x.contiguous() for x in (query, key, value))
+        held = tuple(x.float().contiguous() for x in (query, key, value))
         packed = self._sequences.struct(held, scale)
-        out, lse = torch.empty_like(held[0]), query.new_empty(query.shape[:2])
-        transposed, workspaces = self._transposed(key), _workspaces(packed)
+        out, lse = torch.empty_like(held[0]), held[0].new_empty(query.shape[:2])
+        transposed, workspaces = self._transposed(held[1]), _workspaces(packed)
         pointers = (x.data_ptr() for x in (out, lse, transposed, workspaces))
         library().tutelage_packed_attention(byref(thread_pool()), byref(packed), *pointers)
-        return out, lse
+        return out.to(query.dtype), lse
 
     def backward(
         self,
@@ -65,9 +68,9 @@ class NativeKernels:
         scale: float,
     ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
         """See `Kernels.backward`."""
-        held = tuple(x.contiguous() for x in tensors)
+        held = tuple(x.float().contiguous() for x in tensors)
         packed = self._sequences.struct(held, scale)
-        inputs = tuple(x.contiguous() for x in (out, lse, grad))
+        inputs = tuple(x.float().contiguous() for x in (out, lse, grad))
         to_query, to_key, to_value = map(torch.empty_like, held)
         transposed, workspaces = self._transposed(*held[1:]), _workspaces(packed)
         accumulated = transposed.new_empty(self._floats(held[1]))
@@ -75,6 +78,9 @@ class NativeKernels:
             x.data_ptr() for x in (*inputs, to_query, to_key, to_value, transposed, accumulated, workspaces)
         )
         library().tutelage_packed_attention_gradients(byref(thread_pool()), byref(packed), *pointers)
+        to_query, to_key, to_value = (
+            x.to(own.dtype) for x, own in zip((to_query, to_key, to_value), tensors, strict=True)
+        )
         return to_query, to_key, to_value
 
     def _floats(self, key: Tensor) -> int:

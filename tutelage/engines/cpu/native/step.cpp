@@ -143,6 +143,30 @@ void tutelage_pack(const ThreadPool *pool, const float *weight, int64_t out, int
     });
 }
 
+// Copies W [out][in] into panels in bfloat16 that begin `step` pairs of numbers apart, with zeros after the last row.
+// `in` is even.
+void tutelage_pack_half(const ThreadPool *pool, const float *weight, int64_t out, int64_t in, Pair *panels,
+                        int64_t step) {
+    run_phases(*pool, 1, [&](Worker &worker) {
+        worker.share(blocks_of(out), 8 * worker.threads, [&](long first, long end) {
+            for (long panel = first; panel < end; panel++) {
+                Pair *to = panels + panel * step;
+                const long rows = std::min<long>(LANES, out - panel * LANES);
+                std::fill_n(to, rows < LANES ? in / 2 * LANES : 0, 0);
+                for (long k = 0; k < in; k += LANES)
+                    for (long r = 0; r < rows; r++) {
+                        const long count = std::min<long>(LANES, in - k);
+                        alignas(64) float part[LANES] = {};
+                        std::copy_n(weight + (panel * LANES + r) * in + k, count, part);
+                        alignas(64) Pair pairs[LANES / 2];
+                        store(reinterpret_cast<Half *>(pairs), load(part));
+                        for (long i = 0; i < count / 2; i++) to[(k / 2 + i) * LANES + r] = pairs[i];
+                    }
+            }
+        });
+    });
+}
+
 // y = exp(x), for the tests. The size is a multiple of 16.
 void tutelage_exponential(const float *x, float *y, int64_t size) {
     for (long i = 0; i < size; i += LANES) store(y + i, exponential(load(x + i)));

@@ -20,15 +20,16 @@ from tutelage.engines.network import inner, trunk
 
 MOST_LINES = 128
 """Lines above which the libraries of torch compute a step at least as fast (see bench/NOTES.md)."""
-TOLERANCE = 1e-4
-"""The largest difference by rounding between the step and the layers, relative to the largest state."""
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+"""The largest difference by rounding between the step and the layers, relative to the largest state: in bfloat16 some
+hundred roundings by 2⁻⁹ in the root mean square add up."""
 
 _agrees: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
-def is_native(model: nn.Module) -> bool:
-    """Whether a model in float32 that has a fused step has a compiled one too, on this machine."""
-    return _agrees.get(inner(model), True) and can_be_laid_out(model) and is_available()
+def is_native(model: nn.Module, dtype: torch.dtype = torch.float32) -> bool:
+    """Whether a model that has a fused step has a compiled one too, on this machine and in that precision."""
+    return _agrees.get(inner(model), True) and can_be_laid_out(model, dtype) and is_available()
 
 
 class NativeStep:
@@ -109,7 +110,7 @@ def joint_states(
     The lines of a step follow those of the steps before it. Activations are recorded of a single step only.
     """
     first, count = steps[0], len(steps)
-    x = first.embed(tokens).contiguous()
+    x = first.embed(tokens).float().contiguous()
     cos, sin = (angle.contiguous() for angle in first.angles(x, positions[:, None]))
     for step in steps:
         step.update()
@@ -135,9 +136,11 @@ def agrees(
     """
     whole = inner(model)
     if whole not in _agrees:
-        expected = FusedStep(model, {})(tokens, positions, step.cache.attend)
+        half = any(weight.dtype == torch.bfloat16 for weight in whole.parameters())
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            expected = FusedStep(model, {})(tokens, positions, step.cache.attend)
         error = (step(tokens, positions) - expected).abs().max() / expected.abs().max()
-        _agrees[whole] = bool(error <= TOLERANCE)
+        _agrees[whole] = bool(error <= TOLERANCE[torch.bfloat16 if step.weights.half else torch.float32])
         if not _agrees[whole]:
             warn_disabled(
                 f"The compiled decoding step is not used: its states differ by {float(error):.1e} of the largest from "
@@ -154,7 +157,7 @@ class NativeHead:
 
     def __call__(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
         """The raw logits of hidden states."""
-        states, lines, pool = states.contiguous(), len(states), thread_pool()
+        states, lines, pool = states.float().contiguous(), len(states), thread_pool()
         workspace = states.new_empty(pool.threads, -(-lines // LANES) * LANES, states.shape[1])
         logits = states.new_empty(lines, self.matrix.out)
         library().tutelage_product(

@@ -14,9 +14,12 @@ class ThreadPool(Structure):
 
 
 class Matrix(Structure):
-    """A linear layer: W [out, in] as panels of sixteen rows, and b [out] or null."""
+    """A linear layer: W [out, in] as panels of sixteen rows, in bfloat16 where it is `half`, and b [out] or null."""
 
-    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64)]
+    _fields_ = [
+        *((name, c_void_p) for name in ("panels", "bias")),
+        *((name, c_int64) for name in ("out", "in_", "half")),
+    ]
 
 
 class Layer(Structure):

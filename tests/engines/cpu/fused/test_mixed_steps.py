@@ -1,0 +1,115 @@
+"""Layers in two steps with products in bfloat16: against float32, and against transformers' modules under autocast.
+
+Rounding an operand moves it by up to ε/2 = 2⁻⁸ of itself, 2⁻⁹ in the root mean square. The errors of a dozen roundings
+on the way through a layer, forwards and backwards, are independent, so that a gradient of two layers is off by about
+√24 · 2⁻⁹ = 1 %. What counts beside that: the error is no larger than that of the reference engine in bfloat16.
+"""
+
+import pytest
+import tiny
+import torch
+from compilers import compiled_with, narrower_registers, needs_compiler
+
+from tutelage import config
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.engines.cpu import engine as engine_module
+from tutelage.engines.cpu.fused import layer
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+
+pytestmark = needs_compiler
+
+
+@pytest.fixture(autouse=True)
+def multiplying(monkeypatch):
+    """Products in bfloat16 whatever the processor: elsewhere they are slow, and no other."""
+    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: True)
+
+
+SIZES = {
+    "hidden_size": 64,
+    "head_dim": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+}
+ROWS = [
+    EncodedRow((11, 12, 13, 14, 15, 16), (17, 18, 19)),
+    EncodedRow((11, 12, 13, 14, 15, 16), (20, 21)),
+    EncodedRow((22, 23), (24, 25, 26, 27)),
+    EncodedRow((28, 29, 30), (31,)),
+]
+
+
+@pytest.fixture(params=["llama", "qwen3", "biased"])
+def folder(request, tiny_model):
+    if request.param == "biased":
+        return tiny_model("llama", **SIZES, initializer_range=0.1, attention_bias=True, mlp_bias=True)
+    return tiny_model(request.param, **SIZES, initializer_range=0.1)
+
+
+def computed(folder, engine, dtype, *, parts=1):
+    """Log-probabilities and all gradients, as one vector each; the rows in a number of parts."""
+    settings = config.Model(folder, device="cpu", engine=engine, dtype=dtype)
+    policy = Policy(load_backbone(settings, config.Lora()))
+    tiny.roughen(policy.model)
+    rows, found = collate(ROWS, 1, torch.device("cpu")), []
+    for part in torch.arange(len(ROWS)).chunk(parts):
+        own = rows.rows(part)
+        logp = policy.scores(own).logp
+        slopes = torch.arange(rows.mask.numel()).view(rows.mask.shape).mul(0.7).sin()[part, : logp.shape[1]]
+        policy.backward((logp * slopes).sum())
+        found.append(logp.detach()[own.mask])
+    return torch.cat(found), torch.cat([p.grad.flatten() for p in policy.parameters()])
+
+
+def error(found, exact):
+    return float((found - exact).norm() / exact.norm())
+
+
+def assert_as_close_as_autocast(folder):
+    exact = computed(folder, "plain", "float32")
+    reference, found = (computed(folder, engine, "bf16") for engine in ("plain", "cpu"))
+    for own, plain, wanted in zip(found, reference, exact, strict=True):
+        assert 0 < error(own, wanted) < 1.3 * error(plain, wanted) + 2**-9
+        assert error(own, wanted) < 24**0.5 * 2**-9 * 2
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The number of layers computed in mixed steps."""
+    counts, own = [], layer.FusedLayer._in_mixed_steps
+    monkeypatch.setattr(layer.FusedLayer, "_in_mixed_steps", lambda *a: (counts.append(1), own(*a))[1])
+    return counts
+
+
+def test_log_probabilities_and_gradients(folder, steps):
+    assert_as_close_as_autocast(folder)
+    assert len(steps) == 2, "both layers, once"
+
+
+@narrower_registers
+def test_with_narrower_registers(tiny_model, flag):
+    with compiled_with(flag):
+        assert_as_close_as_autocast(tiny_model("llama", **SIZES, initializer_range=0.1))
+
+
+def test_gradients_of_parts_add_up(folder):
+    """Terms are added in float32: two parts differ from one by the rounding of their terms."""
+    whole, parts = (computed(folder, "cpu", "bf16", parts=n) for n in (1, 2))
+    assert torch.equal(*(x[0].sort().values for x in (whole, parts))) or error(parts[0], whole[0]) < 2**-9
+    assert error(parts[1], whole[1]) < 2 * 24**0.5 * 2**-9
+
+
+def test_a_forward_pass_is_repeatable(folder):
+    first, second = (computed(folder, "cpu", "bf16") for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_without_products_of_bf16_the_trainer_computes_in_float32(folder, monkeypatch, steps, caplog):
+    exact = computed(folder, "cpu", "float32")
+    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: False)
+    found = computed(folder, "cpu", "bf16")
+    assert all(torch.equal(a, b) for a, b in zip(found, exact, strict=True))
+    assert not steps
+    assert "no products of bf16" in caplog.text

@@ -1,0 +1,104 @@
+// Element-wise kernels of layers whose products are in bfloat16 (see ../fused/mixed_steps.py): they read and write
+// operands of products in bfloat16, residual streams in float32, and compute in float32. Pointers are to tensors
+// without gaps; rows are whole vectors.
+
+#include <cmath>
+
+#include "half.hpp"
+#include "structs.hpp"
+#include "rows.hpp"
+
+extern "C" {
+
+// h = x + more and y = h r w for rows [n][d], with r = (mean h^2 + epsilon)^-1/2. Where `more` is null, h is x and is
+// not written.
+void tutelage_mixed_norm(const ThreadPool *pool, int64_t rows, int64_t d, const float *x, const Half *more,
+                         const float *w, float epsilon, float *h, Half *y, float *r) {
+    for_rows(*pool, rows, d, [&](long, long first, long end) {
+        for (long row = first; row < end; row++) {
+            const float *from = x + row * d;
+            Floats squares{};
+            for (long j = 0; j < d; j += LANES) {
+                Floats part = load(from + j);
+                if (more) part += load(more + row * d + j), store(h + row * d + j, part);
+                squares += part * part;
+            }
+            if (more) from = h + row * d;
+            r[row] = 1.0f / std::sqrt(sum(squares) / d + epsilon);
+            for (long j = 0; j < d; j += LANES) store(y + row * d + j, load(from + j) * r[row] * load(w + j));
+        }
+    });
+}
+
+// The gradients of a norm. With n = x r and g the gradient of n w: to_x = r (g w - n mean(g w n)) + more, where `more`
+// may be null, rounded into `half` too, and sums [parts][d] += g n.
+void tutelage_mixed_norm_gradients(const ThreadPool *pool, int64_t rows, int64_t d, const Half *g, const float *x,
+                                   const float *r, const float *w, const float *more, float *to_x, Half *half,
+                                   float *sums) {
+    for_rows(*pool, rows, d, [&](long part, long first, long end) {
+        float *own = sums + part * d;
+        for (long row = first; row < end; row++) {
+            Floats along{};
+            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
+                const Floats product = load(g + i) * load(x + i) * r[row];
+                store(own + j, load(own + j) + product);
+                along += product * load(w + j);
+            }
+            const float mean = sum(along) / d * r[row];
+            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
+                Floats y = r[row] * (load(g + i) * load(w + j) - load(x + i) * mean);
+                if (more) y += load(more + i);
+                store(to_x + i, y), store(half + i, y);
+            }
+        }
+    });
+}
+
+// p = silu(g) u for rows [g | u] of 2 m numbers.
+void tutelage_mixed_swiglu(const ThreadPool *pool, int64_t rows, int64_t m, const Half *pairs, Half *p) {
+    for_rows(*pool, rows, 2 * m, [&](long, long first, long end) {
+        for (long row = first; row < end; row++)
+            for (long j = 0; j < m; j += LANES)
+                store(p + row * m + j, silu(load(pairs + 2 * row * m + j)) * load(pairs + 2 * row * m + m + j));
+    });
+}
+
+// p = silu(g) u, and the gradients of [g | u] from the gradient of p.
+void tutelage_mixed_swiglu_gradients(const ThreadPool *pool, int64_t rows, int64_t m, const Half *pairs,
+                                     const Half *to_p, Half *p, Half *to_pairs) {
+    for_rows(*pool, rows, 2 * m, [&](long, long first, long end) {
+        for (long row = first; row < end; row++)
+            for (long i = row * m, g = 2 * row * m, u = g + m; i < (row + 1) * m; i += LANES, g += LANES, u += LANES) {
+                const Floats x = load(pairs + g), up = load(pairs + u), grad = load(to_p + i);
+                const Floats sigmoid = 1.0f / (1.0f + exponential(-x)), through = x * sigmoid;
+                store(p + i, through * up);
+                store(to_pairs + u, grad * through);
+                store(to_pairs + g, grad * up * (sigmoid + through * (1.0f - sigmoid)));
+            }
+    });
+}
+
+// Rotates the first `heads` heads of each row of `size` numbers, in place, by the angles of cos and sin [n][w], whose
+// halves are equal; backwards where `direction` is -1, not 1. w is a multiple of 32.
+void tutelage_mixed_rotate(const ThreadPool *pool, int64_t rows, int64_t size, int64_t heads, int64_t w, Half *x,
+                           const float *cos, const float *sin, float direction) {
+    const long half = w / 2;
+    for_rows(*pool, rows, heads * w, [&](long, long first, long end) {
+        for (long row = first; row < end; row++)
+            for (Half *head = x + row * size; head < x + row * size + heads * w; head += w)
+                for (long i = 0, j = row * w; i < half; i += LANES, j += LANES) {
+                    const Floats a = load(head + i), b = load(head + i + half);
+                    const Floats c = load(cos + j), s = direction * load(sin + j);
+                    store(head + i, a * c - b * s);
+                    store(head + i + half, b * c + a * s);
+                }
+    });
+}
+
+// y = x + more. The size is a multiple of 16.
+void tutelage_mixed_add(const ThreadPool *pool, int64_t size, const float *x, const Half *more, float *y) {
+    for_rows(*pool, size / LANES, LANES, [&](long, long first, long end) {
+        for (long i = first * LANES; i < end * LANES; i += LANES) store(y + i, load(x + i) + load(more + i));
+    });
+}
+}
