@@ -1,4 +1,4 @@
-"""Weights in bfloat16 and products with them: sums in float32 of products of rounded numbers, which it holds exactly."""
+"""Weights in bfloat16 and products with them: sums in float32, which holds products of rounded numbers exactly."""
 
 import pytest
 import tiny

@@ -1,4 +1,4 @@
-"""Kernels in C++ for processors in float32: a decoding step, the attention of packed sequences, element-wise kernels.
+"""Kernels in C++ for processors: a decoding step, the attention of packed sequences, element-wise kernels.
 
 **A decoding step** is one call for one token of every line, from its embedding to its last hidden state.
 
@@ -9,12 +9,14 @@
 It computes what `FusedStep` computes, on the keys and values in a `PromptCache` and with the adapters merged into the
 weights. It saves the forty-five small operations of a layer, each of which waits for Python, for torch and for a cache
 that the weights have evicted, and it reads the weights as fast as the memory delivers them. `weights` lays a model out
-for `step.cpp`, and `step` passes tokens and pointers.
+for `step.cpp`, and `step` passes tokens and pointers. Weights are float32 or bfloat16; in bfloat16 the inputs of
+products are rounded to it, and everything else is float32 (`half_products.hpp`).
 
 **The attention of a packed sequence** (see `tutelage.engines.packing`) is one softmax for every query over its shared
 prefix and its own sequence (`packed_attention.hpp`); its gradients are computed too. `packed_attention` passes tensors.
 
-**Element-wise kernels** compute the gradients of a fused layer between its matrix products (`elementwise`).
+**Element-wise kernels** compute the gradients of a fused layer between its matrix products: in float32 (`elementwise`),
+and where the products are in bfloat16 (`mixed`).
 
 All kernels are compiled when they are first needed, for the processor of the machine, and kept (`build`). The structs
 that both languages declare are compared when the library is loaded (`bindings`). Of torch the kernels use only the
