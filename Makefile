@@ -76,8 +76,14 @@ browser: environment
 bench: .bench/ours/.ready .bench/peers/.ready .bench/peers-ppo/.ready
 	.bench/ours/bin/python -m bench $(JOB) $(ARGS)
 
-quality: environment $(VENV)/.smollm2
+# Some parts run TRL in the environment of the bench's peers.
+quality: environment $(VENV)/.smollm2 $(VENV)/.sentiment .bench/peers/.ready
 	$(BIN)/python -m bench.quality $(JOB) $(ARGS)
+
+# The lexicon that is a reward in one of the experiments.
+$(VENV)/.sentiment: $(READY)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) vaderSentiment==3.3.2
+	@touch $@
 
 # What users install: transformers imports some of the developers' tools where it finds them.
 .bench/ours/.ready: pyproject.toml constraints.txt

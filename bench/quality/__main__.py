@@ -1,14 +1,12 @@
 """`python -m bench.quality [EXPERIMENT ...] --data FILE`: run experiments, then write docs/results.md.
 
-The results of all experiments are kept in bench/quality/results; --page only writes the page from them. Runs are kept
-in .bench/quality, and one that was interrupted goes on from there.
+Every finished part is a line in bench/quality/results, with a fingerprint of its settings, of the model's name and of
+the data: what is there is not computed again, and what was cut off goes on. --page only writes the page from the lines.
 """
 
 import argparse
-import json
 import os
 import resource
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,34 +14,72 @@ from pathlib import Path
 import torch
 
 from bench.machine import name_of
-from bench.quality import chosen
-from bench.quality.experiment import Experiment, Place
+from bench.quality import lines
+from bench.quality.experiment import Experiment, Figures, Line, Part, Place
 from bench.quality.page import write_page
+from bench.quality.table import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
-EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (chosen.EXPERIMENT,)}
+KEPT = ROOT / ".bench" / "quality"
+PEERS = ROOT / ".bench" / "peers" / "bin" / "python"
 
 
 def main() -> None:
-    """Run the experiments that were asked for, and write the page of all results."""
+    """Run what was asked for and is not finished, seed by seed, and write the page of all results."""
     asked = _arguments()
-    for name in [] if asked.page else asked.experiments or list(EXPERIMENTS):
-        experiment = EXPERIMENTS[name]
-        print(f"{name}: {experiment.about}", flush=True)
-        place = Place(asked.model, asked.data, ROOT / ".bench" / "quality" / name, asked.seeds)
-        began, spent = time.time(), _processor_seconds()
-        result = dict(experiment.run(place)) | {
-            "command": "python -m bench.quality " + " ".join(sys.argv[1:]),
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": name_of("cpu"),
-            "threads": torch.get_num_threads(),
-            "seconds": round(time.time() - began),
-            "processor_seconds": round(_processor_seconds() - spent),
-        }
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    if not asked.page:
+        model, data = _folder_of(asked.model), lines.digest(asked.data)
+        for seed in range(asked.first_seed, asked.seeds):
+            for name in asked.experiments or list(EXPERIMENTS):
+                experiment = EXPERIMENTS[name]
+                place = Place(model, asked.data, KEPT / name, str(PEERS))
+                for part in experiment.parts(seed):
+                    if not asked.part or part.name in asked.part:
+                        _finish(experiment, part, place, asked.model, data)
     write_page(RESULTS, ROOT / "docs", EXPERIMENTS)
+
+
+def _finish(experiment: Experiment, part: Part, place: Place, model: str, data: str) -> None:
+    """Run a part, unless there is a line of it, and add its line."""
+    file = RESULTS / f"{experiment.name}.jsonl"
+    fingerprint = part.fingerprint(model, data)
+    if any(line.fingerprint == fingerprint for line in lines.read(file)):
+        return
+    place.runs.mkdir(parents=True, exist_ok=True)
+    began, spent = time.time(), _processor_seconds()
+    found: Figures = experiment.run(part, place)
+    worked = _processor_seconds() - spent
+    line = Line(
+        part=part.name,
+        seed=part.seed,
+        settings=part.settings,
+        fingerprint=fingerprint,
+        model=model,
+        data=data,
+        figures=found,
+        seconds=round(time.time() - began),
+        processor_seconds=round(worked, 1),
+        date=datetime.now(UTC).date().isoformat(),
+        machine=name_of("cpu"),
+        threads=torch.get_num_threads(),
+    )
+    lines.append(file, line)
+    print(f"{experiment.name} {part.name}, seed {part.seed}: {worked:.0f} processor seconds", flush=True)
+
+
+def _folder_of(model: str) -> str:
+    """A model as a folder that both sides read: it is written once."""
+    if os.path.isdir(model):
+        return model
+    folder = KEPT / "models" / model.replace("/", "+")
+    if not (folder / "config.json").is_file():
+        import tutelage as tt
+
+        unfinished = folder.with_name(f".{folder.name}")
+        tt.load_policy(model).save(unfinished)
+        unfinished.rename(folder)
+    return str(folder)
 
 
 def _arguments() -> argparse.Namespace:
@@ -52,6 +88,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2", help="a chat model, as --model of the verbs takes it")
     parser.add_argument("--data", default="", help="a file of preferences, such as hh-rlhf's")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each setting")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of the seeds")
+    parser.add_argument("--part", action="append", help="only the parts of this name")
     parser.add_argument(
         "--page", action="store_true", help="only write the page of the results that there are"
     )
@@ -64,9 +102,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _processor_seconds() -> float:
-    """Seconds that processors have worked for this process: what other programs do does not count."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    """Seconds that processors have worked for this process and those that it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,34 @@
-"""What an experiment is: a run on a real model whose outcome was published, and its part of docs/results.md."""
+"""What an experiment is: parts that are run one by one on a real model, and a section of docs/results.md from them."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Result = Mapping[str, Any]
-"""The outcome of an experiment as JSON values: all figures that its section shows, and the settings behind them."""
+Figures = Mapping[str, Any]
+"""What a part has found, as JSON values: all numbers that the section and its drawings show."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of an experiment that is finished or not there: a run of one method with one seed, say."""
+
+    name: str
+    settings: Mapping[str, Any]
+    """Everything that decides the outcome, as JSON values."""
+    seed: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of its run."""
+        return f"{self.name}-{self.seed}-{self.fingerprint()[:8]}"
+
+    def fingerprint(self, *others: str) -> str:
+        """A hash of name, seed, settings and what else decides the outcome."""
+        told = json.dumps([self.name, self.seed, self.settings, *others], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -14,13 +36,41 @@ class Place:
     """Where an experiment finds its model and data, and where its runs are written."""
 
     model: str
-    """What `--model` takes: a folder, a .gguf file, or smollm2."""
+    """Folder of a chat model."""
     data: str
     """A file of preferences, which is read and not kept."""
     runs: Path
     """Folder of the runs; one that was interrupted goes on from there."""
-    seeds: int = 1
-    """Runs of each setting."""
+    peers: str = ""
+    """The interpreter of the environment in which TRL is installed."""
+
+    def run(self, part: Part) -> Path:
+        """Folder of the run of a part."""
+        return self.runs / part.folder
+
+
+@dataclass(frozen=True)
+class Line:
+    """A finished part with how it was made: a line of the experiment's file of results."""
+
+    part: str
+    seed: int
+    settings: Mapping[str, Any]
+    fingerprint: str
+    model: str
+    data: str
+    """Digest of the file of data."""
+    figures: Figures
+    seconds: float
+    processor_seconds: float
+    date: str
+    machine: str
+    threads: int
+
+    @property
+    def of(self) -> Part:
+        """The part that it belongs to."""
+        return Part(self.part, self.settings, self.seed)
 
 
 @dataclass(frozen=True)
@@ -30,8 +80,25 @@ class Experiment:
     name: str
     about: str
     """One line for the terminal."""
-    run: Callable[[Place], Result]
-    section: Callable[[Result], str]
-    """The section of docs/results.md: what was claimed, what was seen, by which command."""
-    figure: Callable[[Result], str]
-    """The drawing beside it, as SVG."""
+    parts: Callable[[int], Sequence[Part]]
+    """The parts of one seed."""
+    run: Callable[[Part, Place], Figures]
+    section: Callable[[Sequence[Line]], str]
+    """The section of docs/results.md: what was claimed, what was seen."""
+    figures: Callable[[Sequence[Line]], Mapping[str, str]]
+    """The drawings of the section, as SVG, by the names of their files without ending."""
+    enough: Callable[[Sequence[Line]], bool] = bool
+    """Whether the parts that are finished make a section."""
+
+    def current(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines of parts as they are defined now, in the order of the parts, seed by seed."""
+        known = {(line.part, line.seed, line.of.fingerprint()): line for line in lines}
+        seeds = sorted({line.seed for line in lines})
+        wanted = [part for seed in seeds for part in self.parts(seed)]
+        keys = [(part.name, part.seed, part.fingerprint()) for part in wanted]
+        return [known[key] for key in keys if key in known]
+
+
+def of(lines: Sequence[Line], name: str) -> list[Line]:
+    """The lines of the parts of one name, over all seeds."""
+    return [line for line in lines if line.part == name]

@@ -1,43 +1,50 @@
-"""docs/results.md: a section for each experiment that has a result."""
+"""docs/results.md: a section for each experiment of which enough parts are finished."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, fill
 
-from bench.quality.experiment import Experiment, Result
+from bench.quality import lines
+from bench.quality.experiment import Experiment, Line
 
 HEAD = dedent(
     """\
     <!-- written by python -m bench.quality -->
     # Results
 
-    What the trainers do to a real model, beside what others published. Each section names its claim, its data, its
-    command and its seeds; intervals are of 95 % and tell the uncertainty that they name. `python -m bench.quality`
-    makes all of them anew, and `bench/quality/results` has every number. Data are read when an experiment runs, and are
-    not part of this repository."""
+    What the trainers do to a real model, beside what others published. Each section names its claim, its data and its
+    seeds; intervals are of 95 % and tell the uncertainty that they name. `make quality ARGS="--data FILE"` makes all of
+    them anew, and `bench/quality/results` has every number, with the settings and the processor seconds of each part.
+    Data are read when an experiment runs, and are not part of this repository: here the test file of hh-rlhf's
+    helpful-base (MIT). The model is SmolLM2-135M-Instruct, in float32."""
 )
 
 
 def write_page(results: Path, docs: Path, experiments: Mapping[str, Experiment]) -> None:
     """Write results.md and its drawings into the folder `docs`, from the results that there are, if any."""
     parts, folder = [HEAD], docs / "results"
-    if not any(results.glob("*.json")):
-        return
-    folder.mkdir(exist_ok=True)
     for name, experiment in experiments.items():
-        file = results / f"{name}.json"
-        if file.is_file():
-            result = json.loads(file.read_text())
-            parts.append(f"{experiment.section(result).strip()}\n\n{_source(result)}")
-            (folder / f"{name}.svg").write_text(experiment.figure(result), encoding="utf-8")
-    (docs / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        found = experiment.current(lines.read(results / f"{name}.jsonl"))
+        if not found or not experiment.enough(found):
+            continue
+        parts.append(f"{experiment.section(found).strip()}\n\n{_source(name, found)}")
+        folder.mkdir(exist_ok=True, parents=True)
+        for drawing, svg in experiment.figures(found).items():
+            (folder / f"{drawing}.svg").write_text(svg, encoding="utf-8")
+    if len(parts) > 1:
+        (docs / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _source(result: Result) -> str:
-    """How a result was made."""
-    minutes, worked = result["seconds"] / 60, result["processor_seconds"] / 60
-    return (
-        f"`{result['command']}`, {result['date']}, {result['machine']}, {result['threads']} "
-        f"thread{'s' * (result['threads'] != 1)}: {minutes:.0f} minutes, of which the processor worked {worked:.0f}."
+def _source(name: str, found: Sequence[Line]) -> str:
+    """How a section was made."""
+    worked = sum(line.processor_seconds for line in found) / 60
+    machines = ", ".join(dict.fromkeys(line.machine for line in found))
+    threads = ", ".join(dict.fromkeys(str(line.threads) for line in found))
+    seeds = len({line.seed for line in found})
+    return fill(
+        f"`python -m bench.quality {name} --seeds {seeds}`, {max(line.date for line in found)}, {machines}, threads: "
+        f"{threads}; the processor worked {worked:.0f} minutes for all parts together.",
+        120,
+        break_on_hyphens=False,
+        break_long_words=False,
     )

@@ -1,70 +1,146 @@
 """Experiments on real models: what is computed from a run, and the page of those that were made."""
 
 import json
+import math
 import random
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bench.quality import chosen
-from bench.quality.__main__ import EXPERIMENTS, RESULTS
-from bench.quality.experiment import Place
+from bench.quality import chosen, helpful, lines, parity, rates, reverse, scores, sentiment, sentiment_page
+from bench.quality.best_of_n import expected_best, tied_kl
+from bench.quality.experiment import Experiment, Line, Part, Place
 from bench.quality.page import write_page
+from bench.quality.table import EXPERIMENTS
+from tutelage.infer.best_of_n import best_of_n_kl
 
 DOCS = Path(__file__).parents[2] / "docs"
+RESULTS = Path(__file__).parents[2] / "bench" / "quality" / "results"
+
+
+def line(part, seed=0, settings=None, **figures):
+    """A finished part with these figures."""
+    made = {"date": "2026-01-02", "machine": "p", "threads": 1, "seconds": 60.0, "processor_seconds": 90.0}
+    settings = settings or {}
+    return Line(part, seed, settings, f"{part}-{seed}", "m", "d", figures, **made)
+
+
+def of_part(experiment: Experiment, name: str, seed=0, **figures):
+    """A finished part of an experiment as it is defined now."""
+    part = next(part for part in experiment.parts(seed) if part.name == name)
+    return line(name, seed, part.settings, **figures)
 
 
 def test_the_page_is_that_of_the_results(tmp_path):
     write_page(RESULTS, tmp_path, EXPERIMENTS)
-    for name in ("results.md", *(f"results/{name}.svg" for name in EXPERIMENTS)):
-        made, kept = tmp_path / name, DOCS / name
-        assert made.exists() == kept.exists(), name
-        if made.exists():
-            assert kept.read_text() == made.read_text(), "run python -m bench.quality --page"
+    made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    kept = {path.relative_to(DOCS) for path in (DOCS / "results").glob("*.svg")}
+    assert made == kept | ({Path("results.md")} if (DOCS / "results.md").exists() else set())
+    for name in made:
+        assert (DOCS / name).read_text() == (tmp_path / name).read_text(), (
+            "run python -m bench.quality --page"
+        )
 
 
-def test_a_page_has_a_section_for_each_result(tmp_path):
-    (tmp_path / "results").mkdir()
-    runs = [
-        {"loss": loss, "seed": 0, "change": [[-1.0, -3.0], [-2.0, -1.0]], "curve": [[0, 0, 0], [1, -1.5, -2]]}
+def test_every_result_belongs_to_a_part_as_it_is_defined_now():
+    for name, experiment in EXPERIMENTS.items():
+        found = lines.read(RESULTS / f"{name}.jsonl")
+        assert len(experiment.current(found)) == len(found), f"lines of other settings in {name}.jsonl"
+
+
+def test_a_finished_part_is_known_by_its_settings_model_and_data():
+    part = Part("a", {"lr": 1e-3}, 1)
+    assert part.fingerprint("m", "d") == Part("a", {"lr": 1e-3}, 1).fingerprint("m", "d")
+    others = [
+        Part("b", {"lr": 1e-3}, 1).fingerprint("m", "d"),
+        Part("a", {"lr": 2e-3}, 1).fingerprint("m", "d"),
+        Part("a", {"lr": 1e-3}, 2).fingerprint("m", "d"),
+        part.fingerprint("n", "d"),
+        part.fingerprint("m", "e"),
+    ]
+    assert len({part.fingerprint("m", "d"), *others}) == 6
+
+
+def test_lines_are_read_as_they_were_written_and_replaced_by_their_fingerprint(tmp_path):
+    file = tmp_path / "results" / "x.jsonl"
+    assert lines.read(file) == []
+    first, second = line("a", score=[1.0]), line("b", score=[2.0])
+    for one in (first, second, replace(first, seconds=1.0)):
+        lines.append(file, one)
+    assert lines.read(file) == [second, replace(first, seconds=1.0)]
+
+
+def test_a_line_of_other_settings_is_not_shown():
+    part = chosen.EXPERIMENT.parts(0)[0]
+    kept, stale = line(part.name, 0, part.settings), line(part.name, 0, {**part.settings, "pairs": 1})
+    assert chosen.EXPERIMENT.current([stale, kept]) == [kept]
+
+
+def test_an_interrupted_experiment_goes_on_with_what_is_missing(tmp_path, monkeypatch):
+    from bench.quality import __main__ as runner
+
+    asked = []
+
+    def run(part, place):
+        asked.append(part.name)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return {"x": 1}
+
+    def two_parts(seed):
+        return [Part("one", {}, seed), Part("two", {}, seed)]
+
+    experiment = Experiment("t", "", two_parts, run, lambda found: "## t", lambda found: {"t": "<svg/>"})
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    place = Place("m", "d", tmp_path / "runs")
+    first, second = experiment.parts(0)
+    runner._finish(experiment, first, place, "m", "d")
+    with pytest.raises(KeyboardInterrupt):
+        runner._finish(experiment, second, place, "m", "d")
+    for part in (first, second):
+        runner._finish(experiment, part, place, "m", "d")
+    assert asked == ["one", "two", "two"]
+    write_page(tmp_path, tmp_path / "docs", {"t": experiment})
+    text = (tmp_path / "docs" / "results.md").read_text()
+    assert "## t" in text
+    assert "python -m bench.quality t --seeds 1" in text
+    assert (tmp_path / "docs" / "results" / "t.svg").read_text() == "<svg/>"
+
+
+def test_the_chosen_answers_of_all_losses():
+    found = [
+        of_part(
+            chosen.EXPERIMENT,
+            loss,
+            pairs=10,
+            change=[[-1.0, -3.0], [-2.0, -1.0]],
+            curve=[[0, 0, 0], [1, -1.5, -2]],
+        )
         for loss in chosen.LOSSES
     ]
-    result = {"model": "m", "pairs": 10, "seeds": 1, "settings": chosen.SETTINGS, "runs": runs}
-    made = {
-        "command": "c",
-        "date": "d",
-        "machine": "p",
-        "threads": 2,
-        "seconds": 120,
-        "processor_seconds": 180,
-    }
-    (tmp_path / "results" / "chosen.json").write_text(json.dumps(result | made))
-    write_page(tmp_path / "results", tmp_path, EXPERIMENTS)
-    text = " ".join((tmp_path / "results.md").read_text().split())
-    assert "Here DPO, IPO, SimPO and ORPO lowered the chosen answers." in text
-    assert (
-        "| dpo | -1.50 (-2.00 to -1.00) | -2.00 (-3.00 to -1.00) | 100% (34% to 100%) | 50% (0% to 100%) |"
-        in text
-    )
-    assert "`c`, d, p, 2 threads: 2 minutes, of which the processor worked 3." in text
-    assert (tmp_path / "results" / "chosen.svg").read_text().startswith("<svg")
+    text = " ".join(chosen.section(found).split())
+    assert "Here DPO, ORPO, IPO and SimPO lowered the chosen answers." in text
+    row = "| DPO | -1.50 (-2.00 to -1.00) | -2.00 (-3.00 to -1.00) | 100% (34% to 100%) | 50% (0% to 100%) |"
+    assert row in text
+    assert chosen.figures(found)["chosen"].startswith("<svg")
 
 
 def test_changes_are_means_over_the_held_out_pairs_of_all_seeds():
-    runs = [
-        {"loss": loss, "seed": seed, "change": [[-2.0 + seed, -5.0], [-1.0 + seed, 1.0]], "curve": []}
-        for loss in chosen.LOSSES
-        for seed in (0, 1)
+    found = [
+        line("dpo", seed, {}, change=[[-2.0 + seed, -5.0], [-1.0 + seed, 1.0]], curve=[]) for seed in (0, 1)
     ]
-    change = chosen.changes({"runs": runs})["dpo"]
+    change = chosen.changes(found)["dpo"]
     assert change.chosen.value == pytest.approx(-1.0)
     assert change.rejected.value == pytest.approx(-2.0)
     assert (change.share.value, change.ahead.value) == (0.75, 0.5)  # (-2, -1), (-1, 0) against (-5, 1) twice
     assert change.chosen.low < -1 < change.chosen.high < 0
 
 
-def test_an_experiment_on_a_tiny_model(tiny_model, tmp_path, monkeypatch):
-    """From a file of preferences to a section; each loss is measured before its first step and after its last."""
+def test_a_loss_on_a_tiny_model(tiny_model, tmp_path):
+    """From a file of preferences to figures; the loss is measured before its first step and after its last."""
     chance = random.Random(0)
     words = ["sun", "rain", "sky", "star", "air"]
     rows = [
@@ -77,18 +153,103 @@ def test_an_experiment_on_a_tiny_model(tiny_model, tmp_path, monkeypatch):
     ]
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr(chosen, "LOSSES", ("dpo", "orpo"))
-    monkeypatch.setattr(chosen, "SETTINGS", {**chosen.SETTINGS, "evaluate_every": 1, "max_length": 96})
-    result = chosen.run(Place(tiny_model("llama"), str(file), tmp_path / "runs"))
-    assert [one["loss"] for one in result["runs"]] == list(chosen.LOSSES)
-    for one in result["runs"]:
-        steps, *_ = zip(*one["curve"], strict=True)
-        assert steps == (0, 1, 2)
-        assert one["curve"][0][1:] == [0.0, 0.0]
-        ours = [sum(column) / len(one["change"]) for column in zip(*one["change"], strict=True)]
-        assert one["curve"][-1][1:] == pytest.approx(ours, abs=2e-3)
-    again = chosen.run(Place(tiny_model("llama"), str(file), tmp_path / "runs"))
-    assert again["runs"] == result["runs"], "finished runs are read"
-    kept = json.loads(json.dumps(result))
-    assert "on 13 pairs of hh-rlhf" in chosen.section(kept).replace("\n", " ")
-    assert chosen.figure(kept).startswith("<svg")
+    train = {**chosen.SETTINGS["train"], "evaluate_every": 1, "max_length": 96}
+    part = Part("dpo", {**chosen.SETTINGS, "train": train}, 0)
+    place = Place(tiny_model("llama"), str(file), tmp_path / "runs")
+    place.runs.mkdir()
+    found = chosen.run(part, place)
+    steps, *_ = zip(*found["curve"], strict=True)
+    assert steps == (0, 1, 2)
+    assert found["curve"][0][1:] == [0.0, 0.0]
+    ours = [sum(column) / len(found["change"]) for column in zip(*found["change"], strict=True)]
+    assert found["curve"][-1][1:] == pytest.approx(ours, abs=2e-3)
+    assert chosen.run(part, place) == found, "a finished run is read"
+
+
+def test_the_expected_best_of_n_is_the_mean_over_all_subsets():
+    values = [0.3, -1.0, 0.3, 2.0, 0.0]
+    for n in (1, 2, 3, 5):
+        subsets = [max(some) for some in combinations(values, n)]
+        assert expected_best(values, n) == pytest.approx(np.mean(subsets))
+
+
+def test_the_kl_of_best_of_n_is_the_bound_without_ties_and_exact_with_them():
+    for n in (1, 2, 4, 16):
+        assert tied_kl([0.1, 0.5, 0.2, 0.9], n) == pytest.approx(best_of_n_kl(n))
+        assert tied_kl([0.0] * 6, n) == pytest.approx(0.0)
+    # two answers of probability ½ each: best of 2 is the better one with probability ¾
+    exact = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    assert tied_kl([0.0, 0.0, 1.0, 1.0], 2) == pytest.approx(exact)
+
+
+def test_the_reward_of_reversed_text_is_a_share_of_common_blocks():
+    prompts = ["Reverse the text:\nabcd"] * 3
+    assert scores.reversed_text(prompts, ["dcba", "dxba ", "zzzz"]) == [1.0, 0.75, 0.0]
+
+
+def test_accuracies_count_equal_lengths_half_and_compare_on_the_same_pairs():
+    same = {"prompts": [0, 1, 2, 2], "length": [3, -1, 0, 5], "pairs": 8, "loss": [0.7, 0.6]}
+    found = [
+        of_part(helpful.EXPERIMENT, "ours", differences=[1.0, 0.5, -1.0, 1.0], **same),
+        of_part(helpful.EXPERIMENT, "trl", differences=[1.0, -0.5, -1.0, 1.0], **same),
+    ]
+    seen = helpful.accuracies(found)
+    assert (seen["ours"].value, seen["trl"].value, seen["length"].value) == (0.75, 0.5, 0.625)
+    assert seen["difference"].value == 0.25
+    assert "| the longer answer, in characters | 62%" in helpful.section(found)
+
+
+def test_residuals_are_looked_at_by_their_mean():
+    sides = {"ours": [1.0, 2.0, 3.0], "trl": [1.1, 1.9, 3.0]}
+    found = of_part(parity.EXPERIMENT, "grpo", **{"gradient norm": sides, "score": sides})
+    mean, largest, size = parity.residuals(found)["score"]
+    assert (mean.value, largest, size) == (pytest.approx(0.0), pytest.approx(0.1), 2.0)
+    assert "Every mean residual is" in parity.section([found])
+
+
+def sentiment_lines():
+    """The model as it was, two methods and best-of-n on three prompts with two answers each."""
+    own = {"scores": [0.0, 0.2, 0.4, 0.6, 0.5, 0.1], "drift": [0.0] * 6}
+    curve = [[kl, 0.1 + math.sqrt(kl)] for kl in (0.01, 0.09, 0.25, 1.0)]
+    of = sentiment.EXPERIMENT
+    return [
+        of_part(of, "base", **own),
+        of_part(of, "grpo", **(own | {"drift": [2.0] * 6}), curve=curve),
+        of_part(of, "trl", **own, curve=[[None, score - 0.5] for _, score in curve]),
+        of_part(of, "best-of-n", table=[[float(i) for i in range(16)]] * 3),
+    ]
+
+
+def test_score_against_kl():
+    found = sentiment_lines()
+    score, kl = sentiment_page.measured(found)["grpo"]
+    assert (score.value, kl.value) == (pytest.approx(0.3), 2.0)
+    assert sentiment_page.linear(found)["grpo"] == pytest.approx((1.0, 1.0))
+    assert sentiment_page.residual(found).value == pytest.approx(0.5)
+    assert sentiment_page.best(found)[0][2] == pytest.approx(best_of_n_kl(2))
+    text = sentiment_page.section(found)
+    assert "| GRPO, β 0.04 | 0.30" in text
+    drawn = sentiment_page.figures(found)
+    assert all(svg.startswith("<svg") and f"results/{name}.svg" in text for name, svg in drawn.items())
+
+
+def test_a_section_waits_for_its_parts():
+    base, *_, table = sentiment_lines()
+    assert not sentiment_page.enough([base, table])
+    assert sentiment_page.enough(sentiment_lines()[:2])
+
+
+def test_the_gain_over_the_rate():
+    falls = of_part(rates.EXPERIMENT, "sft lora 0.0001", **{"held_out/loss": [2.0, 1.5]})
+    rises = of_part(rates.EXPERIMENT, "grpo lora 0.0001", score=[0.0] * 4 + [0.5] * 4, kl=[0.0] * 8)
+    assert rates.outcome(falls) == (2.0, 1.5)
+    assert rates.outcome(rises) == (0.0, 0.5)
+    assert "| SFT | LoRA, rank 16 | 0.0001 |" in rates.section([falls, rises])
+    assert rates.figures([falls, rises])["rates"].startswith("<svg")
+
+
+def test_reversed_words_before_and_after():
+    measured = {stage: [0.25, 1.0] for stage in reverse.STAGES}
+    found = [of_part(reverse.EXPERIMENT, "reverse", words=[4, 9], scores=measured, curve=[0.1, 0.2, 0.3])]
+    assert "| after GRPO | 0.62" in reverse.section(found)
+    assert reverse.figures(found)["reverse"].startswith("<svg")

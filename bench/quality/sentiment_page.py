@@ -1,0 +1,190 @@
+"""The section of the sentiment experiment: score against KL, TRL's GRPO beside ours, √KL, best-of-n."""
+
+import math
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from bench.quality.best_of_n import expected_best, tied_kl
+from bench.quality.experiment import Line, of
+from bench.quality.texts import plain, signed
+from tutelage.figures import Axis, Chart, Series, draw, standalone
+from tutelage.figures.plots import fit, smoothed
+from tutelage.infer.best_of_n import best_of_n_kl
+from tutelage.stats.intervals import Interval, ratio_interval
+
+TITLES = {
+    "base": "SmolLM2 as it was",
+    "grpo": "GRPO, β 0.04",
+    "trl": "GRPO of TRL 1.16, β 0.04",
+    "rloo": "RLOO, β 0.05",
+    "grpo, β 0.2": "GRPO, β 0.2",
+    "grpo, β 0": "GRPO, β 0",
+    "dpo": "DPO, β 0.1",
+    "ppo": "PPO, β 0.05",
+}
+SIZES = (2, 4, 8, 16)
+"""The n of best-of-n."""
+TITLE = "## Sentiment: score against KL"
+CLAIM = (
+    "Rewarding a kind tone raises the score quickly, at the price of a divergence that the weight β of the KL decides "
+    "(Ziegler et al. 2019, arXiv 1909.08593); along a run the score grows linearly in √KL (Bai et al. 2022, arXiv "
+    "2204.05862); best-of-n gets the most for its KL, log n − (n − 1)/n where no scores are equal (Stiennon et al. "
+    "2020, arXiv 2009.01325; Beirami et al. 2024, arXiv 2401.01879)."
+)
+
+
+def enough(lines: Sequence[Line]) -> bool:
+    """Whether there is the model as it was, and a method beside it."""
+    return bool(of(lines, "base")) and any(line.part in TITLES and line.part != "base" for line in lines)
+
+
+def measured(lines: Sequence[Line]) -> dict[str, tuple[Interval, Interval]]:
+    """Score and KL in nats of each method on the held-out prompts, with intervals over the prompts of all seeds."""
+    found = {}
+    for name in TITLES:
+        if own := of(lines, name):
+            prompts = np.concatenate([_prompts(line) for line in own])
+            ones = np.ones(len(prompts))
+            found[name] = tuple(
+                ratio_interval(np.concatenate([line.figures[key] for line in own]), ones, prompts)
+                for key in ("scores", "drift")
+            )
+    return found  # type: ignore[return-value]
+
+
+def _prompts(line: Line) -> Any:
+    """The prompt of each answer; those of another seed are others. Int[N]"""
+    return np.arange(len(line.figures["scores"])) // line.settings["answers"] + 100_000 * line.seed
+
+
+def best(lines: Sequence[Line]) -> list[tuple[int, Interval, float]]:
+    """n, its expected score, and its exact KL in nats, ties included."""
+    tables = [row for line in of(lines, "best-of-n") for row in line.figures["table"]]
+    found = []
+    for n in SIZES if tables else ():
+        scores = np.array([expected_best(row, n) for row in tables])
+        kl = float(np.mean([tied_kl(row, n) for row in tables]))
+        found.append((n, ratio_interval(scores, np.ones(len(scores)), np.arange(len(scores))), kl))
+    return found
+
+
+def residual(lines: Sequence[Line]) -> Interval | None:
+    """Mean over the steps of the score of our GRPO's rollouts less that of TRL's, an interval over steps."""
+    pairs = [(a, b) for a in of(lines, "grpo") for b in of(lines, "trl") if a.seed == b.seed]
+    if not pairs:
+        return None
+    rest = np.concatenate(
+        [np.subtract(*([score for _, score in one.figures["curve"]] for one in pair)) for pair in pairs]
+    )
+    return ratio_interval(rest, np.ones(len(rest)), np.arange(len(rest)))
+
+
+def linear(lines: Sequence[Line]) -> dict[str, tuple[float, float]]:
+    """Slope of the score over √KL along each run, and R² of the straight line; runs of all seeds together."""
+    found = {}
+    for name in TITLES:
+        points = [point for line in of(lines, name) for point in line.figures.get("curve", ())]
+        known = [
+            (math.sqrt(max(kl, 0.0)), score) for kl, score in points if kl is not None and math.isfinite(kl)
+        ]
+        line = fit(*zip(*known, strict=True)) if len(known) > 2 else None
+        if line:
+            found[name] = line[1], line[2] ** 2
+    return found
+
+
+def section(lines: Sequence[Line]) -> str:
+    """What was claimed and what was seen."""
+    seen, straight, first = measured(lines), linear(lines), lines[0].settings
+    rows = [
+        "| | score | KL, nats per answer | slope over √KL | R² | processor seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, (score, kl) in seen.items():
+        slope = [f"{value:.2f}" for value in straight[name]] if name in straight else ["", ""]
+        seconds = np.mean([line.processor_seconds for line in of(lines, name)])
+        divergence = plain(kl) if name != "base" else "0"
+        rows.append(
+            f"| {TITLES[name]} | {plain(score)} | {divergence} | {' | '.join(slope)} | {seconds:.0f} |"
+        )
+    for n, score, kl in best(lines):
+        rows.append(f"| best of {n} | {plain(score)} | {kl:.2f} (at most {best_of_n_kl(n):.2f}) | | | |")
+    made = (
+        f"The reward is the compound score of the VADER lexicon, from −1 to 1; {first['train']} first turns of hh-rlhf "
+        f"of at most {first['longest']} tokens. {first['steps']} steps of {first['prompts_per_step']} prompts × "
+        f"{first['samples']} answers of {first['response']} tokens at temperature 1, one update a step (PPO: two), all "
+        f"weights, a rate of {first['lr']:g} that falls to 0 for every method, untuned. DPO gets as many answers of "
+        "the model as it was, the best of each prompt against the worst, once. Measured on "
+        f"{first['held_out']} other prompts × {first['answers']} answers; seeds: {len({line.seed for line in lines})}. "
+        "Intervals are over prompts; the KL is the mean of log π − log π₀ over own answers. Slope and R² are of the "
+        "score over √KL along the steps of the run. The KL of best-of-n counts equal scores, of which this lexicon "
+        "gives many."
+    )
+    told = CLAIM
+    if (rest := residual(lines)) is not None:
+        told += f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}."
+    drawn = [
+        "![Score against KL on held-out prompts](results/sentiment.svg)",
+        "![Score over the steps, our GRPO and TRL's](results/sentiment-steps.svg)",
+        "![Score over the root of the KL along the runs](results/sentiment-root.svg)",
+    ]
+    return "\n\n".join([TITLE, fill(told, 120), fill(made, 120), "\n".join(rows), *drawn])
+
+
+def figures(lines: Sequence[Line]) -> dict[str, str]:
+    """Score against KL; the steps of our GRPO and TRL's; score over √KL."""
+    return {
+        "sentiment": _frontier(lines),
+        "sentiment-steps": _steps(lines),
+        "sentiment-root": _root(lines),
+    }
+
+
+def _frontier(lines: Sequence[Line]) -> str:
+    series = [
+        Series(
+            (kl.value or 0.0,),
+            (score.value or 0.0,),
+            TITLES[name],
+            mark="points",
+            colour=number % 6,
+            low=(score.low or 0.0,),
+            high=(score.high or 0.0,),
+        )
+        for number, (name, (score, kl)) in enumerate(measured(lines).items())
+    ]
+    if found := best(lines):
+        kls, scores = tuple(kl for _, _, kl in found), tuple(score.value or 0.0 for _, score, _ in found)
+        series.append(Series(kls, scores, "best of n", style="dashed"))
+    axes = Axis("KL from SmolLM2, nats per answer", low=0), Axis("score on held-out prompts")
+    return standalone(draw(Chart("Score against KL", tuple(series), *axes, width=640, height=340)))
+
+
+def _steps(lines: Sequence[Line]) -> str:
+    series = []
+    for colour, name in enumerate(name for name in ("grpo", "trl") if of(lines, name)):
+        scores = np.mean([[score for _, score in line.figures["curve"]] for line in of(lines, name)], axis=0)
+        steps = tuple(float(step) for step in range(1, len(scores) + 1))
+        series.append(Series(steps, tuple(scores.tolist()), colour=colour, style="faint"))
+        series.append(Series(steps, smoothed(scores.tolist(), 5), TITLES[name], colour=colour))
+    axes = Axis("step", low=0, whole=True), Axis("mean score of the rollout")
+    return standalone(draw(Chart("GRPO, ours and TRL's", tuple(series), *axes, width=560)))
+
+
+def _root(lines: Sequence[Line]) -> str:
+    series = []
+    for colour, name in enumerate(linear(lines)):
+        points = [point for line in of(lines, name) for point in line.figures["curve"]]
+        x, y = (tuple(column) for column in zip(*((math.sqrt(max(a, 0)), b) for a, b in points), strict=True))
+        series.append(Series(x, y, TITLES[name], mark="points", colour=colour % 6))
+        if line := fit(x, y):
+            ends = (min(x), max(x))
+            series.append(Series(ends, tuple(line[0] + line[1] * end for end in ends), colour=colour % 6))
+    if found := best(lines):
+        roots = tuple(math.sqrt(kl) for _, _, kl in found)
+        series.append(Series(roots, tuple(s.value or 0.0 for _, s, _ in found), "best of n", style="dashed"))
+    axes = Axis("√KL, √nats", low=0), Axis("mean score of the rollout")
+    return standalone(draw(Chart("Score over √KL", tuple(series), *axes, width=640, height=340)))

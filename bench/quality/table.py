@@ -1,0 +1,16 @@
+"""The experiments, in the order of the page."""
+
+from bench.quality import chosen, helpful, parity, rates, reverse, sentiment
+from bench.quality.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one
+    for one in (
+        sentiment.EXPERIMENT,
+        helpful.EXPERIMENT,
+        chosen.EXPERIMENT,
+        reverse.EXPERIMENT,
+        parity.EXPERIMENT,
+        rates.EXPERIMENT,
+    )
+}
