@@ -1,12 +1,14 @@
 """`python -m bench.quality [EXPERIMENT ...] --data FILE`: run experiments, then write docs/results.md.
 
 Every finished part is a line in bench/quality/results, with a fingerprint of its settings, of the model's name and of
-the data: what is there is not computed again, and what was cut off goes on. --page only writes the page from the lines.
+the data: what is there is not computed again, and what was cut off goes on from its run in .bench/quality. --page only
+writes the page from the lines.
 """
 
 import argparse
 import os
 import resource
+import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,6 +67,8 @@ def _finish(experiment: Experiment, part: Part, place: Place, model: str, data: 
         threads=torch.get_num_threads(),
     )
     lines.append(file, line)
+    for folder in place.runs.glob(f"{part.folder}*"):  # weights and moments: gigabytes
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     print(f"{experiment.name} {part.name}, seed {part.seed}: {worked:.0f} processor seconds", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""DPO lowers the log-probability of the chosen answers too, beside IPO, SimPO and ORPO.
+"""Whether DPO lowers the log-probability of the chosen answers too, beside IPO, SimPO and ORPO.
 
 The losses see the difference between a chosen and a rejected answer alone, so that both may become less likely as long
 as the rejected one does so faster: reported by Rafailov et al. 2024 (arXiv 2404.12358), Pal et al. 2024 (arXiv
@@ -45,7 +45,7 @@ SETTINGS: Mapping[str, Any] = {
 BUDGET = 2048
 """Tokens of a forward pass."""
 
-TITLE = "## DPO lowers the log-probability of the chosen answers too"
+TITLE = "## Does DPO lower the log-probability of the chosen answers too?"
 CLAIM = (
     "The losses over pairs see the difference between the two answers, so both may become less likely, as long as the "
     "rejected one does so faster (Rafailov et al. 2024, arXiv 2404.12358; Pal et al. 2024, arXiv 2402.13228)."
@@ -150,15 +150,19 @@ def section(lines: Sequence[Line]) -> str:
     made = (
         f"{first.figures['pairs'] - held} pairs of hh-rlhf (prompts of at most {first.settings['prompt']} tokens, "
         f"answers of at most {first.settings['answer']}), LoRA of rank {settings['lora']['rank']}, batches of "
-        f"{settings['batch_size']}, one epoch at a rate of {settings['optimiser']['lr']:g} for every loss, with the "
-        f"defaults of each loss; seeds: {len({line.seed for line in lines})}. Change of the log-probabilities of "
-        f"{held} held-out pairs of each seed from the model as it was, in nats per answer; the share of chosen answers "
-        "that became less likely, and of pairs whose chosen answer gained on the rejected one. Intervals are over the "
-        "pairs."
+        f"{settings['batch_size']}, one epoch ({_steps(first)} steps) at a rate of "
+        f"{settings['optimiser']['lr']:g} for every loss, with the defaults of each loss; seeds: "
+        f"{len({line.seed for line in lines})}. Change of the log-probabilities of {held} held-out pairs of each seed "
+        "from the model as it was, in nats per answer; the share of chosen answers that became less likely, and of "
+        "pairs whose chosen answer gained on the rejected one. Intervals are over the pairs."
     )
     return "\n\n".join(
         [TITLE, fill(f"{CLAIM} {_verdict(seen)}", 120), fill(made, 120), "\n".join(rows), FIGURE]
     )
+
+
+def _steps(line: Line) -> int:
+    return int(line.figures["curve"][-1][0])
 
 
 def _verdict(seen: Mapping[str, Change]) -> str:

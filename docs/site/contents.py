@@ -42,7 +42,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "serving",
             "reference/api/README",
         ],
-        "Results": ["real_model", "lab/README", "comparison"],
+        "Results": ["real_model", "results", "lab/README", "comparison"],
     },
     "algorithms/README": {"": ["*"]},
     "reference/cli/README": {"": ["*"]},
