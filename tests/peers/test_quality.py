@@ -204,7 +204,15 @@ def test_residuals_are_looked_at_by_their_mean():
     found = of_part(parity.EXPERIMENT, "grpo", **{"gradient norm": sides, "score": sides})
     mean, largest, size = parity.residuals(found)["score"]
     assert (mean.value, largest, size) == (pytest.approx(0.0), pytest.approx(0.1), 2.0)
-    assert "Every mean residual is" in parity.section([found])
+    norm = of_part(parity.EXPERIMENT, "norm", double=1.5, ours=1.5, torch=1.25)
+    assert (
+        "Every mean residual is below 0.001 of its metric's size; of the intervals, all hold 0."
+        in " ".join(parity.section([found, norm]).split())
+    )
+    shifted = {"score": {"ours": [1.0, 2.0, 3.0], "trl": [0.9, 1.9, 2.8]}, "gradient norm": sides}
+    text = " ".join(parity.section([of_part(parity.EXPERIMENT, "grpo", **shifted)]).split())
+    assert "Not every mean residual is below 0.001" in text
+    assert "of the intervals, those of GRPO's score exclude 0" in text
 
 
 def sentiment_lines():
