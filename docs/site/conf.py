@@ -30,7 +30,7 @@ project = "Tutelage"
 author = copyright = "The Tutelage developers"
 language = "en"
 root_doc = "index"
-extensions = ["myst_parser", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx_copybutton", "linked"]
 exclude_patterns = ["site"]
 nitpicky = True
 

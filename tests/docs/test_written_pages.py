@@ -1,5 +1,6 @@
 """The pages that are written from the code say what the code says, and every page has its place on the site."""
 
+import json
 import re
 import runpy
 import sys
@@ -31,7 +32,32 @@ def test_the_pages_are_those_that_the_code_would_write(written):
 def test_no_page_is_left_of_what_is_no_longer_written(written):
     by_hand = {"reference/README.md", "reference/files.md"}
     there = {path.relative_to(DOCS).as_posix() for path in (DOCS / "reference").rglob("*.md")}
-    assert there == set(written) | by_hand
+    assert there == {path for path in written if path.endswith(".md")} | by_hand
+
+
+def test_types_in_signatures_lead_to_their_descriptions(written):
+    """Every place has its heading; the settings, results and shapes that a reader looks for are among them."""
+    types = json.loads(written["site/types.json"])
+    assert types["tutelage.workflows.improve"]["ImproveSettings"] == "reference/cli/improve.md"
+    assert types["tutelage.workflows.improve"]["ImproveResult"] == "reference/api/workflows.md#improveresult"
+    assert types["tutelage.core.returns"]["PerToken"] == "reference/api/core.md#tutelagecoreshapes"
+    places = {place for names in types.values() for place in names.values()}
+    assert [place for place in places if place.partition("#")[0] not in written] == []
+    headings = {
+        path: {re.sub(r"[^\w-]", "", line.lower()) for line in re.findall(r"^#+ (.*)", text, re.MULTILINE)}
+        for path, text in written.items()
+    }
+    anchored = [place.split("#") for place in places if "#" in place]
+    assert [(path, slug) for path, slug in anchored if re.sub(r"-\d+$", "", slug) not in headings[path]] == []
+
+
+def test_types_of_one_name_in_two_modules_are_told_apart(written):
+    """The `Policy` of the loop is a protocol, that of the workflows a model; `Model` is a setting, or one of raters."""
+    types = json.loads(written["site/types.json"])
+    assert types["tutelage.train.rl.improve"]["Policy"] == "reference/api/train.md#policy"
+    assert types["tutelage.workflows.loading"]["Policy"] == "reference/api/models.md#policy"
+    assert types["tutelage.workflows.loading"]["Model"] == "reference/api/config.md#model"
+    assert types["tutelage.stats.rater_models"]["Model"] == "reference/api/stats.md#model"
 
 
 def test_every_setting_has_a_meaning(written):

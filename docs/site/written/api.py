@@ -1,10 +1,13 @@
 """The pages about the Python API, from signatures and docstrings as griffe reads them; nothing is imported."""
 
-from collections.abc import Iterator
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
 
 import griffe
 
 import tutelage
+from written import types
 from written.markdown import cell, code, docstring, fenced, page, table
 from written.source import package
 
@@ -34,6 +37,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "core": (
         "Core: tensors in, tensors out",
         (
+            "core.shapes",
             "core.returns",
             "core.baselines",
             "core.advantages",
@@ -102,20 +106,24 @@ The other pages are the floors below, for algorithms and loops of your own. Name
 
 
 def pages() -> dict[str, str]:
+    """The pages, and for the site where the types in their signatures are described."""
     found = {f"reference/api/{name}.md": room(*entry) for name, entry in ROOMS.items()}
-    return found | {"reference/api/README.md": index()}
+    places = types.described(found, is_alias)
+    return found | {"reference/api/README.md": index(places), "site/types.json": types.links(places)}
 
 
-def index() -> str:
+def index(places: Mapping[str, str]) -> str:
     listed = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in ROOMS.items())
-    return page("Python", INTRODUCTION, listed, "## The names of the package", names())
+    return page("Python", INTRODUCTION, listed, "## The names of the package", names(places))
 
 
-def names() -> str:
+def names(places: Mapping[str, str]) -> str:
     rows = []
     for name, module in sorted(exported()):
         found = package()[module][name]
-        rows.append((f"`tt.{name}`", cell(first_sentence(found))))
+        place = places.get(found.canonical_path, "")
+        link = posixpath.relpath(place, "reference/api") if place else ""
+        rows.append((f"[`tt.{name}`]({link})" if link else f"`tt.{name}`", cell(first_sentence(found))))
     return table(("name", ""), rows)
 
 
@@ -149,17 +157,33 @@ def modules_of(name: str) -> Iterator[griffe.Module]:
 
 def of_module(module: griffe.Module) -> Iterator[str]:
     members = [one for one in module.members.values() if is_public(one) and (one.is_class or one.is_function)]
-    if not members:
+    aliases = [one for one in module.members.values() if is_alias(one)]
+    if not members and not aliases:
         return
     yield f"## {module.path}"
     if module.docstring:
         yield docstring(module.docstring.value)
+    if aliases:
+        yield table(("type", "is", ""), map(of_alias, aliases))
     for member in members:
         yield from of_class(member) if member.is_class else of_function(member, f"### {member.name}")
 
 
 def is_public(member: griffe.Object | griffe.Alias) -> bool:
     return not member.is_alias and not member.name.startswith("_") and member.docstring is not None
+
+
+def is_alias(member: griffe.Object | griffe.Alias) -> bool:
+    """Whether it is a name for a type, such as `Level: TypeAlias = Literal[...]`."""
+    if member.is_alias or not member.is_attribute or not re.fullmatch(r"[A-Z][a-z]\w*", member.name):
+        return False
+    value = str(member.value)
+    return not re.match(r"(?:TypeVar|ParamSpec|NewType)\(", value)
+
+
+def of_alias(alias: griffe.Attribute) -> tuple[str, str, str]:
+    said = cell(alias.docstring.value) if alias.docstring else ""
+    return code(alias.name), code(" ".join(str(alias.value).split())), said
 
 
 def of_function(function: griffe.Function, heading: str) -> Iterator[str]:

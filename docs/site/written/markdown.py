@@ -34,13 +34,15 @@ def code(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """A docstring as Markdown: indented blocks are as they stand, everything else is words."""
+    """A docstring as Markdown: indented blocks and columns are as they stand, everything else is words."""
     blocks = []
     for block in re.split(r"\n{2,}", text.strip("\n")):
         if all(line.startswith("    ") for line in block.splitlines()):
             blocks.append("```text\n" + re.sub(r"^    ", "", block, flags=re.M) + "\n```")
         elif re.match(r"\s*[-*] |\s*\d\. ", block):
             blocks.append("\n".join(words(line).replace(r"\*", "*", 1) for line in block.splitlines()))
+        elif all(re.match(r"\S.* {2,}\S| {4}", line) for line in block.splitlines()):
+            blocks.append("```text\n" + block + "\n```")  # columns: a name, and what it means
         elif re.search(r"^    ", block, flags=re.M):
             blocks += _mixed(block)
         else:
