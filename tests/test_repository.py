@@ -83,6 +83,17 @@ def test_workflows_call_targets_scripts_and_workflows_that_exist(file):
     assert all("timeout-minutes" in job for job in own)
 
 
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_workflows_pin_actions_and_keep_no_credentials(file):
+    """A tag can be moved to other code, a commit cannot; and no later step finds the token of the checkout."""
+    text = file.read_text(encoding="utf-8")
+    used = re.findall(r"uses: ([^./\s]\S*.*)", text)
+    assert [line for line in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+    jobs = yaml.safe_load(text)["jobs"].values()
+    steps = [step for job in jobs for step in job.get("steps", []) if "checkout@" in step.get("uses", "")]
+    assert all(step["with"]["persist-credentials"] is False for step in steps)
+
+
 def test_the_citation_is_of_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == tutelage.__version__
