@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,8 +35,9 @@ def prepare(job: Job, world: Path) -> None:
 
 
 def revision() -> str:
-    """The commit that is measured; "+" marks changes that are not in it."""
-    head = _git("rev-parse", "--short", "HEAD")
+    """The commit that is measured; "+" marks changes that are not in it. "unknown" without git or its history."""
+    if shutil.which("git") is None or not (head := _git("rev-parse", "--short", "HEAD")):
+        return "unknown"
     return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "tutelage") else "")
 
 

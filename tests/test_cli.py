@@ -19,6 +19,7 @@ from tutelage.cli.verbs import Verb
 from tutelage.config import Checkpoints, Lora, Model, Optimiser, Sampling, to_mapping
 
 VERB = '''
+import errno
 from dataclasses import dataclass, field
 from tutelage.config import Lora, Model, Optimiser
 from tutelage.errors import TutelageError
@@ -55,6 +56,12 @@ def main(settings: Settings) -> int:
         raise KeyboardInterrupt
     if settings.out == "socket":
         raise BrokenPipeError("the other side hung up")
+    if settings.out == "locked":
+        raise PermissionError(errno.EACCES, "Permission denied", "/etc/runs")
+    if settings.out == "full":
+        raise OSError(errno.ENOSPC, "No space left on device")
+    if settings.out == "gone":
+        raise FileNotFoundError(errno.ENOENT, "No such file", "of ours")
     if settings.out == "crash":
         raise ZeroDivisionError("a defect")
     main.got = settings
@@ -187,6 +194,41 @@ def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("locked", "error: /etc/runs: Permission denied. Give another path, "),
+        ("full", "error: No space left on device. Make room on that disk, "),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(
+    pretend: Any, capsys: pytest.CaptureFixture[str], out: str, told: str
+) -> None:
+    assert run(f"pretend --model x --out {out}") == 2
+    assert capsys.readouterr().err.startswith(told)
+
+
+def test_a_file_of_ours_that_is_missing_is_a_defect(pretend: Any) -> None:
+    with pytest.raises(FileNotFoundError):
+        run("pretend --model x --out gone")
+
+
+def test_a_terminal_without_the_letters_shows_what_it_can() -> None:
+    """Of a locale with another encoding: what is printed has letters such as β, what is given may have any."""
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "tutelage"]
+    shown = subprocess.run([*command, "recipes"], capture_output=True, env=ascii_only)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert b"?" in shown.stdout
+    given = subprocess.run(
+        [*command, "report", "läufe".encode()], capture_output=True, text=True, env=ascii_only
+    )
+    assert given.returncode == 2
+    assert (
+        "'l\\xe4ufe' holds letters that the encoding of this terminal, ascii, does not have" in given.stderr
+    )
 
 
 def test_a_connection_that_breaks_is_a_defect_like_any_other(pretend: Any) -> None:

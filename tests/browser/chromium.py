@@ -36,11 +36,22 @@ def install() -> bool:
 
 
 def _playwrights() -> str | None:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        path = playwright.chromium.executable_path
+    """The Chromium that Playwright has downloaded. Asked in a process of its own: Playwright is a program of Node,
+    which does not start where a library of the system is missing (libatomic, on a small Debian)."""
+    asked = [sys.executable, "-c", _PATH]
+    done = subprocess.run(asked, capture_output=True, text=True, errors="replace")
+    path = done.stdout.strip()
+    if done.returncode != 0:
+        print(f"Playwright does not start: {done.stderr.strip().splitlines()[0]}", file=sys.stderr)
+        return None
     return path if Path(path).exists() else None
+
+
+_PATH = """
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    print(playwright.chromium.executable_path)
+"""
 
 
 def _from_debian() -> bool:

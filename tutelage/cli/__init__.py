@@ -5,9 +5,11 @@ Nothing heavy is imported here, so that help answers at once; a verb imports tor
 
 import dataclasses
 import difflib
+import errno
 import gc
 import importlib
 import inspect
+import io
 import itertools
 import os
 import select
@@ -38,6 +40,18 @@ class VerbModule(Protocol):
 LIBRARIES = "tutelage.models.backbone"
 """The module that imports torch, transformers and peft."""
 
+PLACES = {
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "Give another path, or go to a folder in which you may write; runs are written below the one you are in.",
+    ),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        "Make room on that disk, or choose another one; a run that was interrupted goes on with --resume.",
+    ),
+}
+"""What to do about the errors of the system that tell of a place, and not of a defect."""
+
 DRY_RUN = "--dry-run"
 """The flag that plans a run in place of running it."""
 
@@ -45,8 +59,12 @@ DRY_RUN = "--dry-run"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
+            stream.reconfigure(errors="replace")  # a terminal without the letter β shows ?
     try:
         try:
+            _check_letters(words)
             return _dispatch(words)
         finally:
             sys.stdout.flush()
@@ -66,6 +84,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains again
         return 141
+    except OSError as error:
+        advice = PLACES.get(error.errno or 0)
+        if advice is None:
+            raise
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _refuse(TutelageError(f"{where}{error.strerror}. {advice}"))
+
+
+def _check_letters(words: Sequence[str]) -> None:
+    """Raise TutelageError for words in letters that the locale lacks: Python has only their bytes, which no database
+    and no JSON file takes."""
+    for word in words:
+        if any("\udc80" <= letter <= "\udcff" for letter in word):
+            shown = os.fsencode(word).decode("utf-8", "replace").encode("ascii", "backslashreplace").decode()
+            raise TutelageError(
+                f"'{shown}' holds letters that the encoding of this terminal, {sys.getfilesystemencoding()}, does not "
+                "have. Set PYTHONUTF8=1, or a locale such as LC_ALL=C.UTF-8."
+            )
 
 
 def _refuse(error: TutelageError) -> int:

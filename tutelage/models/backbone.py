@@ -29,6 +29,7 @@ from tutelage.models.checking import (
     without_warnings,
 )
 from tutelage.models.gguf import model_folder
+from tutelage.models.saving import save_files
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
@@ -275,8 +276,7 @@ def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path)
     """Write weights, configuration and tokenizer as transformers (or PEFT) would; weights that are not finite are
     refused."""
     check_saved(model, folder)
-    model.save_pretrained(str(folder))
-    tokenizer.save_pretrained(folder)
+    save_files(model, tokenizer, folder)
 
 
 def context_length(path: str) -> int | None:

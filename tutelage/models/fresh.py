@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tutelage import config
+from tutelage.models.saving import save_files
 
 END, PAD = "<|end|>", "<|pad|>"
 
@@ -70,5 +71,4 @@ def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalL
 def save_fresh(texts: list[str], shape: config.Shape, folder: Path, seed: int) -> None:
     """Make a tokenizer and a model, and write them as a model folder."""
     tokenizer = learn_tokenizer(texts, shape.vocabulary, shape.context)
-    new_llama(tokenizer, shape, seed).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_files(new_llama(tokenizer, shape, seed), tokenizer, folder)

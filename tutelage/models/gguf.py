@@ -27,6 +27,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tutelage.errors import TutelageError
+from tutelage.models.saving import save_files
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +140,7 @@ def _unpack(file: Path, folder: Path) -> None:
         )
     _forget_origin(model, tokenizer)
     try:
-        model.save_pretrained(str(folder))
-        tokenizer.save_pretrained(str(folder))
+        save_files(model, tokenizer, folder)
     except OSError as error:
         raise _unwritable(folder.parent, error) from error
 

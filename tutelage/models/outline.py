@@ -29,7 +29,7 @@ def outline(path: str) -> Transformer:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings)
     except Exception as error:  # transformers raises many kinds for the same fault
-        first = str(error).strip().split("\n")[0][:200]
+        first = str(error).strip().split("\n")[0][:200].rstrip(".")
         raise TutelageError(
             f"{path!r} has no configuration of a causal language model: {first}. Give a model folder, its config.json, "
             "or a name on the hub."

@@ -22,6 +22,7 @@ from tutelage.engines.network import Backbone, context_of, end_ids_of, head_of, 
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import save_model
 from tutelage.models.checking import check_saved
+from tutelage.models.saving import save_files
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -217,8 +218,7 @@ class Policy:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
         if isinstance(self.model, PeftModel):
             check_saved(self.model, folder)
-            self.model.save_pretrained(str(folder), selected_adapters=["default"])
-            self.tokenizer.save_pretrained(folder)
+            save_files(self.model, self.tokenizer, folder, selected_adapters=["default"])
         else:
             save_model(self.model, self.tokenizer, folder)
 

@@ -53,6 +53,13 @@ def state(checkpoint: Path | None) -> str:
     return (checkpoint / "inner" / "state.txt").read_text()
 
 
+def begin(path: Path, settings: object, **more: Any) -> None:
+    """A run that was left after its first step."""
+    with Run.open(path, settings, **more) as run:
+        run.log(1, {"loss": 1.0})
+        run.checkpoint(1, write("one"))
+
+
 def steps(run: Run) -> list[str]:
     return sorted(path.name for path in (run.path / "checkpoints").iterdir())
 
@@ -67,7 +74,7 @@ def child(code: str, *arguments: str, **options: Any) -> "subprocess.Popen[str]"
 
 
 def test_a_run_that_goes_on_reads_the_rows_that_it_began_with(tmp_path: Path) -> None:
-    Run.open(tmp_path / "r", Settings(), data="3 rows, aa").close()
+    begin(tmp_path / "r", Settings(), data="3 rows, aa")
     Run.open(tmp_path / "r", Settings(), data="3 rows, aa", resume=True).close()
     with pytest.raises(
         TutelageError, match=r"The data changed .*/r began: it read 3 rows, aa, and now .* 2 rows, bb"
@@ -180,15 +187,26 @@ def test_the_lock_of_another_process_holds_until_it_is_killed(tmp_path: Path) ->
 
 
 def test_a_refused_folder_is_not_left_locked(tmp_path: Path) -> None:
-    Run.open(tmp_path / "r", Settings()).close()
+    begin(tmp_path / "r", Settings())
     with pytest.raises(TutelageError, match="--resume") as caught:
         Run.open(tmp_path / "r", Settings())
     Run.open(tmp_path / "r", Settings(), resume=True).close()
     assert caught.tb is not None  # the frames of the refusal are alive, and do not hold the lock
 
 
+def test_a_run_that_ended_before_its_first_step_begins_anew(tmp_path: Path) -> None:
+    """As after a model that could not be loaded: the same folder takes the command with the right name."""
+    Run.open(tmp_path / "run", Settings(seed=3)).close()
+    again = Run.open(tmp_path / "run", Settings(seed=4))
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 4
+    again.log(1, {"loss": 1.0})
+    again.close()
+    with pytest.raises(TutelageError, match="belongs to a run with other settings"):
+        Run.open(tmp_path / "run", Settings(seed=5))
+
+
 def test_other_settings_are_refused_with_both_values(tmp_path: Path) -> None:
-    Run.open(tmp_path / "r", Settings()).close()
+    begin(tmp_path / "r", Settings())
     with pytest.raises(TutelageError) as caught:
         Run.open(tmp_path / "r", Settings(seed=4, lora=Lora(rank=8)), resume=True)
     assert "seed (3 against 4), lora.rank (0 against 8)" in str(caught.value)
@@ -201,7 +219,7 @@ def test_where_and_how_a_run_is_kept_may_change(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_is_newer_than_the_run_counts_as_its_default(tmp_path: Path) -> None:
-    Run.open(tmp_path / "r", Settings()).close()
+    begin(tmp_path / "r", Settings())
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     del config["settings"]["seed"], config["settings"]["lora"]["targets"]
     (tmp_path / "r" / "config.json").write_text(json.dumps(config))
@@ -257,7 +275,7 @@ def test_a_summary_is_json_whatever_the_figures_are(tmp_path: Path, caplog: pyte
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:
-    Run.open(tmp_path / "r", Settings()).close()
+    begin(tmp_path / "r", Settings())
     (tmp_path / "r" / "config.json").write_text('{"settings": {')
     with pytest.raises(TutelageError, match=r"config\.json is not valid JSON"):
         Run.open(tmp_path / "r", Settings(), resume=True)

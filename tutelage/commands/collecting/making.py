@@ -1,5 +1,6 @@
 """`tutelage collect init`: make a study, or add questions to one."""
 
+import shlex
 from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
         print(
             f"{study.name}: {added.items:,} new questions, {added.known:,} known already, in {store.address}"
         )
-    shown = f"{settings.study} --db {settings.db}" if settings.db else settings.study
+    shown = shlex.join([settings.study, *(("--db", settings.db) if settings.db else ())])
     print(f"Next: tutelage collect serve {shown}")
     return 0
 

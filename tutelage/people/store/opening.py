@@ -97,7 +97,9 @@ def _check_place(path: Path, create: bool) -> None:
         )
     if not path.exists() or not path.stat().st_size:
         if not create:
-            raise TutelageError(f"There is no database at {path}.")
+            raise TutelageError(
+                f"There is no database at {path}: give the folder of a study, or make one with `tutelage collect init`."
+            )
         sentence = newest_backup_sentence(path)
         if not sentence.startswith("There is no backup"):
             raise TutelageError(f"There is no database at {path}, but there was one. {sentence}")

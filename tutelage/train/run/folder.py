@@ -222,9 +222,10 @@ def _lock(path: Path) -> IO[str]:
 
 def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> None:
     config = path / "config.json"
-    if not config.exists():
+    left = config.exists() and _left_at_once(path)
+    if left or not config.exists():
         others = sorted(file.name for file in path.iterdir() if not file.name.startswith("."))
-        if others:
+        if others and not left:
             raise TutelageError(
                 f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
                 "choose another --out."
@@ -254,6 +255,17 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
             f"The folder {path} holds an unfinished run: add --resume to go on with it, "
             "or choose another --out."
         )
+
+
+def _left_at_once(path: Path) -> bool:
+    """Whether a run ended before its first step, as one whose model could not be loaded: then it begins anew, whatever
+    its settings were."""
+    names = {file.name for file in path.iterdir()} - {".lock", "config.json"}
+    logs = {"metrics.jsonl", "samples.jsonl"}
+    return names <= logs | {"checkpoints"} and not (
+        any((path / name).stat().st_size for name in names & logs)
+        or ("checkpoints" in names and any((path / "checkpoints").iterdir()))
+    )
 
 
 def _description(settings: object) -> dict[str, object]:
