@@ -194,8 +194,9 @@ def test_output_folders_of_others(base, data, tmp_path, name):
     verb, make, _ = VERBS[name]
     out = tmp_path / "run"
     settings = make(base, data, out)
-    with Run.open(out, settings):
+    with Run.open(out, settings) as run:
         refused(verb, settings, rf"in use by another process \(pid {os.getpid()}\)")
+        run.log(1, {"loss": 1.0})
     refused(verb, settings, "unfinished run: add --resume")
     refused(verb, make(base, data, out, seed=5, resume=True), r"other settings.*seed.*Choose another --out")
     (tmp_path / "mine").mkdir()
