@@ -222,7 +222,7 @@ def _lock(path: Path) -> IO[str]:
 
 def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> None:
     config = path / "config.json"
-    left = config.exists() and _left_at_once(path)
+    left = not resume and config.exists() and _left_at_once(path)
     if left or not config.exists():
         others = sorted(file.name for file in path.iterdir() if not file.name.startswith("."))
         if others and not left:
