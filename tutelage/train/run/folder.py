@@ -91,6 +91,8 @@ class Run:
         fingerprint of the rows that the run reads, "" where there are none. `keep` and `higher_is_better` say
         which checkpoints stay.
 
+        Without `resume` a run that ended before its first step begins anew, with these settings.
+
         Raises TutelageError for a folder in use, a folder that is no run, one that belongs to other settings
         (naming the keys that differ) or other data, and an unfinished run without `resume`.
         """
