@@ -3,21 +3,30 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from bench.clock import replaced
 from bench.jobs import JOBS
-from bench.ours import step_ends
 from bench.side import peak_memory
 
 
 def main(name: str, world: str, out: str) -> None:
     """Do our side of a job, and write the seconds of its steps, those of the processor, and the peak memory."""
     from tutelage.distributed.processes import world_rank
+    from tutelage.train.learner import Learner
 
     job = JOBS[name]
-    with step_ends(time.process_time) as spent:
+    spent: list[float] = []
+
+    def update(inner: Callable[..., dict[str, float]], learner: Learner) -> dict[str, float]:
+        told = inner(learner)
+        spent.append(time.process_time())
+        return told
+
+    with replaced(Learner, "update", update):
         measured = job.ours(replace(job.place(Path(world), Path(out)), rated=False))
     told = {
         "seconds": measured.seconds,
