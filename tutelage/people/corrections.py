@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.texts import refuse_unstorable
 
 LONGEST_CORRECTION = 60_000
@@ -97,10 +98,18 @@ def check_categories(categories: Sequence[str]) -> None:
     """Raises TutelageError for categories that a study cannot offer."""
     if len(categories) > MOST_CATEGORIES or len(set(categories)) != len(categories):
         raise TutelageError(
-            f"There are {len(categories)} categories of wrong words; give at most {MOST_CATEGORIES}, no two alike."
+            Sentence(
+                "There are %(count)s categories of wrong words; give at most %(most)s, no two alike.",
+                count=len(categories),
+                most=MOST_CATEGORIES,
+            )
         )
     if any(not name.strip() or len(name) > LONGEST_CATEGORY for name in categories):
-        raise TutelageError(f"A category of wrong words is a name of 1 to {LONGEST_CATEGORY} characters.")
+        raise TutelageError(
+            Sentence(
+                "A category of wrong words is a name of 1 to %(most)s characters.", most=LONGEST_CATEGORY
+            )
+        )
 
 
 def check_correction(correction: Correction, texts: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ TRAITS = Traits(
     ),
     sizes=range(2, 7),
     golds=range(2, 3),
-    scales={5: "1 to 5", 7: "1 to 7"},
+    scales={5: Sentence("1 to 5"), 7: Sentence("1 to 7")},
     parts={"ratings": {}},
 )
 

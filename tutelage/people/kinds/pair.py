@@ -45,7 +45,11 @@ TRAITS = Traits(
     ),
     sizes=range(2, 3),
     golds=range(2, 3),
-    scales={3: "seven points", 2: "five points", 1: "three points: better, equal, worse"},
+    scales={
+        3: Sentence("seven points"),
+        2: Sentence("five points"),
+        1: Sentence("three points: better, equal, worse"),
+    },
     sides=True,
 )
 

@@ -16,17 +16,16 @@ from babel.dates import format_date
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
-from babel.numbers import format_decimal
+from babel.numbers import format_decimal, format_percent
 from babel.support import NullTranslations, Translations
 
 from tutelage.errors import TutelageError
-from tutelage.people.languages.sentences import Sentence
+from tutelage.people.languages.sentences import Sentence, Share
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"
 IN_ENGLISH = frozenset(
-    f"owner/{name}.html"
-    for name in ("consent", "export", "import", "invitations", "programs", "recruiting", "settings")
+    f"owner/{name}.html" for name in ("consent", "export", "import", "invitations", "programs", "recruiting")
 )
 """Templates whose text is in English for everybody, within pages in the reader's language."""
 SAMPLES = (*range(201), 1_000_000)
@@ -69,9 +68,17 @@ def check_languages(codes: Sequence[str]) -> None:
     unknown = next((code for code in codes if code not in LANGUAGES), None)
     if unknown is not None:
         known = ", ".join(f"{each.code} ({each.name})" for each in LANGUAGES.values())
-        raise TutelageError(f"There is no language '{unknown[:50]}' here; a study is asked in {known}.")
+        raise TutelageError(
+            Sentence(
+                "There is no language '%(code)s' here; a study is asked in %(known)s.",
+                code=unknown[:50],
+                known=known,
+            )
+        )
     if not codes or len(set(codes)) != len(codes):
-        raise TutelageError("A study is asked in at least one language; name each once, the usual one first.")
+        raise TutelageError(
+            Sentence("A study is asked in at least one language; name each once, the usual one first.")
+        )
 
 
 def choose_language(offered: Sequence[str], wanted: Sequence[str]) -> str:
@@ -103,20 +110,33 @@ def say(text: str, language: str) -> str:
     if not isinstance(text, Sentence):
         return text
     words = translations(language)
-    shown = {
-        name: number(value, language)
-        if isinstance(value, int)
-        else say(value, language)
-        if isinstance(value, str)
-        else value
-        for name, value in text.values.items()
-    }
+    shown = {name: _said(value, language) for name, value in text.values.items()}
     if text.many:
         count = text.values["count"]
         assert isinstance(count, int), "counted() takes a number"
         return str(words.ngettext(text.message, text.many, count)) % shown
     said = str(words.gettext(text.message))
     return said % shown if shown else said
+
+
+def _said(value: object, language: str) -> object:
+    """A value of a sentence in the language."""
+    if isinstance(value, Share):
+        return percent(value, value.digits, language)
+    if isinstance(value, int):
+        return number(value, language)
+    if isinstance(value, float):
+        return format_decimal(value, "#,##0.######", LANGUAGES[language].locale, numbering_system="latn")
+    return say(value, language) if isinstance(value, str) else value
+
+
+def percent(value: float, digits: int, language: str) -> str:
+    """A share as the language writes it."""
+    if language == ENGLISH:
+        return f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
+    pattern = LANGUAGES[language].locale.percent_formats[None].pattern
+    shown = pattern.replace("#,##0", "#,##0." + "0" * digits) if digits else pattern
+    return format_percent(value, shown, locale=LANGUAGES[language].locale, numbering_system="latn")
 
 
 def number(value: float, language: str) -> str:

@@ -20,7 +20,6 @@ METHODS = (
     *((f"web/templates/{name}", "ignore") for name in sorted(IN_ENGLISH)),
     ("web/templates/**.html", "jinja2"),
     ("web/static/**.js", "javascript"),
-    ("languages/**", "ignore"),
     ("**.py", "python"),
 )
 """How messages are found."""

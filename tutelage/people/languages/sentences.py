@@ -3,10 +3,24 @@
 from collections.abc import Mapping
 
 
+class Share(float):
+    """A share within a sentence: 0.726 is said as 73%, in the way of the language, with so many digits after it."""
+
+    digits: int
+
+    def __new__(cls, value: float, digits: int = 0) -> "Share":
+        made = super().__new__(cls, value)
+        made.digits = digits
+        return made
+
+    def __str__(self) -> str:
+        return f"{float(self):.{self.digits}%}"
+
+
 class Sentence(str):
     """A sentence in English that keeps what its translation is made from: the message of the catalogue, with
-    `%(name)s` for each value, and the values. `many` is the message for other counts than one, where the sentence
-    counts something.
+    `%(name)s` for each value, and the values: texts, numbers, a `Share`. `many` is the message for other counts than
+    one, where the sentence counts something.
 
         Sentence("The study “%(name)s” is paused.", name=study.name)
     """
@@ -21,10 +35,19 @@ class Sentence(str):
     @classmethod
     def _of(cls, message: str, many: str, values: Mapping[str, object]) -> "Sentence":
         chosen = many if many and values["count"] != 1 else message
-        shown = {name: f"{value:,}" if isinstance(value, int) else value for name, value in values.items()}
+        shown = {name: _plain(value) for name, value in values.items()}
         made = super().__new__(cls, chosen % shown if values else chosen)
         made.message, made.many, made.values = message, many, dict(values)
         return made
+
+
+def _plain(value: object) -> object:
+    """A value as English has it."""
+    if isinstance(value, Share):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,g}" if isinstance(value, float) else value
 
 
 def counted(one: str, many: str, /, *, count: int, **values: object) -> Sentence:

@@ -67,8 +67,8 @@ def number(call: Call, name: str, what: str, least: float, most: float) -> float
                 "%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.",
                 what=what,
                 given=given[:50],
-                least=f"{least:g}",
-                most=f"{most:,g}",
+                least=float(least),
+                most=float(most),
             ),
         )
     return value
@@ -92,7 +92,7 @@ def share(call: Call, name: str, what: str, most: float) -> float:
                 "%(what)s is “%(given)s”; give a share from 0 to %(most)s.",
                 what=what,
                 given=given[:50],
-                most=f"{most:g}",
+                most=float(most),
             ),
         )
     return value

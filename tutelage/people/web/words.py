@@ -5,19 +5,36 @@ from datetime import UTC, datetime
 from functools import partial
 
 from babel.dates import format_skeleton
-from babel.numbers import format_decimal, format_percent
+from babel.numbers import format_decimal
 
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, catalogue, counted, say
 from tutelage.people.web.render import plain
 
 NOUNS: Mapping[str, Callable[[int], Sentence]] = {
+    "better response": lambda n: counted("%(count)s better response", "%(count)s better responses", count=n),
     "day": lambda n: counted("%(count)s day", "%(count)s days", count=n),
+    "demonstration": lambda n: counted("%(count)s demonstration", "%(count)s demonstrations", count=n),
     "export": lambda n: counted("%(count)s export", "%(count)s exports", count=n),
     "item": lambda n: counted("%(count)s item", "%(count)s items", count=n),
     "label": lambda n: counted("%(count)s label", "%(count)s labels", count=n),
     "mark": lambda n: counted("%(count)s mark", "%(count)s marks", count=n),
+    "marked span": lambda n: counted("%(count)s marked span", "%(count)s marked spans", count=n),
+    "message": lambda n: counted("%(count)s message", "%(count)s messages", count=n),
+    "new item": lambda n: counted("%(count)s new item", "%(count)s new items", count=n),
+    "new rater": lambda n: counted("%(count)s new rater", "%(count)s new raters", count=n),
+    "new vote": lambda n: counted("%(count)s new vote", "%(count)s new votes", count=n),
+    "other word": lambda n: counted("%(count)s other word", "%(count)s other words", count=n),
+    "pair": lambda n: counted("%(count)s pair", "%(count)s pairs", count=n),
+    "place": lambda n: counted("%(count)s place", "%(count)s places", count=n),
+    "preference": lambda n: counted("%(count)s preference", "%(count)s preferences", count=n),
     "rater": lambda n: counted("%(count)s rater", "%(count)s raters", count=n),
+    "row": lambda n: counted("%(count)s row", "%(count)s rows", count=n),
+    "single response": lambda n: counted("%(count)s single response", "%(count)s single responses", count=n),
+    "suggested opening": lambda n: counted(
+        "%(count)s suggested opening", "%(count)s suggested openings", count=n
+    ),
     "time": lambda n: counted("%(count)s time", "%(count)s times", count=n),
+    "turn": lambda n: counted("%(count)s turn", "%(count)s turns", count=n),
     "vote": lambda n: counted("%(count)s vote", "%(count)s votes", count=n),
 }
 """Things that are counted, by the word in the templates."""
@@ -56,12 +73,7 @@ def share(value: float | None, digits: int = 0, *, language: str = ENGLISH) -> s
     """0.726 as 73 %; a dash where there is nothing to tell."""
     if value is None:
         return "–"
-    if language == ENGLISH:
-        return f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
-    pattern = LANGUAGES[language].locale.percent_formats[None].pattern
-    shown = pattern.replace("0%", "0." + "0" * digits + "%") if digits else pattern
-    shown = pattern.replace("#,##0", "#,##0." + "0" * digits) if digits else shown
-    return format_percent(value, shown, locale=LANGUAGES[language].locale, numbering_system="latn")
+    return catalogue.percent(value, digits, language)
 
 
 def number(value: float, *, language: str = ENGLISH) -> str:

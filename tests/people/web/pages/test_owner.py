@@ -362,7 +362,7 @@ def test_mistakes_in_the_settings_are_told_beside_their_field_and_nothing_is_los
     }  # fmt: skip
     refused = owner.form("/owner/settings/plan", fields)
     assert refused.status_code == 400
-    assert "Known answers (40%) and questions asked again (30%)" in refused.text
+    assert "Known answers (40\u202f%) and questions asked again (30\u202f%)" in refused.text
     assert "gold_rate 0.4" not in refused.text
     assert 'name="overlap" type="number" min="1" max="100" required value="4"' in refused.text
     for name, value in (

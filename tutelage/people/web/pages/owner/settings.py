@@ -8,16 +8,16 @@ from starlette.responses import Response
 from tutelage.errors import TutelageError
 from tutelage.people import Plan, Presentation, list_events, present, replan, set_languages, set_state
 from tutelage.people.corrections import check_categories
-from tutelage.people.languages import LANGUAGES
+from tutelage.people.languages import LANGUAGES, Sentence, Share
 from tutelage.people.store.exports import list_versions
 from tutelage.people.store.live_models import find_live_models
-from tutelage.people.web.call import Call, see
+from tutelage.people.web.call import Call, see, sentence
 from tutelage.people.web.forms import FieldError, given_again, lines_of, share, whole_number
 
 POLICIES = {
-    "finish_first": "finish started items first",
-    "priority": "by priority, 30 % at random",
-    "random": "at random",
+    "finish_first": Sentence("finish started items first"),
+    "priority": Sentence("by priority, %(share)s at random", share=Share(0.3)),
+    "random": Sentence("at random"),
 }
 MOST_KNOWN = 0.5
 """The greatest share of questions that know their answer or come again."""
@@ -56,7 +56,7 @@ def ask(call: Call) -> Response:
     try:
         shown = _presentation(call)
     except FieldError as error:
-        return _form(call, {error.field: str(error)})
+        return _form(call, {error.field: sentence(error)})
     present(call.store, call.here.id, shown, actor=call.me.name)
     return see("/owner/settings")
 
@@ -64,10 +64,10 @@ def ask(call: Call) -> Response:
 def _presentation(call: Call) -> Presentation:
     scale, scales = call.text("scale"), call.here.kind.traits.scales
     if scale not in map(str, scales):
-        raise FieldError("scale", "Choose one of the scales.")
+        raise FieldError("scale", Sentence("Choose one of the scales."))
     criteria = lines_of(call, "criteria")
     if not call.text("question"):
-        raise FieldError("question", "Raters need to be asked something: write the question.")
+        raise FieldError("question", Sentence("Raters need to be asked something: write the question."))
     guidelines = call.text("guidelines").replace("\r\n", "\n")
     return Presentation(
         call.text("question"),
@@ -84,7 +84,7 @@ def _categories(call: Call) -> tuple[str, ...]:
     try:
         check_categories(spans)
     except TutelageError as error:
-        raise FieldError("spans", str(error)) from error
+        raise FieldError("spans", sentence(error)) from error
     return spans
 
 
@@ -93,30 +93,34 @@ def plan(call: Call) -> Response:
     try:
         changed = _plan(call)
     except FieldError as error:
-        return _form(call, {error.field: str(error)})
+        return _form(call, {error.field: sentence(error)})
     replan(call.store, call.here.id, changed, actor=call.me.name)
     return see("/owner/settings")
 
 
 def _plan(call: Call) -> Plan:
-    gold = share(call, "gold_rate", "The share of known answers", MOST_KNOWN)
-    repeats = share(call, "repeat_rate", "The share asked again", MOST_KNOWN)
+    gold = share(call, "gold_rate", Sentence("The share of known answers"), MOST_KNOWN)
+    repeats = share(call, "repeat_rate", Sentence("The share asked again"), MOST_KNOWN)
     if gold + repeats > MOST_KNOWN:
         raise FieldError(
             "gold_rate",
-            f"Known answers ({gold:.0%}) and questions asked again ({repeats:.0%}) take more than half of all "
-            "questions together.",
+            Sentence(
+                "Known answers (%(gold)s) and questions asked again (%(repeats)s) take more than half of all questions "
+                "together.",
+                gold=Share(gold),
+                repeats=Share(repeats),
+            ),
         )
     if call.text("policy") not in POLICIES:
-        raise FieldError("policy", "Choose which item is asked next.")
+        raise FieldError("policy", Sentence("Choose which item is asked next."))
     return replace(
         call.here.plan,
-        overlap=whole_number(call, "overlap", "The number of raters", 1, 100),
+        overlap=whole_number(call, "overlap", Sentence("The number of raters"), 1, 100),
         policy=call.text("policy"),  # type: ignore[arg-type]  # one of POLICIES
         gold_rate=gold,
         repeat_rate=repeats,
-        training_pass=share(call, "training_pass", "The share of practice", 1.0),
-        lease_seconds=whole_number(call, "lease_seconds", "The time", 1, LONGEST_LEASE),
+        training_pass=share(call, "training_pass", Sentence("The share of practice"), 1.0),
+        lease_seconds=whole_number(call, "lease_seconds", Sentence("The time"), 1, LONGEST_LEASE),
     )
 
 
@@ -127,7 +131,7 @@ def languages(call: Call) -> Response:
     try:
         set_languages(call.store, call.here.id, (usual, *others), actor=call.me.name)
     except TutelageError as error:
-        return _form(call, {"language": str(error)})
+        return _form(call, {"language": sentence(error)})
     return see("/owner/settings")
 
 

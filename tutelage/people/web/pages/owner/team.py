@@ -4,9 +4,10 @@ from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Rater
+from tutelage.people.languages import Sentence
 from tutelage.people.store.sessions import end_sessions, list_sessions
 from tutelage.people.store.team import list_team, remove_member, restore_member
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 
 
 def table(call: Call) -> Response:
@@ -26,9 +27,9 @@ def change(call: Call) -> Response:
             case "sessions":
                 end_sessions(call.store, member.id, actor=call.me.name)
             case _:
-                raise Refusal(400, "Choose what to do: remove, restore or sessions.")
+                raise Refusal(400, Sentence("Choose what to do: remove, restore or sessions."))
     except TutelageError as error:
-        return _table(call, str(error))
+        return _table(call, sentence(error))
     return see("/" if member.id == call.me.id else "/owner/team")
 
 
@@ -37,7 +38,7 @@ def _member(call: Call) -> Rater:
     for member in list_team(call.store, call.here.id):
         if str(member.id) == number:
             return member
-    raise Refusal(404, "There is no such owner or reviewer in this study.")
+    raise Refusal(404, Sentence("There is no such owner or reviewer in this study."))
 
 
 def _table(call: Call, problem: str = "") -> Response:
