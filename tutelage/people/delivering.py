@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.programs.signing import signed_headers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.inbox import Notice
@@ -109,7 +110,9 @@ def _send(url: str, signed_with: Sequence[str], message: str, body: bytes) -> st
             url, content=body, headers=headers, timeout=TIMEOUT_SECONDS, follow_redirects=False
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return f"cannot be reached ({error or type(error).__name__})"
+        return Sentence("cannot be reached (%(error)s)", error=str(error) or type(error).__name__)
     except TutelageError as error:
         return str(error)
-    return "" if reply.is_success else f"answered with status {reply.status_code}"
+    return (
+        "" if reply.is_success else Sentence("answered with status %(status)s", status=str(reply.status_code))
+    )

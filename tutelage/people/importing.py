@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tutelage.data.records import CompletionRecord, Preference, Prompt
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
+from tutelage.people.languages import Sentence
 from tutelage.people.store.bulk import insert_answers
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.exports import list_versions
@@ -118,22 +120,46 @@ def import_votes(
     return ImportReport(written.new, revised, written.known, added.items, new, read.dropped)
 
 
+def _told(dropped: Mapping[str, tuple[int, tuple[str, ...]]]) -> str:
+    """Reasons why votes cannot be used, with the first few places, in one sentence."""
+    each = [
+        Sentence(
+            "%(reason)s (%(count)s: %(places)s)",
+            reason=reason,
+            count=count,
+            places=", ".join(places) + (", …" if count > len(places) else ""),
+        )
+        for reason, (count, places) in dropped.items()
+    ]
+    return (
+        reduce(lambda one, more: Sentence("%(first)s; %(rest)s", first=one, rest=more), each) if each else ""
+    )
+
+
 def usable_votes(
     table: Table, columns: Columns, kind: Kind, screen: Screen, *, partial: bool = False
 ) -> VotesRead:
     """The votes of a table that is fit to be imported. Raises as `import_votes` does."""
     read = read_votes(table, columns, kind, screen)
-    reasons = "; ".join(
-        f"{reason} ({count}: {', '.join(places)}{', …' if count > len(places) else ''})"
-        for reason, (count, places) in (read.faults if read.votes else read.dropped).items()
-    )
+    reasons = _told(read.faults if read.votes else read.dropped)
     if not read.votes:
-        raise TutelageError(f"No row of {table.source} holds a vote that can be used: {reasons}.")
+        raise TutelageError(
+            Sentence(
+                "No row of %(source)s holds a vote that can be used: %(reasons)s.",
+                source=str(table.source),
+                reasons=reasons,
+            )
+        )
     if read.faults and not partial:
         count = sum(number for number, _ in read.faults.values())
         raise TutelageError(
-            f"Nothing was imported: {count:,} of the votes in {table.source} cannot be used: {reasons}. Say what "
-            "choices mean (--choice 1=a), or leave such votes out (--partial)."
+            Sentence(
+                "Nothing was imported: %(count)s of the votes in %(source)s cannot be used: %(reasons)s. Say what "
+                "choices mean (--choice 1=a), or leave such votes out (--partial).",
+                count=count,
+                source=str(table.source),
+                reasons=reasons,
+            )
         )
     return read
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from tutelage import __version__
 from tutelage.people.aggregate import agreements
 from tutelage.people.corrected import IN_USE
-from tutelage.people.languages import LANGUAGES
+from tutelage.people.languages import LANGUAGES, Sentence, Share
 from tutelage.people.preferences import LabelledStudy
 from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.consents import (
@@ -130,14 +130,17 @@ def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, 
 def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
     decided = fates["used"] + fates["tied"]
     if selection.ties == "drop" and decided and fates["tied"] / decided >= MANY_TIES:
-        yield (
-            f"{fates['tied'] / decided:.0%} of the votes are on pairs found equal and were dropped; keep ties "
-            "and train with the loss davidson to use them."
+        yield Sentence(
+            "%(share)s of the votes are on pairs found equal and were dropped; keep ties and train with the loss "
+            "davidson to use them.",
+            share=Share(fates["tied"] / decided),
         )
     if fates["other_kind"]:
         kinds = ", ".join(selection.kinds)
-        yield (
-            f"{fates['other_kind']} judgements by raters of other kinds than {kinds} are left out (see --kinds)."
+        yield Sentence(
+            "%(number)s judgements by raters of other kinds than %(kinds)s are left out (see --kinds).",
+            number=fates["other_kind"],
+            kinds=kinds,
         )
 
 

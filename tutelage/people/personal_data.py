@@ -14,20 +14,39 @@ from functools import cache
 from typing import TypeAlias
 
 from tutelage.extras import missing
+from tutelage.people.languages import Sentence, counted
 
 Spot: TypeAlias = tuple[int, int]
 Finder: TypeAlias = Callable[[str], Iterable[Spot]]
 
-KINDS: Mapping[str, tuple[str, str]] = {
-    "email": ("e-mail address", "e-mail addresses"),
-    "phone": ("telephone number", "telephone numbers"),
-    "iban": ("account number (IBAN)", "account numbers (IBAN)"),
-    "card": ("card number", "card numbers"),
-    "ip": ("IP address", "IP addresses"),
-    "name": ("name", "names"),
-    "address": ("street address", "street addresses"),
+KINDS: Mapping[str, tuple[Sentence, Callable[[int], Sentence]]] = {
+    "email": (
+        Sentence("e-mail address"),
+        lambda n: counted("%(count)s e-mail address", "%(count)s e-mail addresses", count=n),
+    ),
+    "phone": (
+        Sentence("telephone number"),
+        lambda n: counted("%(count)s telephone number", "%(count)s telephone numbers", count=n),
+    ),
+    "iban": (
+        Sentence("account number (IBAN)"),
+        lambda n: counted("%(count)s account number (IBAN)", "%(count)s account numbers (IBAN)", count=n),
+    ),
+    "card": (
+        Sentence("card number"),
+        lambda n: counted("%(count)s card number", "%(count)s card numbers", count=n),
+    ),
+    "ip": (
+        Sentence("IP address"),
+        lambda n: counted("%(count)s IP address", "%(count)s IP addresses", count=n),
+    ),
+    "name": (Sentence("name"), lambda n: counted("%(count)s name", "%(count)s names", count=n)),
+    "address": (
+        Sentence("street address"),
+        lambda n: counted("%(count)s street address", "%(count)s street addresses", count=n),
+    ),
 }
-"""The kinds of personal data, with what one and what several are called."""
+"""The kinds of personal data: what one is called, and what so many are."""
 REGIONS = ("DE", "US", "GB", "ES", "CN", "EG", "SA")
 """The regions whose national telephone numbers are known; numbers that begin with + are of any region."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.platforms import SURVEY_CODE, Platform, find_platform
 
 LONGEST_CODE = 64
@@ -42,15 +43,23 @@ class Recruitment:
                 or " " in code
             ):
                 raise TutelageError(
-                    f"{name} is '{code[:50]}'; a code has up to {LONGEST_CODE} ASCII characters without spaces."
+                    Sentence(
+                        "%(name)s is '%(code)s'; a code has up to %(most)s ASCII characters without spaces.",
+                        name=name,
+                        code=code[:50],
+                        most=LONGEST_CODE,
+                    )
                 )
         if self.code and self.code == self.screened_code:
             raise TutelageError(
-                "screened_code is the same as code: those screened out need one of their own."
+                Sentence("screened_code is the same as code: those screened out need one of their own.")
             )
         if platform.code_needed and not (self.code and self.screened_code):
             raise TutelageError(
-                f"{platform.words} needs code and screened_code: make both in the settings of the study there."
+                Sentence(
+                    "%(platform)s needs code and screened_code: make both in the settings of the study there.",
+                    platform=platform.words,
+                )
             )
         _check_return(platform, self.return_url)
         self._check_numbers()
@@ -68,7 +77,10 @@ class Recruitment:
                 raise TutelageError(f"{name} is {value:g}; it is from {least:g} to {most:g}.")
         if len(self.currency) > 10 or not (self.currency + "x").isprintable():
             raise TutelageError(
-                f"currency is '{self.currency[:20]}'; write up to 10 characters, such as GBP."
+                Sentence(
+                    "currency is '%(currency)s'; write up to 10 characters, such as GBP.",
+                    currency=self.currency[:20],
+                )
             )
 
 
@@ -76,7 +88,10 @@ def _check_return(platform: Platform, url: str) -> None:
     if not url:
         if platform.back_needed:
             raise TutelageError(
-                f"{platform.words} needs return_url: the completion URL that it shows for the study (client-side)."
+                Sentence(
+                    "%(platform)s needs return_url: the completion URL that it shows for the study (client-side).",
+                    platform=platform.words,
+                )
             )
         return
     try:
@@ -84,12 +99,22 @@ def _check_return(platform: Platform, url: str) -> None:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc or not url.isprintable() or len(url) > 2_000:
-        raise TutelageError(f"return_url is '{url[:80]}'; it is an address that begins with https://.")
+        raise TutelageError(
+            Sentence("return_url is '%(url)s'; it is an address that begins with https://.", url=url[:80])
+        )
     if platform.code_needed:
-        raise TutelageError(f"{platform.words} makes its return_url from the code; leave it out.")
+        raise TutelageError(
+            Sentence(
+                "%(platform)s makes its return_url from the code; leave it out.", platform=platform.words
+            )
+        )
     if platform.back_needed and SURVEY_CODE not in url:
         raise TutelageError(
-            f"return_url has no {SURVEY_CODE}: {platform.words} writes it where the survey code goes; keep it as it is."
+            Sentence(
+                "return_url has no %(code)s: %(platform)s writes it where the survey code goes; keep it as it is.",
+                code=SURVEY_CODE,
+                platform=platform.words,
+            )
         )
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from tutelage.extras import MissingExtra
 from tutelage.people.corrected import CorrectedAnswer
 from tutelage.people.corrections import Correction, Span
+from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
 from tutelage.people.preferences import LabelledStudy, Row
 from tutelage.people.store.catalogue import Question
@@ -39,6 +40,11 @@ class Place:
     found: str
     after: str
 
+    @property
+    def name(self) -> Sentence:
+        """What the kind is called."""
+        return KINDS[self.kind][0]
+
 
 @dataclass(frozen=True)
 class Hints:
@@ -54,10 +60,14 @@ class Hints:
         return None if self.problem else {kind: counted[kind] for kind in KINDS if counted[kind]}
 
     @property
+    def told(self) -> tuple[Sentence, ...]:
+        """The counts in words, by kind."""
+        return tuple(KINDS[kind][1](count) for kind, count in (self.counts or {}).items())
+
+    @property
     def sentence(self) -> str:
-        """The counts in words; empty where there are none."""
-        counts = self.counts or {}
-        return ", ".join(f"{count:,} {KINDS[kind][count > 1]}" for kind, count in counts.items())
+        """The counts in words, in English; empty where there are none."""
+        return ", ".join(self.told)
 
 
 def look(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable[Question]) -> Hints:
@@ -128,16 +138,17 @@ def _places(votes: Iterable[Vote], questions: Iterable[Question], search: Search
 def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tuple[str, str, str]]:
     """What people wrote: the sort of each text, the item that it is about, and the text."""
     for vote in votes:
-        yield "reason", vote.item, vote.reason
-        yield "reason of an exclusion", vote.item, vote.excluded or ""
+        yield Sentence("reason"), vote.item, vote.reason
+        yield Sentence("reason of an exclusion"), vote.item, vote.excluded or ""
         if vote.correction is not None:
-            yield "better response", vote.item, vote.correction.text
+            yield Sentence("better response"), vote.item, vote.correction.text
     for question in questions:
         if question.item.origin == LIVE:
             for message in question.messages:
-                yield ("message" if message.role == "user" else "answer"), question.key, message.content
+                written = Sentence("message") if message.role == "user" else Sentence("answer")
+                yield written, question.key, message.content
             for text in question.texts:
-                yield "answer", question.key, text
+                yield Sentence("answer"), question.key, text
 
 
 def _question(question: Question, find: _Find) -> Question:

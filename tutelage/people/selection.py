@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store.votes import Vote
 
 
@@ -76,6 +77,9 @@ def refuse_mixed_versions(votes: Sequence[Vote], selection: Selection) -> None:
     versions = sorted({vote.version for vote in votes})
     if selection.versions is None and len(versions) > 1:
         raise TutelageError(
-            f"The votes were made under versions {', '.join(map(str, versions))} of the question; say which of them "
-            "count, or name them all to mix them."
+            Sentence(
+                "The votes were made under versions %(versions)s of the question; say which of them count, or name "
+                "them all to mix them.",
+                versions=", ".join(map(str, versions)),
+            )
         )

@@ -15,12 +15,13 @@ from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
+from tutelage.people.languages import Sentence
 from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
 
 HELD_OUT_SHARE = 10
 SHOWN = 5
-IDENTICAL = "both responses are the same text"
+IDENTICAL = Sentence("both responses are the same text")
 
 CHOICES: Mapping[str, tuple[str, int]] = {
     "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),
@@ -116,13 +117,20 @@ def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
     missing = [name for name in needed if name not in table.columns]
     if {"chosen", "rejected"} <= set(table.columns) and set(who) & set(missing):
         raise TutelageError(
-            f"{table.source} holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
-            f"them: tutelage collect init STUDY --from-pairs {table.source}."
+            Sentence(
+                "%(source)s holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
+                "them: tutelage collect init STUDY --from-pairs %(source)s.",
+                source=str(table.source),
+            )
         )
     if missing:
         raise TutelageError(
-            f"{table.source} has no column {', '.join(repr(name) for name in missing)}; it has "
-            f"{_listed(table.columns)}. Say which columns hold the votes."
+            Sentence(
+                "%(source)s has no column %(missing)s; it has %(known)s. Say which columns hold the votes.",
+                source=str(table.source),
+                missing=", ".join(repr(name) for name in missing),
+                known=_listed(table.columns),
+            )
         )
 
 
@@ -156,10 +164,10 @@ class _VoteReader:
         asked = "\n\n".join(filter(None, (_text(values, name) for name in names.prompts)))
         texts = [_text(values, name) for name in (names.a, names.b)]
         if not asked or not all(texts):
-            self.drop("the prompt or a response is missing", where)
+            self.drop(Sentence("the prompt or a response is missing"), where)
             return None
         if not rater:
-            self.drop("no rater is named", where)
+            self.drop(Sentence("no rater is named"), where)
             return None
         meaning = self._meaning(word, values, where)
         if meaning is None:
@@ -191,7 +199,7 @@ class _VoteReader:
         """An answer of a kind that asks for more than a side."""
         meaning = self.kind.read(values, self.screen)
         if meaning is None:
-            self.drop("columns of its kind are missing", where)
+            self.drop(Sentence("columns of its kind are missing"), where)
             return None
         try:
             if meaning.content:
@@ -230,12 +238,15 @@ class _VoteReader:
     def reasons(self) -> dict[str, tuple[int, tuple[str, ...]]]:
         """What was dropped, by reason. Of the words that are not known, the most frequent ones are named."""
         unknown = sorted(self._unknown.items(), key=lambda each: (-each[1][0], each[0]))
-        found = {f"the choice '{word[:50]}' is not known": told for word, told in unknown[:SHOWN]}
+        found: dict[str, tuple[int, tuple[str, ...]]] = {
+            Sentence("the choice '%(word)s' is not known", word=word[:50]): told
+            for word, told in unknown[:SHOWN]
+        }
         others = unknown[SHOWN:]
         if others:
             places = tuple(place for _, (_, some) in others for place in some)[:SHOWN]
             total = sum(count for _, (count, _) in others)
-            found[f"{len(others):,} other choices are not known"] = (total, places)
+            found[Sentence("%(number)s other choices are not known", number=len(others))] = (total, places)
         return self._dropped | found
 
 
@@ -273,8 +284,10 @@ def milliseconds(text: str) -> int:
 
 
 def _listed(names: Sequence[str], most: int = 30) -> str:
-    more = f" and {len(names) - most:,} others" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    shown = ", ".join(names[:most])
+    if len(names) <= most:
+        return shown
+    return Sentence("%(shown)s and %(number)s others", shown=shown, number=len(names) - most)
 
 
 def _text(values: Mapping[str, object], name: str | None) -> str:

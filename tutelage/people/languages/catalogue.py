@@ -24,10 +24,6 @@ from tutelage.people.languages.sentences import Sentence, Share
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"
-IN_ENGLISH = frozenset(
-    f"owner/{name}.html" for name in ("consent", "export", "import", "invitations", "programs", "recruiting")
-)
-"""Templates whose text is in English for everybody, within pages in the reader's language."""
 SAMPLES = (*range(201), 1_000_000)
 """Numbers among which there is one of each plural form of each language."""
 

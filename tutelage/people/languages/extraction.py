@@ -13,11 +13,10 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import write_po
 
-from tutelage.people.languages.catalogue import ENGLISH, FOLDER, IN_ENGLISH, LANGUAGES, catalogue
+from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, catalogue
 
 PEOPLE = FOLDER.parent
 METHODS = (
-    *((f"web/templates/{name}", "ignore") for name in sorted(IN_ENGLISH)),
     ("web/templates/**.html", "jinja2"),
     ("web/static/**.js", "javascript"),
     ("**.py", "python"),

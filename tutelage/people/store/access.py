@@ -108,9 +108,15 @@ def personal_links(
                 connection, study_id, name, now=now, training=training, actor=actor
             )
             if rater.role != "rater" or rater.kind != "human":
-                what = f"of the role {rater.role}" if rater.role != "rater" else "no person"
                 raise TutelageError(
-                    f"'{rater.name}' is {what} in this study, so a personal link is not for them."
+                    Sentence(
+                        "'%(name)s' is an owner or a reviewer of this study, so a personal link is not for them.",
+                        name=rater.name,
+                    )
+                    if rater.role != "rater"
+                    else Sentence(
+                        "'%(name)s' is no person, so a personal link is not for them.", name=rater.name
+                    )
                 )
             if rater.id not in links:
                 links[rater.id] = rater.name, _new_link(connection, rater, now, days, note, actor)

@@ -56,7 +56,11 @@ class Consent:
             raise TutelageError(f"retention_days is {self.retention_days}; it is from 1 to 36,500.")
         if len(self.text) > LONGEST_CONSENT:
             raise TutelageError(
-                f"text has {len(self.text):,} characters; at most {LONGEST_CONSENT:,} are kept."
+                Sentence(
+                    "text has %(length)s characters; at most %(most)s are kept.",
+                    length=len(self.text),
+                    most=LONGEST_CONSENT,
+                )
             )
         refuse_unstorable(self.text, "text")
 

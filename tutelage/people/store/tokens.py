@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias, cast
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.sessions import token_hash
@@ -75,14 +76,26 @@ def create_token(
     name = name.strip()
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise TutelageError(
-            f"A token's name has 1 to {LONGEST_NAME} printable characters; {name[:120]!r} has not."
+            Sentence(
+                "A token's name has 1 to %(most)s printable characters; %(name)s has not.",
+                most=LONGEST_NAME,
+                name=repr(name[:120]),
+            )
         )
     refuse_unstorable(name, "The name of the token")
     wanted = [right for right in RIGHTS if right in rights]
     unknown = [right for right in rights if right not in RIGHTS]
     if unknown or not wanted:
-        said = f"'{unknown[0]}' is no right of a token" if unknown else "A token without a right is of no use"
-        raise TutelageError(f"{said}: give one or more of {', '.join(RIGHTS)}.")
+        given = ", ".join(RIGHTS)
+        raise TutelageError(
+            Sentence(
+                "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
+                unknown=unknown[0],
+                known=given,
+            )
+            if unknown
+            else Sentence("A token without a right is of no use: give one or more of %(known)s.", known=given)
+        )
     if days is not None and not 0 < days <= 36_500:
         raise TutelageError(f"A token works for a positive number of days, 36,500 at most, not for {days:g}.")
     now, token = store.now(), PREFIX + secrets.token_urlsafe(32)
@@ -94,7 +107,9 @@ def create_token(
         lock(connection, schema.study, study_id)
         if any(known.name == name and not known.problem for known in _tokens_of(connection, study_id, now)):
             raise TutelageError(
-                f"There is a token '{name}' already; revoke it first, or choose another name."
+                Sentence(
+                    "There is a token '%(name)s' already; revoke it first, or choose another name.", name=name
+                )
             )
         number = inserted(connection, _tokens, row)
         told = {"name": name, "rights": wanted, "days": days}
@@ -114,7 +129,7 @@ def revoke_token(store: Store, study_id: int, number: int, *, actor: str = "owne
     with store.write() as connection:
         known = {token.id: token for token in _tokens_of(connection, study_id, now)}
         if number not in known:
-            raise TutelageError(f"There is no token {number} in this study.")
+            raise TutelageError(Sentence("There is no token %(number)s in this study.", number=number))
         if known[number].revoked is not None:
             return
         connection.execute(_tokens.update().where(_tokens.c.id == number).values(revoked=now))

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
@@ -76,8 +77,16 @@ def add_webhook(
     wanted = [topic for topic in TOPICS if topic in topics]
     unknown = [topic for topic in topics if topic not in TOPICS]
     if unknown or not wanted:
-        said = f"'{unknown[0]}' is nothing to be told of" if unknown else "Say what the address is told of"
-        raise TutelageError(f"{said}: give one or more of {', '.join(TOPICS)}.")
+        given = ", ".join(TOPICS)
+        raise TutelageError(
+            Sentence(
+                "'%(unknown)s' is nothing to be told of: give one or more of %(known)s.",
+                unknown=unknown[0],
+                known=given,
+            )
+            if unknown
+            else Sentence("Say what the address is told of: give one or more of %(known)s.", known=given)
+        )
     secret, now = _new_secret(), store.now()
     with store.write() as connection:
         newest = connection.scalar(
@@ -101,10 +110,14 @@ def check_address(url: str) -> None:
         usable = False
     if not usable or not url.isprintable() or " " in url or len(url) > 2_000:
         raise TutelageError(
-            f"The webhook '{url[:200]}' is no address; write it as https://hooks.example.org/…."
+            Sentence(
+                "The webhook '%(url)s' is no address; write it as https://hooks.example.org/….", url=url[:200]
+            )
         )
     if parts.username or parts.password:
-        raise TutelageError("Leave name and password out of the webhook; its messages are signed instead.")
+        raise TutelageError(
+            Sentence("Leave name and password out of the webhook; its messages are signed instead.")
+        )
 
 
 def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
@@ -259,5 +272,5 @@ def _row(connection: Connection, study_id: int, number: int) -> sa.RowMapping:
     mine = sa.and_(_hooks.c.id == number, _hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
     row = connection.execute(sa.select(_hooks).where(mine)).mappings().one_or_none()
     if row is None:
-        raise TutelageError(f"There is no webhook {number} in this study.")
+        raise TutelageError(Sentence("There is no webhook %(number)s in this study.", number=number))
     return row

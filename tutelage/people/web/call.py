@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from tutelage.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices
 from tutelage.people.languages import LANGUAGES, Sentence, choose_language, say
-from tutelage.people.languages.catalogue import IN_ENGLISH
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.raters import DECIDING, Role
 from tutelage.people.store.sessions import use_session
@@ -144,7 +143,7 @@ class Call:
         known["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
         owners = template.startswith("owner/")
         if owners:
-            known |= {"offered": list(LANGUAGES.values()), "translated": template not in IN_ENGLISH}
+            known["offered"] = list(LANGUAGES.values())
         language = self.reading if owners else self.language_for(host if isinstance(host, Study) else None)
         return self.site.page(template, known | values, language=language)
 

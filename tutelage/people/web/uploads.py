@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tutelage.data.tables import Table, read_table
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 """Kinds of file that are taken. None is compressed as a whole: a small one could be made to fill the memory."""
@@ -54,9 +55,15 @@ class Uploads:
         name = Path(name.replace("\\", "/")).name[:100] or "file"
         ending = Path(name).suffix.lower()
         if ending not in ENDINGS:
-            raise TutelageError(f"{name} is of no kind that can be read here: use {', '.join(ENDINGS)}.")
+            raise TutelageError(
+                Sentence(
+                    "%(name)s is of no kind that can be read here: use %(endings)s.",
+                    name=name,
+                    endings=", ".join(ENDINGS),
+                )
+            )
         if not content.strip():
-            raise TutelageError(f"{name} is empty.")
+            raise TutelageError(Sentence("%(name)s is empty.", name=name))
         with self._lock:
             self._forget()
             if self._folder is None:

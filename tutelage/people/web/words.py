@@ -50,16 +50,23 @@ FLAGS = {
 CODES: Mapping[str, Sentence] = {
     "active": Sentence("active"),
     "adjudication": Sentence("adjudication"),
+    "both_bad": Sentence("both bad"),
     "closed": Sentence("closed"),
+    "excluded": Sentence("excluded"),
     "gold": Sentence("known answer"),
+    "held_out": Sentence("held out"),
     "llm": Sentence("model judge"),
     "open": Sentence("open"),
     "owner": Sentence("owner"),
     "paused": Sentence("paused"),
     "rater": Sentence("rater"),
     "reviewer": Sentence("reviewer"),
+    "skip": Sentence("skipped"),
     "simulated": Sentence("simulated"),
+    "tie": Sentence("equal"),
+    "train": Sentence("for training"),
     "training": Sentence("practice"),
+    "unreliable": Sentence("unreliable"),
 }
 """What codes of the tables are called: states, roles, kinds of raters and of items."""
 _AGO: tuple[tuple[int, Callable[[int], Sentence]], ...] = (
@@ -86,6 +93,11 @@ def decimal(value: float, digits: int = 2, *, language: str = ENGLISH, sign: boo
     places = "0." + "0" * digits
     pattern = f"+{places};-{places}" if sign else places
     return format_decimal(value, pattern, locale=LANGUAGES[language].locale, numbering_system="latn")
+
+
+def amount(value: float, *, language: str = ENGLISH) -> str:
+    """1234.5 as 1,234.50."""
+    return format_decimal(value, "#,##0.00", locale=LANGUAGES[language].locale, numbering_system="latn")
 
 
 def chance(probability: float, *, language: str = ENGLISH) -> str:
@@ -127,10 +139,8 @@ def ago(milliseconds: int | None, now: int, *, language: str = ENGLISH) -> str:
 
 
 def plural(count: int, one: str, *, language: str = ENGLISH) -> str:
-    """1 vote, 2 votes. What is not among `NOUNS` is on pages in English alone."""
-    if one in NOUNS:
-        return say(NOUNS[one](count), language)
-    return f"{count:,} {one if count == 1 else one + 's'}"
+    """1 vote, 2 votes, for what is among `NOUNS`."""
+    return say(NOUNS[one](count), language)
 
 
 def coded(name: str, *, language: str = ENGLISH) -> str:
@@ -154,6 +164,7 @@ def filters(language: str) -> dict[str, Callable[..., str]]:
         "share": share,
         "number": number,
         "decimal": decimal,
+        "amount": amount,
         "chance": chance,
         "seconds": seconds,
         "moment": moment,

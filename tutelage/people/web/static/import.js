@@ -1,6 +1,7 @@
 // Sending a table of votes, and looking again whenever a column or a word is given another meaning.
 
 import { root } from "./api.js";
+import { gettext } from "./words.js";
 
 const token = document.querySelector('meta[name="csrf-token"]').content;
 const file = document.querySelector("#file");
@@ -11,7 +12,7 @@ if (file) file.disabled = false; // the page is sent with it disabled: without t
 file?.addEventListener("change", async () => {
   const chosen = file.files[0];
   if (!chosen) return;
-  said.textContent = `Sending ${chosen.name}…`;
+  said.textContent = gettext("Sending %(name)s…", { name: chosen.name });
   try {
     const response = await fetch(`${root}/owner/import/file?name=${encodeURIComponent(chosen.name)}`, {
       method: "POST",
@@ -22,7 +23,7 @@ file?.addEventListener("change", async () => {
     if (response.ok) return location.assign(root + reply.address);
     said.textContent = reply.error;
   } catch {
-    said.textContent = "The file could not be sent; is the server there?";
+    said.textContent = gettext("The file could not be sent; is the server there?");
   }
   file.value = "";
 });

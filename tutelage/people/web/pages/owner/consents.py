@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store.consents import Consent, ask_consent, consent_of, list_consents
-from tutelage.people.web.call import Call, see
+from tutelage.people.web.call import Call, see, sentence
 from tutelage.people.web.forms import FieldError, given_again, whole_number
 
 
@@ -19,14 +20,16 @@ def change(call: Call) -> Response:
     """Ask raters to agree to what the form says, from now on."""
     days = call.text("retention_days")
     try:
-        kept = whole_number(call, "retention_days", "The number of days", 1, 36_500) if days else None
+        kept = (
+            whole_number(call, "retention_days", Sentence("The number of days"), 1, 36_500) if days else None
+        )
         text = call.text("text").replace("\r\n", "\n")
         new = Consent(text, call.text("votes"), kept)  # type: ignore[arg-type]  # it checks
         ask_consent(call.store, call.here.id, new, actor=call.me.name)
     except FieldError as error:
-        return _form(call, {error.field: str(error)})
+        return _form(call, {error.field: sentence(error)})
     except TutelageError as error:
-        return _form(call, {str(error).partition(" ")[0]: str(error)})
+        return _form(call, {str(error).partition(" ")[0]: sentence(error)})
     return see("/owner/consent")
 
 

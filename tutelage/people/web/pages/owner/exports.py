@@ -14,10 +14,11 @@ from tutelage.errors import TutelageError
 from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_study
 from tutelage.people.export_rows import preference_row
+from tutelage.people.languages import Sentence
 from tutelage.people.manifest import describe
 from tutelage.people.redaction import Hints, look
 from tutelage.people.store.exports import list_exports, list_versions
-from tutelage.people.web.call import Call, Fields
+from tutelage.people.web.call import Call, Fields, sentence
 from tutelage.people.web.pages.owner.items import item_address
 
 FEW_ENOUGH = 20_000
@@ -28,23 +29,32 @@ ROWS = 5
 PLACES = 20
 """Places with personal data that are shown."""
 FATES = {
-    "used": "in a preference below",
-    "outvoted": "equal or both bad, beside a pair that was decided",
-    "tied": "of pairs that most found equal",
-    "both_bad": "of pairs that most found bad; they become single bad responses",
-    "too_few": "of pairs with fewer votes for a side than asked for",
-    "identical": "of pairs whose responses are the same text",
-    "adjudication": "judgements by an owner or a reviewer, which decide a label by themselves",
-    "gold": "on known answers: they tell about the rater",
-    "training": "practice",
-    "repeat": "asked again: they tell how steady a rater is",
-    "skipped": "could not be judged",
-    "excluded": "by an owner, with a reason",
-    "other_kind": "by a kind of rater that is not chosen here",
-    "other_version": "on a version of the question that is not chosen here",
-    "superseded": "changed later by the rater",
+    "used": (Sentence("used"), Sentence("in a preference below")),
+    "outvoted": (Sentence("outvoted"), Sentence("equal or both bad, beside a pair that was decided")),
+    "tied": (Sentence("tied"), Sentence("of pairs that most found equal")),
+    "both_bad": (
+        Sentence("both bad"),
+        Sentence("of pairs that most found bad; they become single bad responses"),
+    ),
+    "too_few": (Sentence("too few"), Sentence("of pairs with fewer votes for a side than asked for")),
+    "identical": (Sentence("identical"), Sentence("of pairs whose responses are the same text")),
+    "adjudication": (
+        Sentence("adjudication"),
+        Sentence("judgements by an owner or a reviewer, which decide a label by themselves"),
+    ),
+    "gold": (Sentence("gold"), Sentence("on known answers: they tell about the rater")),
+    "training": (Sentence("training"), Sentence("practice")),
+    "repeat": (Sentence("repeat"), Sentence("asked again: they tell how steady a rater is")),
+    "skipped": (Sentence("skipped"), Sentence("could not be judged")),
+    "excluded": (Sentence("excluded"), Sentence("by an owner, with a reason")),
+    "other_kind": (Sentence("other kind"), Sentence("by a kind of rater that is not chosen here")),
+    "other_version": (
+        Sentence("other version"),
+        Sentence("on a version of the question that is not chosen here"),
+    ),
+    "superseded": (Sentence("superseded"), Sentence("changed later by the rater")),
 }
-"""What the fates of judgements mean."""
+"""What the fates of judgements are called, and what they mean."""
 
 
 def form(call: Call) -> Response:
@@ -57,7 +67,7 @@ def form(call: Call) -> Response:
     try:
         preview = _preview(call, selection) if wanted else None
     except TutelageError as error:
-        problem = str(error)
+        problem = sentence(error)
     return call.page(
         "owner/export.html",
         selection=selection,
@@ -105,9 +115,11 @@ def selection_from(asked: Fields) -> Selection:
 
     votes, versions = last("min_votes", "1"), [each for each in asked.get("versions", ()) if each]
     if not votes.isdecimal() or len(votes) > 4:
-        raise TutelageError(f"The least number of votes is '{votes}'; give a whole number.")
+        raise TutelageError(
+            Sentence("The least number of votes is “%(given)s”; give a whole number.", given=votes[:50])
+        )
     if not all(each.isdecimal() for each in versions):
-        raise TutelageError(f"'{versions}' are no versions of the question; they are numbers.")
+        raise TutelageError(Sentence("Versions of the question are numbers."))
     return Selection(
         kinds=asked.get("kinds", ()) or Selection().kinds,
         versions=tuple(map(int, versions)) or None,

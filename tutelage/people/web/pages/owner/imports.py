@@ -4,16 +4,20 @@ of it. Nothing is written before the owner says so, and then all of it or nothin
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 from starlette.responses import JSONResponse, Response
 
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
 from tutelage.people import list_raters
+from tutelage.people.answers import Answer
 from tutelage.people.importing import ImportReport, import_votes, study_screen
+from tutelage.people.kinds.kind import Kind
+from tutelage.people.languages import Sentence
 from tutelage.people.texts import folded
-from tutelage.people.vote_tables import MEANINGS, Columns, VotesRead, meaning_of, read_votes
-from tutelage.people.web.call import Call, Refusal
+from tutelage.people.vote_tables import Columns, VotesRead, meaning_of, read_votes
+from tutelage.people.web.call import Call, Refusal, sentence
 from tutelage.people.web.uploads import ENDINGS, LONGEST_UPLOAD, Upload
 
 ROWS = 5
@@ -31,13 +35,32 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 }
 """What columns are called elsewhere, by their field in `Columns`."""
 USUAL_PROMPTS = ("prompt", "question", "instruction", "input", "query", "context")
-NEEDED = {"a": "First response", "b": "Second response", "choice": "Choice", "rater": "Rater"}
-OPTIONAL = {
-    "model_a": "Model of the first",
-    "model_b": "Model of the second",
-    "time": "Time",
-    "reason": "Reason",
+NEEDED = {
+    "a": Sentence("First response"),
+    "b": Sentence("Second response"),
+    "choice": Sentence("Choice"),
+    "rater": Sentence("Rater"),
 }
+OPTIONAL = {
+    "model_a": Sentence("Model of the first"),
+    "model_b": Sentence("Model of the second"),
+    "time": Sentence("Time"),
+    "reason": Sentence("Reason"),
+}
+
+GONE = Sentence("That file is not here any more; send it again.")
+CALLED: Mapping[str, Sentence] = {
+    "a": Sentence("the first is better"),
+    "b": Sentence("the second is better"),
+    "tie": Sentence("equal"),
+    "a-is-slightly-better": Sentence("the first is slightly better"),
+    "a-is-much-better": Sentence("the first is much better"),
+    "b-is-slightly-better": Sentence("the second is slightly better"),
+    "b-is-much-better": Sentence("the second is much better"),
+    "both_bad": Sentence("both bad"),
+    "skip": Sentence("can’t judge"),
+}
+"""The meanings that a word for a choice may be given, each once, and what they are called."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,7 @@ def take(call: Call) -> Response:
     """Import the file that was sent."""
     upload = _upload(call)
     if upload is None:
-        raise Refusal(404, "That file is not here any more; send it again.")
+        raise Refusal(404, GONE)
     try:
         table = upload.read()
         columns = _columns(call, table)
@@ -81,7 +104,7 @@ def take(call: Call) -> Response:
             call.store, call.here.id, table, columns, partial=bool(call.text("partial")), actor=call.me.name
         )
     except TutelageError as error:
-        page = _page(call, problem=str(error))
+        page = _page(call, problem=sentence(error))
         page.status_code = 400
         return page
     call.site.uploads.drop(call.me.id)
@@ -102,7 +125,7 @@ def _page(call: Call, *, report: ImportReport | None = None, problem: str = "") 
             columns = _columns(call, table)
             preview = _preview(call, upload, table, columns)
     except TutelageError as error:
-        problem = problem or str(error)
+        problem = problem or sentence(error)
     return call.page(
         "owner/import.html",
         upload=upload,
@@ -110,10 +133,11 @@ def _page(call: Call, *, report: ImportReport | None = None, problem: str = "") 
         columns=columns,
         preview=preview,
         report=report,
-        problem="That file is not here any more; send it again." if gone else problem,
+        problem=GONE if gone else problem,
         needed=NEEDED,
         optional=OPTIONAL,
-        meanings=MEANINGS,
+        meanings=CALLED,
+        meant=partial(_meant, call.here.kind),
         endings=ENDINGS,
         longest=LONGEST_UPLOAD // 1024**2,
         rows=ROWS,
@@ -177,13 +201,21 @@ def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Prev
 
 
 def _means(columns: Columns, word: str) -> str:
-    """What a word for a choice means at present, as one of `MEANINGS`; empty where nothing is known."""
+    """What a word for a choice means at present, as one of `CALLED`; empty where nothing is known."""
     found = columns.choices.get(word)
     try:
         verdict = found or meaning_of(word)
     except TutelageError:
         return ""
-    return next(meaning for meaning in MEANINGS if meaning_of(meaning) == verdict)
+    return next(meaning for meaning in CALLED if meaning_of(meaning) == verdict)
+
+
+def _meant(kind: Kind, answer: Answer) -> str:
+    """What a vote says, in the order of the columns."""
+    if not kind.traits.sides:
+        return answer.choice
+    verdict = {"left": "a", "right": "b"}.get(answer.choice, answer.choice)
+    return next(CALLED[each] for each in CALLED if meaning_of(each) == (verdict, answer.strength))
 
 
 def _command(call: Call, upload: Upload, columns: Columns) -> str:

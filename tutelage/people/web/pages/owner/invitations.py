@@ -10,8 +10,9 @@ from starlette.responses import Response
 from tutelage.errors import TutelageError
 from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
 from tutelage.people.export_rows import safe_cell
+from tutelage.people.languages import Sentence
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import FieldError, given_again, whole_number
 
 MOST_USES = 1_000
@@ -27,10 +28,10 @@ def table(call: Call) -> Response:
 def create(call: Call) -> Response:
     """A new invitation. Its link is shown this once: only its hash is kept."""
     try:
-        uses = whole_number(call, "uses", "The number of people", 1, MOST_USES)
-        days = whole_number(call, "days", "The number of days", 1, MOST_DAYS)
+        uses = whole_number(call, "uses", Sentence("The number of people"), 1, MOST_USES)
+        days = whole_number(call, "days", Sentence("The number of days"), 1, MOST_DAYS)
     except FieldError as error:
-        return _page(call, problems={error.field: str(error)})
+        return _page(call, problems={error.field: sentence(error)})
     role = call.text("role") if call.text("role") in DECIDING else "rater"
     token = create_invite(
         call.store,
@@ -49,18 +50,23 @@ def by_name(call: Call) -> Response:
     others are made."""
     names = [line.strip() for line in call.text("names").splitlines() if line.strip()]
     try:
-        days = whole_number(call, "name_days", "The number of days", 1, MOST_DAYS)
+        days = whole_number(call, "name_days", Sentence("The number of days"), 1, MOST_DAYS)
         if not 1 <= len(names) <= MOST_NAMES:
             raise FieldError(
-                "names", f"Write 1 to {MOST_NAMES:,} names, one a line; these are {len(names):,}."
+                "names",
+                Sentence(
+                    "Write 1 to %(most)s names, one a line; these are %(count)s.",
+                    most=MOST_NAMES,
+                    count=len(names),
+                ),
             )
         links = personal_links(
             call.store, call.here.id, names, days=days, note="from a list of names", actor=call.me.name
         )
     except FieldError as error:
-        return _page(call, problems={error.field: str(error)})
+        return _page(call, problems={error.field: sentence(error)})
     except TutelageError as error:
-        return _page(call, problems={"names": str(error)})
+        return _page(call, problems={"names": sentence(error)})
     rows = [(safe_cell(name), f"{call.origin}/return/{token}") for name, token in links]
     headers = {"content-disposition": 'attachment; filename="links.csv"'}
     return Response(_as_csv([("name", "link"), *rows]), media_type="text/csv; charset=utf-8", headers=headers)
@@ -71,7 +77,7 @@ def withdraw(call: Call) -> Response:
     number, rater = call.text("invite"), call.text("rater")
     owner = int(rater) if rater.isascii() and rater.isdecimal() and len(rater) < 16 else None
     if not any(str(invite.id) == number for invite in list_invites(call.store, call.here.id, rater=owner)):
-        raise Refusal(404, "There is no such invitation in this study.")
+        raise Refusal(404, Sentence("There is no such invitation in this study."))
     revoke_invite(call.store, int(number), actor=call.me.name)
     return see("/owner/invitations" if owner is None else f"/owner/raters/{owner}")
 

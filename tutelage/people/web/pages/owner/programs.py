@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people.delivering import send_test
+from tutelage.people.languages import Sentence
 from tutelage.people.store.occasions import alarm_of, set_alarm
 from tutelage.people.store.tokens import RIGHTS, create_token, list_tokens, revoke_token
 from tutelage.people.store.webhooks import (
@@ -16,17 +17,17 @@ from tutelage.people.store.webhooks import (
     remove_webhook,
     rotate_secret,
 )
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import FieldError, given_again, share, whole_number
 
 MOST_DAYS = 3_650
 MEANINGS = {
-    "read": "how far the study is, its items and raters in numbers",
-    "add": "new items",
-    "export": "every preference and every vote",
-    "round": "a round is full",
-    "agreement": "agreement fell below the bound",
-    "inbox": "everything else that comes into the inbox",
+    "read": Sentence("how far the study is, its items and raters in numbers"),
+    "add": Sentence("new items"),
+    "export": Sentence("every preference and every vote"),
+    "round": Sentence("a round is full"),
+    "agreement": Sentence("agreement fell below the bound"),
+    "inbox": Sentence("everything else that comes into the inbox"),
 }
 """What rights let a program see or do, and what webhooks are told of."""
 PLACE = "/owner/programs"
@@ -40,7 +41,11 @@ def form(call: Call) -> Response:
 def make_token(call: Call) -> Response:
     """A new token. It is shown this once: only its hash is kept."""
     try:
-        days = whole_number(call, "days", "The number of days", 1, MOST_DAYS) if call.text("days") else None
+        days = (
+            whole_number(call, "days", Sentence("The number of days"), 1, MOST_DAYS)
+            if call.text("days")
+            else None
+        )
         token = create_token(
             call.store,
             call.here.id,
@@ -50,10 +55,10 @@ def make_token(call: Call) -> Response:
             actor=call.me.name,
         )
     except FieldError as error:
-        return _page(call, problems={error.field: str(error)})
+        return _page(call, problems={error.field: sentence(error)})
     except TutelageError as error:
-        return _page(call, problems={"rights" if "right" in str(error) else "name": str(error)})
-    return _page(call, secret=("Your token", token))
+        return _page(call, problems={"rights" if "right" in str(error) else "name": sentence(error)})
+    return _page(call, secret=(Sentence("Your token"), token))
 
 
 def revoke(call: Call) -> Response:
@@ -69,8 +74,8 @@ def make_webhook(call: Call) -> Response:
             call.store, call.here.id, call.text("url"), call.fields.get("topics", ()), actor=call.me.name
         )
     except TutelageError as error:
-        return _page(call, problems={"topics" if "told of" in str(error) else "url": str(error)})
-    return _page(call, secret=("The secret of the webhook", secret))
+        return _page(call, problems={"topics" if "told of" in str(error) else "url": sentence(error)})
+    return _page(call, secret=(Sentence("The secret of the webhook"), secret))
 
 
 def rotate(call: Call) -> Response:
@@ -82,8 +87,8 @@ def rotate(call: Call) -> Response:
             call.store, call.here.id, _number(call, "webhook"), hours=hours, actor=call.me.name
         )
     except TutelageError as error:
-        raise Refusal(404, str(error)) from error
-    return _page(call, secret=("The new secret of the webhook", secret))
+        raise Refusal(404, sentence(error)) from error
+    return _page(call, secret=(Sentence("The new secret of the webhook"), secret))
 
 
 def drop_webhook(call: Call) -> Response:
@@ -98,17 +103,17 @@ def test_webhook(call: Call) -> Response:
     try:
         problem = send_test(call.store, call.here.id, number)
     except TutelageError as error:
-        raise Refusal(404, str(error)) from error
+        raise Refusal(404, sentence(error)) from error
     return _page(call, tested=(number, problem))
 
 
 def set_bound(call: Call) -> Response:
     """Set the least agreement, or none."""
     try:
-        bound = share(call, "bound", "The least agreement", 1.0) if call.text("bound") else None
+        bound = share(call, "bound", Sentence("The least agreement"), 1.0) if call.text("bound") else None
         set_alarm(call.store, call.here.id, bound or None, actor=call.me.name)
     except FieldError as error:
-        return _page(call, problems={error.field: str(error)})
+        return _page(call, problems={error.field: sentence(error)})
     return see(PLACE)
 
 
@@ -117,7 +122,7 @@ def _of_study(change: Callable[..., None], call: Call, field: str) -> None:
     try:
         change(call.store, call.here.id, _number(call, field), actor=call.me.name)
     except TutelageError as error:
-        raise Refusal(404, str(error)) from error
+        raise Refusal(404, sentence(error)) from error
 
 
 def _number(call: Call, field: str) -> int:

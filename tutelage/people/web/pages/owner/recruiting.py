@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.platforms import PLATFORMS
 from tutelage.people.recruiting import Recruitment, estimate
 from tutelage.people.store.recruitments import entry_of, recruit, recruitment_of, work_in
 from tutelage.people.store.visits import list_visits
 from tutelage.people.visiting import payment_csv
-from tutelage.people.web.call import Call, see
+from tutelage.people.web.call import Call, see, sentence
 from tutelage.people.web.forms import FieldError, given_again, number, share, whole_number
 
 
@@ -25,9 +26,9 @@ def change(call: Call) -> Response:
     try:
         recruit(call.store, call.here.id, _recruitment(call), actor=call.me.name)
     except FieldError as error:
-        return _form(call, {error.field: str(error)})
+        return _form(call, {error.field: sentence(error)})
     except TutelageError as error:
-        return _form(call, {_field_of(str(error)): str(error)})
+        return _form(call, {_field_of(str(error)): sentence(error)})
     return see("/owner/recruiting")
 
 
@@ -60,21 +61,21 @@ def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
 
 def _recruitment(call: Call) -> Recruitment:
     if call.text("platform") not in PLATFORMS:
-        raise FieldError("platform", "Choose a platform.")
+        raise FieldError("platform", Sentence("Choose a platform."))
     places = call.text("places")
     return Recruitment(
         call.text("platform"),
         call.text("code"),
         call.text("screened_code"),
         call.text("return_url"),
-        whole_number(call, "answers", "The number of answers", 1, 100_000),
-        whole_number(call, "places", "The number of places", 1, 1_000_000) if places else None,
+        whole_number(call, "answers", Sentence("The number of answers"), 1, 100_000),
+        whole_number(call, "places", Sentence("The number of places"), 1, 1_000_000) if places else None,
         call.text("again") == "yes",
-        whole_number(call, "minutes", "The number of minutes", 1, 100_000),
-        number(call, "pay", "The pay", 0, 1_000_000),
+        whole_number(call, "minutes", Sentence("The number of minutes"), 1, 100_000),
+        number(call, "pay", Sentence("The pay"), 0, 1_000_000),
         call.text("currency"),
-        share(call, "fee", "The fee", 10),
-        number(call, "seconds", "The time of an answer", 0.1, 86_400),
+        share(call, "fee", Sentence("The fee"), 10),
+        number(call, "seconds", Sentence("The time of an answer"), 0.1, 86_400),
     )
 
 
