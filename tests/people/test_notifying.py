@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.people import Answer, Store, add_rater, close_notices, submit, write_note
+from tutelage.people import Answer, Store, add_rater, close_notices, set_languages, submit, write_note
 from tutelage.people.notifying import LINES, Mail, Message, Notifier, Webhook
 
 from .worlds import asked, study_of
@@ -50,10 +50,10 @@ def test_what_is_new_is_sent_once_and_in_one_message(lite: Store) -> None:
     notifier.look()
     (message,) = recorder.sent
     assert [notice.kind for notice in message.notices] == ["flag", "note"]
-    assert message.subject == "tutoring: 1 × flagged, 1 × note"
-    assert "- flagged (cut off) by anna on “Question" in message.text
-    assert "- note by anna: May I look things up?" in message.text
-    assert message.text.endswith("https://rate.example.org/owner/inbox\n")
+    assert message.subject() == "tutoring: 1 × flagged, 1 × note"
+    assert "- flagged (Cut off) by anna on “Question" in message.text()
+    assert "- note by anna: May I look things up?" in message.text()
+    assert message.text().endswith("https://rate.example.org/owner/inbox\n")
     assert message.waiting["flag"] == 2
 
 
@@ -89,8 +89,8 @@ def test_what_was_closed_in_the_meantime_is_not_sent_and_much_is_cut(lite: Store
         write_note(lite, anna, f"note {number} " + "x" * 1_000)
     notifier.look()
     (message,) = recorder.sent
-    assert "- and 5 more" in message.text
-    assert len(message.text) < 300 * LINES
+    assert "- and 5 more" in message.text()
+    assert len(message.text()) < 300 * LINES
 
 
 def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) -> None:
@@ -172,3 +172,22 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
 def test_channels_that_make_no_sense_are_refused(make: Any, complaint: str) -> None:
     with pytest.raises(TutelageError, match=complaint):
         make()
+
+
+@pytest.mark.parametrize(("chosen", "told"), [("", "gemeldet"), ("es", "con problema señalado")])
+def test_mail_is_in_the_language_of_the_study_or_the_chosen_one(
+    lite: Store, monkeypatch: pytest.MonkeyPatch, chosen: str, told: str
+) -> None:
+    monkeypatch.setattr("smtplib.SMTP", FakeServer)
+    monkeypatch.setattr(FakeServer, "log", [])
+    study = study_of(lite, 3)
+    set_languages(lite, study.id, ("de",))
+    anna = add_rater(lite, study.id, "anna").id
+    recorder = Recorder()
+    notifier = Notifier(lite, study.id, [Mail("a@b", "smtp://x", language=chosen), recorder])
+    flag(lite, anna)
+    notifier.look()
+    mail = FakeServer.log[-1]
+    assert mail["Subject"] == f"tutoring: 1 × {told}"
+    assert f"- {told} ({ {'': 'Abgeschnitten', 'es': 'Cortada'}[chosen] })" in mail.get_content()
+    assert recorder.sent[0].subject() == "tutoring: 1 × flagged"  # programs read English

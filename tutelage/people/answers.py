@@ -10,12 +10,23 @@ from dataclasses import dataclass, field
 
 from tutelage.errors import TutelageError
 from tutelage.people.corrections import Correction, Span
+from tutelage.people.languages import Sentence
 from tutelage.people.texts import refuse_unstorable
 
 LETTERS = "abcdef"
 LONGEST_REASON = 20_000
 LONGEST_NAME = 100
 MOST_FLAGS = 20
+FLAGS = {
+    "harmful": Sentence("Harmful or dangerous"),
+    "personal_data": Sentence("Personal data"),
+    "identity": Sentence("Says which model it is"),
+    "refusal": Sentence("Refuses without need"),
+    "cut_off": Sentence("Cut off"),
+    "wrong_language": Sentence("Wrong language"),
+    "broken": Sentence("Broken or garbled"),
+}
+"""What a rater may flag, and what it is called."""
 
 
 def new_key() -> str:

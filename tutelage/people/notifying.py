@@ -20,7 +20,9 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from tutelage.errors import TutelageError
+from tutelage.people.answers import FLAGS
 from tutelage.people.delivering import TIMEOUT_SECONDS, deliver, notice_row
+from tutelage.people.languages import ENGLISH, Sentence, check_languages, say
 from tutelage.people.lookout import Lookout
 from tutelage.people.store.engine import Store
 from tutelage.people.store.inbox import Notice, count_notices, list_notices
@@ -31,14 +33,14 @@ MOST_NOTICES = 200
 LINES = 20
 """Notices that a message quotes; it counts the others."""
 WORDS = {
-    "flag": "flagged",
-    "skip": "could not be judged",
-    "practice": "failed practice",
-    "note": "note",
-    "disagreement": "undecided item",
-    "model": "model that does not answer",
-    "round": "full round",
-    "agreement": "low agreement",
+    "flag": Sentence("flagged"),
+    "skip": Sentence("could not be judged"),
+    "practice": Sentence("failed practice"),
+    "note": Sentence("note"),
+    "disagreement": Sentence("undecided item"),
+    "model": Sentence("model that does not answer"),
+    "round": Sentence("full round"),
+    "agreement": Sentence("low agreement"),
 }
 
 _log = logging.getLogger("tutelage")
@@ -47,26 +49,27 @@ _log = logging.getLogger("tutelage")
 @dataclass(frozen=True)
 class Message:
     """What is new in the inbox of a study: the notices, oldest first, and how many of each kind wait in all. `address`
-    is that of the inbox, empty where it is not known."""
+    is that of the inbox, empty where it is not known; `language` the usual one of the study."""
 
     study: str
     notices: tuple[Notice, ...]
     waiting: Mapping[str, int]
     address: str
+    language: str = ENGLISH
 
-    @property
-    def subject(self) -> str:
+    def subject(self, language: str = ENGLISH) -> str:
         """One line that names the study and counts what is new by kind."""
         counts = Counter(WORDS.get(notice.kind, notice.kind) for notice in self.notices)
-        return f"{self.study}: " + ", ".join(f"{count} × {words}" for words, count in counts.items())
+        told = ", ".join(f"{count} × {say(words, language)}" for words, count in counts.items())
+        return f"{self.study}: {told}"
 
-    @property
-    def text(self) -> str:
+    def text(self, language: str = ENGLISH) -> str:
         """The message for people to read."""
-        lines = [f"- {_line(notice)}" for notice in self.notices[:LINES]]
+        lines = [say(_line(notice, language), language) for notice in self.notices[:LINES]]
         more = len(self.notices) - LINES
-        lines += [f"- and {more} more"] if more > 0 else []
-        return "\n".join([self.subject, "", *lines, "", self.address]).rstrip() + "\n"
+        lines += [say(Sentence("and %(count)s more", count=more), language)] if more > 0 else []
+        listed = [f"- {line}" for line in lines]
+        return "\n".join([self.subject(language), "", *listed, "", self.address]).rstrip() + "\n"
 
 
 class Channel(Protocol):
@@ -118,14 +121,18 @@ class Webhook:
 @dataclass(frozen=True)
 class Mail:
     """E-mail through a server: `smtp://user@host:587` (TLS is begun where the server offers it, and required for a
-    password) or `smtps://user@host` (TLS from the start)."""
+    password) or `smtps://user@host` (TLS from the start). It is written in `language`, or the
+    usual one of the study."""
 
     to: str
     server: str
     sender: str = ""
     password: str = field(default="", repr=False)
+    language: str = ""
 
     def __post_init__(self) -> None:
+        if self.language:
+            check_languages((self.language,))
         parts = urlsplit(self.server)
         if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
             raise TutelageError(
@@ -147,10 +154,11 @@ class Mail:
         host, secure = parts.hostname or "", parts.scheme == "smtps"
         kind = smtplib.SMTP_SSL if secure else smtplib.SMTP
         mail = EmailMessage()
-        mail["Subject"] = " ".join(message.subject.split())
+        language = self.language or message.language
+        mail["Subject"] = " ".join(message.subject(language).split())
         mail["From"] = self.sender or self.to
         mail["To"] = self.to
-        mail.set_content(message.text)
+        mail.set_content(message.text(language))
         try:
             with kind(host, parts.port or (465 if secure else 25), timeout=TIMEOUT_SECONDS) as server:
                 if not secure and server.has_extn("starttls"):
@@ -193,7 +201,8 @@ class Notifier:
             if not new:
                 continue
             study = study_of(self._store, self._study)
-            message = Message(study.name, new, count_notices(self._store, self._study), self._address)
+            waiting = count_notices(self._store, self._study)
+            message = Message(study.name, new, waiting, self._address, study.languages[0])
             try:
                 channel.send(message)
             except (OSError, TutelageError) as error:
@@ -214,12 +223,19 @@ class Notifier:
                 _log.warning("The inbox could not be read: %s", error)
 
 
-def _line(notice: Notice) -> str:
-    said = [WORDS.get(notice.kind, notice.kind)]
-    said += [f"({', '.join(flag.replace('_', ' ') for flag in notice.flags)})"] if notice.flags else []
-    said += [f"by {notice.name}"] if notice.name else []
-    asked = f" on “{_short(notice.asked)}”" if notice.asked else ""
-    return " ".join(said) + asked + (f": {_short(notice.text)}" if notice.text else "")
+def _line(notice: Notice, language: str) -> str:
+    """A notice in a line: what, by whom, on what, and what was said."""
+    told: str = WORDS.get(notice.kind, notice.kind)
+    if notice.flags:
+        flags = ", ".join(say(FLAGS.get(flag, flag.replace("_", " ")), language) for flag in notice.flags)
+        told = Sentence("%(what)s (%(flags)s)", what=told, flags=flags)
+    if notice.name:
+        told = Sentence("%(what)s by %(name)s", what=told, name=notice.name)
+    if notice.asked:
+        told = Sentence("%(what)s on “%(asked)s”", what=told, asked=_short(notice.asked))
+    if notice.text:
+        told = Sentence("%(what)s: %(text)s", what=told, text=_short(say(notice.text, language)))
+    return told
 
 
 def _short(text: str, most: int = 200) -> str:
@@ -230,7 +246,7 @@ def _short(text: str, most: int = 200) -> str:
 def _as_json(message: Message) -> dict[str, object]:
     """The message as a webhook takes it; `text` is what chat services show."""
     return {
-        "text": message.text,
+        "text": message.text(),
         "study": message.study,
         "inbox": message.address,
         "waiting": dict(message.waiting),

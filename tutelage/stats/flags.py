@@ -20,7 +20,7 @@ class Flag:
 
     kind: FlagKind
     evidence: str
-    values: tuple[str, ...] = ()
+    values: tuple[str | float, ...] = ()
 
 
 def rater_flags(votes: Votes, found: Reliability, *, enough: float = 10.0) -> tuple[tuple[Flag, ...], ...]:
@@ -51,13 +51,13 @@ def rater_flags(votes: Votes, found: Reliability, *, enough: float = 10.0) -> tu
         below_chance = found.high[r] < chance[r]
         if below_chance or found.high[r] < (chance[r] + typical) / 2:
             phrase = f"right in at most {found.high[r]:.0%}, chance is {chance[r]:.0%}"
-            shares = f"{found.high[r]:.0%}", f"{chance[r]:.0%}"
+            shares = float(found.high[r]), float(chance[r])
             raised.append(Flag("adversarial" if below_chance else "random_like", phrase, shares))
         k = int(np.argmax(excess[r]))
         if excess[r, k] > _LARGE_BIAS and z[r, k] > limit:
             unbiased = share[r, k] - excess[r, k]
             phrase = f"says '{votes.choices[k]}' in {share[r, k]:.0%}, expected {unbiased:.0%}"
-            values = votes.choices[k], f"{share[r, k]:.0%}", f"{unbiased:.0%}"
+            values = votes.choices[k], float(share[r, k]), float(unbiased)
             raised.append(Flag("biased", phrase, values))
         return tuple(raised)
 

@@ -5,7 +5,15 @@ import pickle
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.people.languages import LANGUAGES, Sentence, check_languages, choose_language, counted, say
+from tutelage.people.languages import (
+    LANGUAGES,
+    Sentence,
+    Share,
+    check_languages,
+    choose_language,
+    counted,
+    say,
+)
 from tutelage.people.languages.catalogue import date, number, script_words, translations
 
 QUOTA = (
@@ -98,3 +106,16 @@ def test_scripts_get_their_words_from_the_same_catalogue() -> None:
     assert "Goodbye" not in words["messages"]  # type: ignore[operator]  # no script says it
     assert script_words("en") == {"messages": {}, "forms": {}}
     assert script_words("de") is words
+
+
+def test_shares_and_numbers_of_a_sentence_are_written_as_the_language_does() -> None:
+    sentence = Sentence("Known answers (%(gold)s) and questions asked again (%(repeats)s) take more than half of all "
+                        "questions together.", gold=Share(0.4), repeats=Share(0.256, 1))  # fmt: skip
+    assert sentence.startswith("Known answers (40%) and questions asked again (25.6%)")
+    assert "(40\N{NO-BREAK SPACE}%)" in say(sentence, "de")
+    assert "(25,6\N{NO-BREAK SPACE}%)" in say(sentence, "de")
+    assert say(pickle.loads(pickle.dumps(sentence)), "de") == say(sentence, "de")
+    bounds = Sentence("%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.",
+                      what=Sentence("The pay"), given="x", least=0.1, most=86_400.0)  # fmt: skip
+    assert bounds == "The pay is “x”; give a number from 0.1 to 86,400."
+    assert say(bounds, "de") == "Bezahlung: „x“ geht nicht; geben Sie eine Zahl von 0,1 bis 86.400 an."

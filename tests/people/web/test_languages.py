@@ -1,12 +1,27 @@
 """The language of a page: what the study offers, what the rater chose, what the browser asks for."""
 
+import ast
 import json
+import re
+from html import unescape
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import tutelage.people
 from tutelage.people import Presentation, Store, create_invite, present, set_languages
 from tutelage.people.export import export_study
+from tutelage.people.languages.catalogue import catalogue
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store.raters import RaterState
+from tutelage.people.store.recruitments import recruit
+from tutelage.people.store.studies import STANDARD_QUESTION
+from tutelage.people.store.studies import State as StudyState
+from tutelage.people.store.tokens import create_token
+from tutelage.people.store.visits import VisitState
+from tutelage.people.store.webhooks import add_webhook
+from tutelage.people.web.actions import ACTIONS
 from tutelage.people.web.languages import accepted
 
 from ..worlds import Clock
@@ -171,3 +186,68 @@ def test_owners_set_the_languages(world: World) -> None:
     refused = owner.form("/owner/settings/languages", {"language": "tlh"})
     assert refused.status_code == 400
     assert "no language" in refused.text
+
+
+PAGES = (
+    "", "/inbox", "/items", "/import", "/raters", "/invitations", "/recruiting", "/team", "/models", "/export",
+    "/settings", "/consent", "/programs", "/history", "/sessions",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["de", "ar"])
+def test_no_sentence_of_the_catalogue_is_in_english_on_owners_pages(world: World, code: str) -> None:
+    rater, owner = world.rater(), world.owner()
+    rater.answer(rater.next()["question"], flags=["cut_off"], reason="Write to ada@example.org.")
+    recruit(world.store, world.study.id, Recruitment("mturk"))
+    create_token(world.store, world.study.id, "trainer", ("read",))
+    add_webhook(world.store, world.study.id, "https://hooks.example.org/x", ("round",))
+    same = {str(message.string) for message in catalogue(code) if message.id}
+    english = {
+        message.id
+        for message in catalogue(code)
+        if isinstance(message.id, str)
+        and " " in message.id
+        and "%(" not in message.id
+        and message.id not in same
+    }
+    assert len(english) > 500
+    headers = owner.headers(**{"accept-language": code})
+    for page in PAGES:
+        reply = owner.client.get(f"/owner{page}", headers=headers)
+        assert reply.status_code == 200, page
+        shown = unescape(re.sub(r"<script.*?</script>", "", reply.text, flags=re.S))
+        texts = {" ".join(text.split()) for text in re.split(r"<[^>]*>", shown)} | set(
+            re.findall(r'"([^"]*)"', shown)
+        )
+        assert texts & english <= {STANDARD_QUESTION}, page  # in a field to edit, as it is stored
+
+
+def test_what_is_wrong_with_a_form_is_told_in_the_language(world: World) -> None:
+    owner = world.owner()
+    for path, fields, told in (
+        (
+            "settings/plan",
+            {"overlap": "x", "policy": "random", "gold_rate": "0.4", "repeat_rate": "0.3"},
+            "(40\u00a0%)",
+        ),
+        ("invitations", {"uses": "0", "days": "3"}, "Zahl der Personen: „0“ geht nicht"),
+        ("programs/tokens", {"name": "x", "days": ""}, "Ein Token ohne Recht ist nutzlos"),
+        ("consent", {"votes": "keep", "retention_days": "0.5"}, "Zahl der Tage: „0.5“ geht nicht"),
+        ("recruiting", {"platform": "x"}, "Wählen Sie eine Plattform."),
+    ):
+        reply = owner.form(f"/owner/{path}", fields, **{"accept-language": "de"})
+        assert reply.status_code == 400, path
+        assert told in unescape(reply.text), path
+
+
+def test_every_action_of_the_history_has_a_name() -> None:
+    people = Path(tutelage.people.__file__).parent
+    found = set()
+    for path in people.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "record_event":
+                found |= {node.args[4].value} if isinstance(node.args[4], ast.Constant) else set()
+    assert len(found) > 25
+    assert found <= ACTIONS.keys()
+    for states, pattern in ((RaterState, "rater_{}"), (VisitState, "visit_{}"), (StudyState, "study_{}")):
+        assert {pattern.format(state) for state in get_args(states)} - {"visit_active"} <= ACTIONS.keys()

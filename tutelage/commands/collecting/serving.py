@@ -101,7 +101,8 @@ def _channels(settings: Serve) -> "list[Channel]":
         channels.append(Webhook(settings.webhook, secret("TUTELAGE_WEBHOOK_SECRET")))
     if settings.mail_to:
         password = secret("TUTELAGE_SMTP_PASSWORD")
-        channels.append(Mail(settings.mail_to, settings.smtp, settings.mail_from, password))
+        language = settings.mail_language
+        channels.append(Mail(settings.mail_to, settings.smtp, settings.mail_from, password, language))
     return channels
 
 

@@ -49,6 +49,8 @@ class Serve(Settings):
     """E-mail address that is told the same; needs --smtp."""
     mail_from: str = ""
     """Sender of these mails; the receiver when empty."""
+    mail_language: str = ""
+    """Language of these mails: en, de, es, zh or ar; the usual one of the study when empty."""
     engine: config.EngineName = "auto"
     """How models of live conversations compute that are folders: plain, by transformers' modules; cpu, by kernels
     compiled for this processor; auto: cpu on a processor, else plain."""
@@ -58,6 +60,8 @@ class Serve(Settings):
     def __post_init__(self) -> None:
         if bool(self.mail_to) != bool(self.smtp):
             raise TutelageError("Mail takes both --mail-to and --smtp.")
+        if self.mail_language and not self.mail_to:
+            raise TutelageError("--mail-language is that of the mails to --mail-to; give that too.")
         if bool(self.oidc_issuer) != bool(self.oidc_client):
             raise TutelageError("Signing in at a provider takes both --oidc-issuer and --oidc-client.")
         if bool(self.proxy_user_header) != bool(self.trusted_proxy):

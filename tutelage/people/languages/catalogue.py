@@ -118,7 +118,7 @@ def say(text: str, language: str) -> str:
 def _said(value: object, language: str) -> object:
     """A value of a sentence in the language."""
     if isinstance(value, Share):
-        return percent(value, value.digits, language)
+        return percent(float(value), value.digits, language)
     if isinstance(value, int):
         return number(value, language)
     if isinstance(value, float):

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
-from tutelage.people.languages import Sentence
+from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.engine import Connection, Store, inserted, record_event
@@ -49,7 +49,7 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Sentence]] = {
     ),
     "agreement": lambda facts: Sentence(
         "agreement is %(agreement)s, below %(bound)s, on %(items)s items with two raters or more",
-        **{**facts, "agreement": f"{facts['agreement']:.1%}", "bound": f"{facts['bound']:.0%}"},
+        **{**facts, "agreement": Share(facts["agreement"], 1), "bound": Share(facts["bound"])},
     ),
 }
 """The texts of notices that nobody wrote, from the facts that are stored."""

@@ -7,7 +7,9 @@ from functools import partial
 from babel.dates import format_skeleton
 from babel.numbers import format_decimal
 
+from tutelage.people.answers import FLAGS
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, catalogue, counted, say
+from tutelage.people.web.actions import ACTIONS
 from tutelage.people.web.render import plain
 
 NOUNS: Mapping[str, Callable[[int], Sentence]] = {
@@ -38,27 +40,22 @@ NOUNS: Mapping[str, Callable[[int], Sentence]] = {
     "vote": lambda n: counted("%(count)s vote", "%(count)s votes", count=n),
 }
 """Things that are counted, by the word in the templates."""
-FLAGS = {
-    "harmful": Sentence("Harmful or dangerous"),
-    "personal_data": Sentence("Personal data"),
-    "identity": Sentence("Says which model it is"),
-    "refusal": Sentence("Refuses without need"),
-    "cut_off": Sentence("Cut off"),
-    "wrong_language": Sentence("Wrong language"),
-    "broken": Sentence("Broken or garbled"),
-}
 CODES: Mapping[str, Sentence] = {
     "active": Sentence("active"),
+    "added by a program": Sentence("added by a program"),
     "adjudication": Sentence("adjudication"),
     "both_bad": Sentence("both bad"),
     "closed": Sentence("closed"),
     "excluded": Sentence("excluded"),
     "gold": Sentence("known answer"),
     "held_out": Sentence("held out"),
+    "imported": Sentence("imported"),
+    "live": Sentence("live conversation"),
     "llm": Sentence("model judge"),
     "open": Sentence("open"),
     "owner": Sentence("owner"),
     "paused": Sentence("paused"),
+    "random": Sentence("random"),
     "rater": Sentence("rater"),
     "reviewer": Sentence("reviewer"),
     "skip": Sentence("skipped"),
@@ -68,7 +65,7 @@ CODES: Mapping[str, Sentence] = {
     "training": Sentence("practice"),
     "unreliable": Sentence("unreliable"),
 }
-"""What codes of the tables are called: states, roles, kinds of raters and of items."""
+"""What codes of the tables are called: states, roles, kinds of raters and of items, why items are asked."""
 _AGO: tuple[tuple[int, Callable[[int], Sentence]], ...] = (
     (86_400, lambda n: counted("%(count)s day ago", "%(count)s days ago", count=n)),
     (3_600, lambda n: counted("%(count)s hour ago", "%(count)s hours ago", count=n)),
@@ -148,6 +145,11 @@ def coded(name: str, *, language: str = ENGLISH) -> str:
     return say(CODES.get(name, spaced(name)), language)
 
 
+def done(name: str, *, language: str = ENGLISH) -> str:
+    """What was done, by the name of the action in the history."""
+    return say(ACTIONS.get(name, spaced(name)), language)
+
+
 def flagged(name: str, *, language: str = ENGLISH) -> str:
     """What a rater flagged."""
     return say(FLAGS.get(name, spaced(name)), language)
@@ -171,6 +173,7 @@ def filters(language: str) -> dict[str, Callable[..., str]]:
         "ago": ago,
         "plural": plural,
         "code": coded,
+        "action": done,
         "flag": flagged,
     }
     spoken = {name: partial(each, language=language) for name, each in told.items()}

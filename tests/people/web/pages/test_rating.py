@@ -21,9 +21,9 @@ from tutelage.people import (
     present,
     set_state,
 )
+from tutelage.people.answers import FLAGS
 from tutelage.people.web.call import LONGEST_BODY
 from tutelage.people.web.client import RaterClient
-from tutelage.people.web.words import FLAGS
 
 from ...worlds import QUIET, better, records
 from ..conftest import World, add_known, make_study

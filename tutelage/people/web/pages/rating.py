@@ -22,7 +22,7 @@ from tutelage.people import (
     why_nothing,
     write_note,
 )
-from tutelage.people.answers import displayed
+from tutelage.people.answers import FLAGS, displayed
 from tutelage.people.conversing import Talk, next_step
 from tutelage.people.corrections import correction_from, correction_row, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
@@ -34,7 +34,6 @@ from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import must_agree
 from tutelage.people.web.render import render
-from tutelage.people.web.words import FLAGS
 
 SKIP_REASONS = (
     Sentence("I do not know enough about this"),
@@ -66,7 +65,7 @@ def following(call: Call) -> Response:
     refuse_strangers(call)
     item = values.text(call.data, "item", "")
     if not item and call.me.role == "reviewer":
-        raise Refusal(400, "A reviewer chooses the item to judge, on the page of the item.")
+        raise Refusal(400, Sentence("A reviewer chooses the item to judge, on the page of the item."))
     if item:
         found: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
     else:

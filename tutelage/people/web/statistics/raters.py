@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.people import Rater
-from tutelage.people.languages import Sentence
+from tutelage.people.languages import Sentence, Share
 from tutelage.people.web.statistics.ballots import GOLD, SKIP, TRAINING, Ballots
 from tutelage.stats.flags import Flag, rater_flags
 from tutelage.stats.gold import GoldTest, gold_test, side_bias
@@ -86,11 +86,15 @@ def _sentence(flag: Flag) -> Sentence:
         return Sentence(
             "says '%(choice)s' in %(share)s, expected %(expected)s",
             choice=choice,
-            share=said,
-            expected=expected,
+            share=Share(float(said)),
+            expected=Share(float(expected)),
         )
     most, chance = flag.values
-    return Sentence("right in at most %(most)s, chance is %(chance)s", most=most, chance=chance)
+    return Sentence(
+        "right in at most %(most)s, chance is %(chance)s",
+        most=Share(float(most)),
+        chance=Share(float(chance)),
+    )
 
 
 def _more_flags(
@@ -114,8 +118,8 @@ def _more_flags(
     if median is not None and timed >= ENOUGH_FOR_HASTE and median < HASTE * usual:
         yield Sentence(
             "hasty: %(time)s s each, where %(usual)s s are usual",
-            time=f"{median / 1000:.1f}",
-            usual=f"{usual / 1000:.0f}",
+            time=round(median / 1000, 1),
+            usual=round(usual / 1000),
         )
     if tallies.repeat_seen >= ENOUGH_REPEATS and tallies.repeat_same < CARELESS_REPEATS * tallies.repeat_seen:
         yield Sentence(

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from tutelage.people import close_notices, list_notices, reopen_notice
+from tutelage.people.languages import Sentence
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.owner.items import item_address
 from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
@@ -51,7 +52,7 @@ def reopen(call: Call) -> Response:
     """Let a notice wait again."""
     number = call.text("notice")
     if not _is_number(number):
-        raise Refusal(404, "There is no such notice.")
+        raise Refusal(404, Sentence("There is no such notice."))
     reopen_notice(call.store, call.here.id, int(number), actor=call.me.name)
     return see(_address(_kind(call), True))
 

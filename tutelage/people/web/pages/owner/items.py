@@ -19,7 +19,7 @@ from tutelage.people import (
     list_votes,
     set_overlap,
 )
-from tutelage.people.answers import LETTERS
+from tutelage.people.answers import FLAGS, LETTERS
 from tutelage.people.languages import Sentence, say
 from tutelage.people.store.browsing import STATES, Found, ItemFilter, find_items, find_keys
 from tutelage.people.web.call import Call, Refusal, see, sentence
@@ -27,7 +27,6 @@ from tutelage.people.web.forms import FieldError, reason_of, whole_number
 from tutelage.people.web.marks import corrected_pieces, marked_responses
 from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
-from tutelage.people.web.words import FLAGS
 
 PAGE = 25
 MOST_AT_ONCE = 5_000
@@ -183,7 +182,7 @@ def item_page(call: Call, key: str, problems: Mapping[str, str] | None = None) -
     """The page of an item; `problems` says what was wrong with a form on it, by field."""
     found = list_questions(call.store, call.here.id, keys=(key,))
     if not found:
-        raise Refusal(404, f"There is no item '{key[:100]}' in this study.")
+        raise Refusal(404, Sentence("There is no item “%(key)s” in this study.", key=key[:100]))
     numbers = {rater.name: rater.id for rater in list_raters(call.store, call.here.id)}
     votes = list_votes(call.store, call.here.id, item=key, every_revision=True)
     page = call.page(

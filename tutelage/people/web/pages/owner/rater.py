@@ -210,7 +210,7 @@ def _rater(call: Call) -> Rater:
     for rater in list_raters(call.store, call.here.id):
         if str(rater.id) == number:
             return rater
-    raise Refusal(404, "There is no such rater in this study.")
+    raise Refusal(404, Sentence("There is no such rater in this study."))
 
 
 def _preview(call: Call, rater: Rater, everybody: Sequence[Rater]) -> object:

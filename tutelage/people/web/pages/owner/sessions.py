@@ -2,6 +2,7 @@
 
 from starlette.responses import Response
 
+from tutelage.people.languages import Sentence
 from tutelage.people.store.sessions import end_sessions, list_sessions
 from tutelage.people.web.call import Call, Refusal, see
 
@@ -20,6 +21,6 @@ def end(call: Call) -> Response:
     number = call.text("session")
     mine = [each.id for each in list_sessions(call.store, call.me.id) if str(each.id) == number]
     if not mine:
-        raise Refusal(404, "You have no such session; it may be over already.")
+        raise Refusal(404, Sentence("You have no such session; it may be over already."))
     end_sessions(call.store, call.me.id, only=mine[0], actor=call.me.name)
     return see("/" if mine[0] == call.session_id else "/owner/sessions")
