@@ -184,8 +184,10 @@ def test_the_owners_pages_have_no_serious_fault(site: Site, visit: Visit, width:
     page.click(".me summary")
     page.click("button[value=ar]")
     expect(page.locator("html[lang=ar][dir=rtl] h1")).to_have_text("المشاركون")
-    assert faults(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for path in ("/raters", "/settings", "/export", "/recruiting", "/programs"):
+        page.goto(f"{site.url}/owner{path}")
+        assert faults(page) == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 def test_an_empty_study_has_no_serious_fault(site: Site, visit: Visit) -> None:
