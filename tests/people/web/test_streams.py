@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import create_app, streams
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
-from tutelage.people.web.streams import AnswerStreams
+from tutelage.people.web.streams import AnswerStream, AnswerStreams, _Answer
 
 from .conftest import URL
 
@@ -173,6 +174,28 @@ def test_a_dead_model_costs_nothing_but_time(lite: Store) -> None:
     question = next_step(lite, turn.rater_id)
     assert isinstance(question, Assignment)
     assert list(question.texts) == sides(turn, "back again", "fine")
+
+
+def test_answers_that_end_while_news_go_out_are_told_before_the_question() -> None:
+    """The first answer ends between its own news and those of the second, with which the turn is over."""
+
+    async def look() -> bytes:
+        turn: Any = SimpleNamespace(turn=SimpleNamespace(order=(0, 1)))
+        stream = AnswerStream(turn, (_Answer("a"), _Answer("b")))
+        news = stream.events()
+        found = await anext(news)
+        for answer in stream.answers:
+            answer.html = answer.text.upper()
+        stream.over = True
+        stream.tell()
+        return found + b"".join([event async for event in news])
+
+    assert events(asyncio.run(look())) == [
+        {"side": 0, "whole": "a"},
+        {"side": 1, "html": "B"},
+        {"side": 0, "html": "A"},
+        {"ready": True},
+    ]
 
 
 def test_a_model_that_refuses_is_not_asked_again(lite: Store) -> None:

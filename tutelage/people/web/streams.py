@@ -90,10 +90,11 @@ class AnswerStream:
         try:
             while True:
                 changed.clear()
+                over = self.over  # before the news, while which the last of them may come
                 for side, model in enumerate(self.opened.turn.order):
                     for data in _news(self.answers[model], seen[side]):
                         yield _event({"side": side, **data})
-                if self.over:
+                if over:
                     yield _event(
                         {"failed": say(self.failed, self.language)} if self.failed else {"ready": True}
                     )
