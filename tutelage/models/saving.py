@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 
-def save_files(model: Any, tokenizer: Any, folder: Path, **more: Any) -> None:
+def save_files(model: Any, tokenizer: Any, folder: Path | str, **more: Any) -> None:
     """Write `model` (with `more` for its `save_pretrained`) and `tokenizer` into a folder.
 
     safetensors writes weights for their owner alone, whatever the umask; they get the permissions of the configuration
@@ -12,6 +12,7 @@ def save_files(model: Any, tokenizer: Any, folder: Path, **more: Any) -> None:
     """
     model.save_pretrained(str(folder), **more)
     tokenizer.save_pretrained(str(folder))
+    folder = Path(folder)
     for configuration in (*folder.glob("config.json"), *folder.glob("adapter_config.json")):
         for weights in folder.glob("*.safetensors"):
             weights.chmod(configuration.stat().st_mode)
