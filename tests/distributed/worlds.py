@@ -37,11 +37,18 @@ class World:
         """The results of the ranks, by rank. Raises the error of the lowest rank that had one."""
         for pipe in self.pipes:
             pipe.send((function, args))
-        answers = [pipe.recv() for pipe in self.pipes]
+        answers = [self._answer(rank) for rank in range(self.size)]
         for failed, value in answers:
             if failed:
                 raise value
         return [value for _, value in answers]
+
+    def _answer(self, rank):
+        try:
+            return self.pipes[rank].recv()
+        except EOFError:
+            self.processes[rank].join(10)
+            return True, RuntimeError(f"rank {rank} ended with {self.processes[rank].exitcode}")
 
     def close(self):
         for pipe in self.pipes:
