@@ -19,7 +19,7 @@ import torch
 import tutelage as tt
 from bench.quality.chosen import short_pairs
 from bench.quality.experiment import Experiment, Figures, Line, Part, Place, of
-from bench.quality.peers import peer
+from bench.quality.peers import peer, peer_grpo
 from bench.quality.prompts import questions, write_prompts
 from bench.quality.scores import RECORD
 from tutelage.core.rows import collate
@@ -157,19 +157,7 @@ def _grpo(part: Part, place: Place) -> Figures:
     asked = [json.loads(text) for text in record.read_text().splitlines()]
     firsts = asked[:: settings["samples"]]
     write_jsonl(folder / "prompts.jsonl", [{"prompt": row["messages"]} for row in firsts])
-    names = ("prompts_per_step", "samples", "response", "steps", "lr", "eps", "beta")
-    theirs = peer(
-        place,
-        "grpo",
-        folder,
-        model=place.model,
-        seed=part.seed,
-        train=str(folder / "prompts.jsonl"),
-        reward="sentiment",
-        save=str(folder / "model"),
-        answers=str(record),
-        **{name: settings[name] for name in names},
-    )
+    theirs = peer_grpo(place, part, folder, folder / "prompts.jsonl", answers=str(record))
     return {
         "score": _sides([row["score/mean"] for row in ours], theirs["score"]),
         "gradient norm": _sides([row["grad_norm"] for row in ours], theirs["norm"]),

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bench.quality.experiment import Place
+from bench.quality.experiment import Part, Place
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,3 +31,20 @@ def peer(place: Place, job: str, out: Path, **spec: Any) -> dict[str, Any]:
             )
     found: dict[str, Any] = json.loads(answer.read_text())
     return found
+
+
+def peer_grpo(place: Place, part: Part, out: Path, prompts: Path, **more: Any) -> dict[str, Any]:
+    """What the peer's GRPO finds on the sentiment task, with the settings of a part. Its model is in `out`/model."""
+    names = ("prompts_per_step", "samples", "response", "steps", "lr", "eps", "beta")
+    return peer(
+        place,
+        "grpo",
+        out,
+        model=place.model,
+        seed=part.seed,
+        train=str(prompts),
+        reward="sentiment",
+        save=str(out / "model"),
+        **{name: part.settings[name] for name in names},
+        **more,
+    )

@@ -12,7 +12,7 @@ import numpy as np
 
 import tutelage as tt
 from bench.quality.experiment import Experiment, Figures, Part, Place
-from bench.quality.peers import peer
+from bench.quality.peers import peer_grpo
 from bench.quality.prompts import in_order, questions, write_prompts
 from bench.quality.scores import sentiment
 from bench.quality.sentiment_page import enough, figures, section
@@ -136,18 +136,7 @@ def _theirs(part: Part, place: Place, prompts: Sequence[Prompt]) -> tuple[Path, 
         {"prompt": [{"role": turn.role, "content": turn.content} for turn in one.messages]} for one in read
     ]
     write_jsonl(out / "prompts.jsonl", rows)
-    names = ("prompts_per_step", "samples", "response", "steps", "lr", "eps", "beta")
-    found = peer(
-        place,
-        "grpo",
-        out,
-        model=place.model,
-        seed=part.seed,
-        train=str(out / "prompts.jsonl"),
-        reward="sentiment",
-        save=str(out / "model"),
-        **{name: settings[name] for name in names},
-    )
+    found = peer_grpo(place, part, out, out / "prompts.jsonl")
     return out / "model", [[None, round(score, 4)] for score in found["score"]]
 
 

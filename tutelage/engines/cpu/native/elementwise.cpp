@@ -5,6 +5,7 @@
 
 #include "structs.hpp"
 #include "kernel.hpp"
+#include "norms.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -37,26 +38,10 @@ void tutelage_scale_rows(const ThreadPool *pool, int64_t rows, int64_t d, const 
     });
 }
 
-// The gradients of a norm. With n = x r and g the gradient of n w: to_x = r (g w - n mean(g w n)) + more, where `more`
-// may be null, and sums [parts][d] += g n.
+// The gradients of a norm, see norms.hpp. `more` may be null.
 void tutelage_norm_gradients(const ThreadPool *pool, int64_t rows, int64_t d, const float *g, const float *x,
                              const float *r, const float *w, const float *more, float *to_x, float *sums) {
-    for_rows(*pool, rows, d, [&](long part, long first, long end) {
-        float *own = sums + part * d;
-        for (long row = first; row < end; row++) {
-            Floats along{};
-            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
-                const Floats product = load(g + i) * load(x + i) * r[row];
-                store(own + j, load(own + j) + product);
-                along += product * load(w + j);
-            }
-            const float mean = sum(along) / d * r[row];
-            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
-                const Floats y = r[row] * (load(g + i) * load(w + j) - load(x + i) * mean);
-                store(to_x + i, more ? y + load(more + i) : y);
-            }
-        }
-    });
+    norm_gradients(*pool, rows, d, g, x, r, w, more, sums, [&](long i, Floats y) { store(to_x + i, y); });
 }
 
 // p = silu(g) u, and the gradients of g and u. `to_gate` holds the gradient of p and is overwritten. The size is a

@@ -6,6 +6,7 @@
 
 #include "half.hpp"
 #include "structs.hpp"
+#include "norms.hpp"
 #include "rows.hpp"
 
 extern "C" {
@@ -30,28 +31,12 @@ void tutelage_mixed_norm(const ThreadPool *pool, int64_t rows, int64_t d, const 
     });
 }
 
-// The gradients of a norm. With n = x r and g the gradient of n w: to_x = r (g w - n mean(g w n)) + more, where `more`
-// may be null, rounded into `half` too, and sums [parts][d] += g n.
+// The gradients of a norm, see norms.hpp; to_x is rounded into `half` too. `more` may be null.
 void tutelage_mixed_norm_gradients(const ThreadPool *pool, int64_t rows, int64_t d, const Half *g, const float *x,
                                    const float *r, const float *w, const float *more, float *to_x, Half *half,
                                    float *sums) {
-    for_rows(*pool, rows, d, [&](long part, long first, long end) {
-        float *own = sums + part * d;
-        for (long row = first; row < end; row++) {
-            Floats along{};
-            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
-                const Floats product = load(g + i) * load(x + i) * r[row];
-                store(own + j, load(own + j) + product);
-                along += product * load(w + j);
-            }
-            const float mean = sum(along) / d * r[row];
-            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES) {
-                Floats y = r[row] * (load(g + i) * load(w + j) - load(x + i) * mean);
-                if (more) y += load(more + i);
-                store(to_x + i, y), store(half + i, y);
-            }
-        }
-    });
+    norm_gradients(*pool, rows, d, g, x, r, w, more, sums,
+                   [&](long i, Floats y) { store(to_x + i, y), store(half + i, y); });
 }
 
 // p = silu(g) u for rows [g | u] of 2 m numbers.
