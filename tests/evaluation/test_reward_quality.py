@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tutelage.evaluation.reward_quality import reward_quality
+from tutelage.evaluation.reward_quality import length_baseline, reward_quality
 
 
 def test_counts_by_hand():
@@ -60,3 +60,26 @@ def test_pairs_of_one_prompt_are_one_piece_of_evidence():
     once = width(reward_quality(differences, np.ones(200), prompts))
     copied = width(reward_quality(np.repeat(differences, 8), np.ones(1600), np.repeat(prompts, 8).tolist()))
     assert copied == pytest.approx(once, rel=0.15)
+
+
+@pytest.mark.parametrize("taste", [1, -1])
+def test_the_lengths_alone_are_as_right_as_the_share_of_pairs_that_follow_them(taste):
+    """Four pairs by hand: right, wrong, of one length (half), labelled one half (left out). The pairs that are learnt
+    from say which way, whatever the others show."""
+    found = length_baseline(
+        [3 * taste, -2 * taste, 0, 5],
+        [1.0, 1.0, 1.0, 0.5],
+        ["a", "b", "c", "d"],
+        learnt=[4 * taste, taste, -taste],
+        p_learnt=[1.0, 0.8, 1.0],
+    )
+    assert found["prefers"] == ("longer" if taste > 0 else "shorter")
+    assert found["accuracy"] == pytest.approx((1 + 0 + 0.5) / 3)
+    low, high = found["accuracy_interval"]
+    assert low <= found["accuracy"] <= high
+
+
+def test_a_label_below_one_half_turns_a_pair_round():
+    found = length_baseline([2, -2], [0.1, 0.1], ["a", "b"], learnt=[2, 2, 2], p_learnt=[0.2, 0.0, 0.9])
+    assert found["prefers"] == "shorter"
+    assert found["accuracy"] == pytest.approx(1 / 2)

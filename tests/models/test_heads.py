@@ -9,7 +9,7 @@ import tiny
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from tutelage import config
 from tutelage.core.batch import Rows
@@ -244,6 +244,16 @@ def test_a_reward_model_is_no_language_model(tiny_model, tmp_path):
     new(tiny_model("llama")).save(tmp_path / "reward")
     with pytest.raises(TutelageError, match=r"is a reward model.*cannot write"):
         new(str(tmp_path / "reward"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_adapter_is_saved_without_the_embedding_that_has_a_new_row(tiny_model, tmp_path):
+    model = new(tiny_model("llama"), rank=2)
+    vocabulary = AutoConfig.from_pretrained(tiny_model("llama")).vocab_size
+    assert trunk(model.model).get_input_embeddings().num_embeddings == vocabulary + 1
+    model.save(tmp_path)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert [name for name in saved if "lora" not in name and "score" not in name] == []
 
 
 def test_a_second_adapter_is_refused(tiny_model, tmp_path):

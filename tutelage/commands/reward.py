@@ -24,11 +24,15 @@ def main(settings: RewardSettings) -> int:
 
 
 def accuracies(result: "RewardResult") -> list[str]:
-    """The accuracy, by strength and on single votes where it was measured so; a line each."""
+    """The accuracy, that of the lengths alone, by strength and on single votes where it was measured so; a line
+    each."""
     figures = result.metrics
     if result.accuracy is None:
         return []
     lines = [_accuracy("accuracy", result.accuracy, figures["accuracy_interval"], f"{figures['n']} pairs")]
+    if length := figures.get("length"):
+        name = f"length alone ({length['prefers']} answers)"
+        lines.append(_accuracy(name, length["accuracy"], length["accuracy_interval"], "the same pairs"))
     for part in figures.get("by_strength", ()):
         lines.append(
             _accuracy(f"  {part['strength']:<12}", part["accuracy"], part["interval"], f"{part['n']} pairs")

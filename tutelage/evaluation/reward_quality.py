@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tutelage.stats.calibration import calibration
-from tutelage.stats.intervals import ratio_interval
+from tutelage.stats.intervals import Interval, ratio_interval
+from tutelage.stats.votes import Floats
 
 BINS = 10
 
@@ -23,10 +24,8 @@ def reward_quality(
     bin that is not empty).
     """
     difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
-    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
     decided = p != 0.5
-    right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
-    found = ratio_interval(right * decided, decided.astype(float), cluster)
+    found = _accuracy(difference, p, prompts)
     turned = np.arange(len(difference)) % 2 == 1
     side = np.where(turned, -difference, difference)
     diagram = calibration(1 / (1 + np.exp(-side)), np.where(turned, 1 - p, p), BINS)
@@ -45,3 +44,35 @@ def reward_quality(
             if not isnan(x)
         ],
     }
+
+
+def length_baseline(
+    lengths: Sequence[float],
+    p_chosen: Sequence[float],
+    prompts: Sequence[str],
+    learnt: Sequence[float],
+    p_learnt: Sequence[float],
+) -> dict[str, Any]:
+    """What a predictor that sees the lengths of the answers alone reaches on the pairs of `reward_quality`.
+
+    It prefers the longer or the shorter answer of every pair, whichever is right more often on the pairs that the
+    reward model learnt from. `lengths` [N] and `learnt` [M] are differences chosen − rejected; answers of one length
+    count half. Keys: prefers (longer or shorter), accuracy, accuracy_interval. Length explains much of many data sets
+    of preferences (Singhal et al. 2023, arXiv 2310.03716).
+    """
+    side = np.sign(np.asarray(learnt, float)) * np.sign(np.asarray(p_learnt, float) - 0.5)
+    way = -1.0 if side.sum() < 0 else 1.0
+    found = _accuracy(way * np.asarray(lengths, float), np.asarray(p_chosen, float), prompts)
+    return {
+        "prefers": "shorter" if way < 0 else "longer",
+        "accuracy": found.value,
+        "accuracy_interval": [found.low, found.high],
+    }
+
+
+def _accuracy(difference: Floats, p: Floats, prompts: Sequence[str]) -> Interval:
+    """The share of pairs whose sign is that of the likelier side, with an interval over prompts; 0 counts half."""
+    decided = p != 0.5
+    right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
+    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
+    return ratio_interval(right * decided, decided.astype(float), cluster)

@@ -274,9 +274,14 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:
     """Write weights, configuration and tokenizer as transformers (or PEFT) would; weights that are not finite are
-    refused."""
+    refused.
+
+    Beside an adapter PEFT would write an embedding that has a row more than the base's. That row belongs to the pad
+    token and is 0, so loading makes it anew.
+    """
     check_saved(model, folder)
-    save_files(model, tokenizer, folder)
+    more = {"save_embedding_layers": False} if isinstance(model, PeftModel) else {}
+    save_files(model, tokenizer, folder, **more)
 
 
 def context_length(path: str) -> int | None:

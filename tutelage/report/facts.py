@@ -9,7 +9,7 @@ from tutelage.figures.number_text import number as written
 from tutelage.figures.number_text import percent
 from tutelage.report.diagnoses import accuracy_of, closing, finite
 from tutelage.report.folders import Run
-from tutelage.report.json_values import Object, interval, number, string
+from tutelage.report.json_values import Object, interval, number, section, string
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,10 @@ def judge_facts(run: Run) -> list[Fact]:
 
 def reward_facts(run: Run) -> list[Fact]:
     """The facts of a reward model on comparisons it has not seen."""
+    length = section(run.summary, "length")
     return [
         *(share(run.summary, "accuracy", "held-out accuracy") if accuracy_of(run) else []),
+        *share(length, "accuracy", "length alone", f"preferring the {string(length, 'prefers')} answer"),
         *share(run.summary, "ceiling", "ceiling", "what the noise of single votes allows"),
         *share(run.summary, "ece", "calibration error", "mean distance of predicted from observed shares"),
         *steps(run),

@@ -13,7 +13,7 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
 from tutelage.distributed.processes import join
 from tutelage.errors import TutelageError
-from tutelage.evaluation.reward_quality import reward_quality
+from tutelage.evaluation.reward_quality import length_baseline, reward_quality
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, centre, new_reward_model
 from tutelage.people import Selection
@@ -96,7 +96,7 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
         figures |= {"dropped": len(cuts.dropped), **_ties(loss)}
         with model.gathered():
             figures |= _centre(model, train, settings, max_length)
-            figures |= _quality(model, held_out, settings, max_length, budget, data.study)
+            figures |= _quality(model, train, held_out, settings, max_length, budget, data.study)
             return RewardResult(run.path, finish_run(run, model.save_whole, figures))
 
     return Training(loop, conclude)
@@ -168,14 +168,15 @@ def _centre(
 
 def _quality(
     model: ScalarModel,
+    train: Sequence[EncodedPair],
     held_out: Sequence[EncodedPair],
     settings: RewardSettings,
     max_length: int,
     budget: Budget,
     study: StudySnapshot | None,
 ) -> dict[str, object]:
-    """Accuracy with its interval, and calibration, on the test or held-out pairs; on those of a study also by strength
-    and against single votes."""
+    """Accuracy with its interval, beside that of the lengths alone, and calibration, on the test or held-out pairs; on
+    those of a study also by strength and against single votes."""
     if settings.test:
         study = None
         held_out = encode_preferences(load_preferences(settings.test).records, model.tokenizer, max_length)[0]
@@ -183,9 +184,21 @@ def _quality(
         return {}
     chosen, rejected = pair_scores(model, held_out, budget)
     prompts = [str(pair.chosen.prompt) for pair in held_out]
-    p_chosen = [pair.source.p_chosen for pair in held_out]
+    p_chosen = _labels(held_out)
     differences = (chosen - rejected).tolist()
     found: dict[str, object] = dict(reward_quality(differences, p_chosen, prompts))
+    found["length"] = length_baseline(
+        _lengths(held_out), p_chosen, prompts, learnt=_lengths(train), p_learnt=_labels(train)
+    )
     if study is not None:
         found |= vote_figures(study, differences, [pair.source for pair in held_out])
     return found
+
+
+def _labels(pairs: Sequence[EncodedPair]) -> list[float]:
+    return [pair.source.p_chosen for pair in pairs]
+
+
+def _lengths(pairs: Sequence[EncodedPair]) -> list[float]:
+    """How many tokens longer each chosen answer is than the rejected one."""
+    return [len(pair.chosen.response) - len(pair.rejected.response) for pair in pairs]
