@@ -18,6 +18,7 @@ from tutelage.config.pieces import (
     Sampling,
     Shape,
 )
+from tutelage.config.rates import Rates, settle_rate
 
 __all__ = [
     "LATER",
@@ -28,6 +29,7 @@ __all__ = [
     "Lora",
     "Model",
     "Optimiser",
+    "Rates",
     "Sampling",
     "Shape",
     "difference",
@@ -37,6 +39,7 @@ __all__ = [
     "overlay",
     "resolve",
     "save",
+    "settle_rate",
     "to_mapping",
     "with_defaults",
 ]

@@ -12,6 +12,7 @@ import tyro
 from tutelage.config.aliases import aliases, note_old_name, removals, used_aliases, used_removals
 from tutelage.config.files import read_mapping, read_onto
 from tutelage.config.mapping import overlay
+from tutelage.config.rates import Rates
 from tutelage.config.reading import section_of, settable
 from tutelage.errors import TutelageError
 
@@ -128,8 +129,17 @@ def _description(settings: type[Any], short: dict[str, str]) -> str:
         "",
         "With --config FILE, settings come from a TOML file or from the config.json of a run; flags win.",
         *(f"{name} is short for {full}." for name, full in short.items()),
+        *_rates(settings),
     ]
     return "\n".join(lines)
+
+
+def _rates(settings: type[Any]) -> Iterator[str]:
+    """The learning rates that the verb has where none is given."""
+    rates = getattr(settings, "RATES", None)
+    if isinstance(rates, Rates):
+        yield ""
+        yield f"Without --optimiser.lr the learning rate is {rates.all:g}, with LoRA {rates.lora:g}."
 
 
 class Flag(NamedTuple):

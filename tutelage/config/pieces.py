@@ -118,8 +118,8 @@ POLICY_EPS = 1e-5
 class Optimiser:
     """AdamW (Loshchilov & Hutter 2019) with warm-up, a learning-rate schedule and gradient clipping."""
 
-    lr: float = 1e-5
-    """Peak learning rate."""
+    lr: float | None = None
+    """Peak learning rate. Where it is left out, that of the verb, which is another for LoRA than for all weights."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
     eps: float = 1e-8
@@ -135,6 +135,8 @@ class Optimiser:
 
     def __post_init__(self) -> None:
         for name, value in (("lr", self.lr), ("eps", self.eps), ("max_norm", self.max_norm)):
+            if value is None:
+                continue
             if not value > 0:
                 raise TutelageError(f"The optimiser's {name} is {value}: it must be above 0.")
             if math.isinf(value) and name != "max_norm":
@@ -150,6 +152,13 @@ class Optimiser:
                 f"The optimiser's warmup is {self.warmup}: give a share of all steps below 1, or a whole "
                 "number of steps."
             )
+
+    @property
+    def peak(self) -> float:
+        """The peak learning rate. Raises ValueError where it was left out, and no verb has set its own."""
+        if self.lr is None:
+            raise ValueError("the optimiser has no learning rate: give it one as lr")
+        return self.lr
 
     def warmup_steps(self, total: int) -> int:
         """The length of the warm-up in a run of `total` steps; never longer than the run."""

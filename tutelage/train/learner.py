@@ -16,6 +16,7 @@ from tutelage.distributed.ranks import ALONE, Ranks
 from tutelage.distributed.shard_files import load_shards
 from tutelage.distributed.shards import is_sharded, laid_out_as, shard_of
 from tutelage.errors import TutelageError
+from tutelage.models.budget import out_of_memory
 
 SHARDS = "shards"
 """The folder of a checkpoint that has the tensors in shards."""
@@ -62,7 +63,7 @@ class Learner:
             raise ValueError("there is nothing to train: no parameter requires a gradient")
         self.optimiser = torch.optim.AdamW(
             [part for name, group in groups.items() for part in self._by_decay(name, group, rates)],
-            lr=settings.lr,
+            lr=settings.peak,
             betas=settings.betas,
             eps=settings.eps,
             fused=True,
@@ -76,7 +77,7 @@ class Learner:
         A fused step takes sharded or whole parameters, not both. A scalar head, which alone is whole beside shards, is
         the last of its model, so that the order of the parameters is that without shards.
         """
-        lr = rates.get(name, self.settings.lr)
+        lr = rates.get(name, self.settings.peak)
         wide, narrow = [p for p in group if p.dim() >= 2], [p for p in group if p.dim() < 2]
         parts = [
             ([p for p in part if is_sharded(p) == sharded], decay)
@@ -102,7 +103,7 @@ class Learner:
     @property
     def rate(self) -> float:
         """The learning rate of the next step."""
-        return self.settings.lr * self.factor(self.step)
+        return self.settings.peak * self.factor(self.step)
 
     def add_zeros(self) -> None:
         """Give every parameter that has no gradient one of 0: the optimiser passes over it otherwise, where with 0 its
@@ -141,9 +142,23 @@ class Learner:
             self._scale(self.settings.max_norm / (norm + 1e-6))
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * self.factor(self.step)
-        self.optimiser.step()
+        self._step()
         self.clear()
         return {"grad_norm": float(norm), "lr": self.rate}
+
+    def _step(self) -> None:
+        """One step of the optimiser, which allocates its moments in the first, before it changes a weight."""
+        try:
+            self.optimiser.step()
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            trained = sum(shard_of(p).numel() for p in self.parameters)
+            raise TutelageError(
+                f"Memory ran out in the optimiser's step {self.step + 1}: its moments take 8 bytes for each of "
+                f"{trained:,} weights, {trained * 8 / 1e9:.1f} GB. Train an adapter (--lora.rank 8), share them among "
+                "processes (--shard full), lower --tokens-at-once, or begin with a smaller model."
+            ) from error
 
     def _scale(self, factor: Tensor) -> None:
         """Multiply all gradients by a factor, as `clip_grads_with_norm_` does, shard by shard."""

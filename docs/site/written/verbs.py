@@ -11,6 +11,7 @@ from tutelage.cli.completion import settings_by_command
 from tutelage.cli.verbs import VERBS, Verb
 from tutelage.config.flags import SHORT_FORMS, Setting, settings_below
 from tutelage.config.mapping import UNSET, overlay
+from tutelage.config.rates import Rates
 from written.markdown import cell, code, docstring, fenced, page, table
 from written.source import text_below
 
@@ -125,6 +126,9 @@ def default_of(setting: Setting, defaults: object) -> str:
         value = getattr(value, name, UNSET)
     if value is UNSET:
         return REQUIRED
+    rates = getattr(defaults, "RATES", None)
+    if setting.key == "optimiser.lr" and isinstance(rates, Rates):
+        return f"{code(f'{rates.all:g}')}, with LoRA {code(f'{rates.lora:g}')}"
     if value is None or value == () or value == "":
         return "–"
     if isinstance(value, bool):

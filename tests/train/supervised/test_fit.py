@@ -1,6 +1,8 @@
 """The supervised loop: its loss, independence of the budget, and stops at values that are not finite."""
 
 import math
+import subprocess
+import sys
 from itertools import groupby
 
 import pytest
@@ -199,12 +201,41 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(tiny_model):
 def test_a_gradient_that_is_not_finite_stops_before_the_step():
     """√x at 0 is 0, and its slope is infinite."""
     x = torch.nn.Parameter(torch.tensor([0.0, 1.0]))
-    learner = Learner({"x": [x]}, config.Optimiser(weight_decay=0.1), 2)
+    learner = Learner({"x": [x]}, config.Optimiser(lr=1e-5, weight_decay=0.1), 2)
     x.sqrt().sum().backward()
     with pytest.raises(NotFinite, match="gradient of step 1 is not finite"):
         learner.update()
     assert x.tolist() == [0.0, 1.0]
     assert not learner.optimiser.state
+
+
+LITTLE_MEMORY = """
+import resource, torch
+from tutelage import config
+from tutelage.errors import TutelageError
+from tutelage.train.learner import Learner
+
+weights = torch.nn.Parameter(torch.ones(256, 2**16))  # 64 MiB, and moments of 128 MiB
+learner = Learner({"policy": [weights]}, config.Optimiser(lr=1.0), 2)
+weights.grad = torch.ones_like(weights)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 100 * 2**20, resource.RLIM_INFINITY))
+try:
+    learner.update()
+except TutelageError as error:
+    print(error)
+    print("kept" if bool((weights == 1).all()) else "changed")
+"""
+
+
+def test_moments_without_room_are_told_of_in_a_sentence_and_change_no_weight():
+    """In a process of its own, whose address space is limited to what it has and 100 MiB."""
+    run = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], capture_output=True, text=True, check=False)
+    told, weights = run.stdout.splitlines()
+    assert told.startswith(
+        "Memory ran out in the optimiser's step 1: its moments take 8 bytes for each of 16,777,216"
+    )
+    assert weights == "kept"
 
 
 # What moves the weights -------------------------------------------------------------------------------------
@@ -230,7 +261,7 @@ def test_the_learning_rate_follows_its_schedule(schedule):
 
 def test_gradients_are_clipped_together_and_the_norm_before_is_logged(monkeypatch):
     a, b = torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(3))
-    learner = Learner({"a": [a], "b": [b]}, config.Optimiser(max_norm=0.25), 5)
+    learner = Learner({"a": [a], "b": [b]}, config.Optimiser(lr=1e-5, max_norm=0.25), 5)
     (3 * a.sum() - 4 * b.sum()).backward()
     seen = []
     monkeypatch.setattr(learner.optimiser, "step", lambda: seen.extend([a.grad.clone(), b.grad.clone()]))

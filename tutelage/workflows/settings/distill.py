@@ -49,14 +49,15 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
         default_factory=lambda: config.Sampling(temperature=1.0, max_new_tokens=64)
     )
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(
-        default_factory=lambda: config.Optimiser(lr=1e-5, eps=config.POLICY_EPS)
-    )
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(eps=config.POLICY_EPS))
     tokens_at_once: int | None = None
     """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
     gives the same result. Halved where memory runs out all the same."""
     sample_every: int = 10
     """Steps between the answers that are written to samples.jsonl."""
+
+    RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=1e-4)
+    """Learning rates where --optimiser.lr is left out."""
 
     REMOVED: ClassVar[Mapping[str, Removal]] = {"reward": Removal(None, REJECTION)}
     """What the verb took that had this name before."""
@@ -67,6 +68,7 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
         return self.teacher.startswith(("http://", "https://"))
 
     def __post_init__(self) -> None:
+        config.settle_rate(self)
         super().__post_init__()
         at_least(self, steps=1, batch_size=1, sample_every=1)
         within(self, 0, 1, "on_policy")

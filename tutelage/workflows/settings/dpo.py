@@ -1,6 +1,7 @@
 """Settings of direct preference optimisation and its relatives."""
 
 from dataclasses import MISSING, dataclass, field, fields
+from typing import ClassVar
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
@@ -36,7 +37,7 @@ class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, Memo
     reference: str = ""
     """Model that the policy is measured against; the model as it starts when empty."""
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(lr=1e-6, warmup=0.1))
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.1))
     epochs: float = 1.0
     """Passes over the preferences; with --prompts over those of a round."""
     held_out: float = 0.05
@@ -45,7 +46,11 @@ class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, Memo
     evaluate_every: int = 50
     """Steps between looks at what is held out."""
 
+    RATES: ClassVar[config.Rates] = config.Rates(all=1e-6, lora=1e-4)
+    """Learning rates where --optimiser.lr is left out."""
+
     def __post_init__(self) -> None:
+        config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)

@@ -1,7 +1,7 @@
 """Settings of reinforcement learning against a reward."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tutelage import config
 from tutelage.config.limits import at_least
@@ -35,9 +35,7 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
         default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
     )
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(
-        default_factory=lambda: config.Optimiser(lr=3e-6, eps=config.POLICY_EPS)
-    )
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(eps=config.POLICY_EPS))
     critic: Literal["trunk", "network"] = "trunk"
     """Where the values come from, if the recipe wants any: a head on the policy's own trunk (one forward pass for
     both), or a network of its own."""
@@ -65,6 +63,9 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     sample_every: int = 10
     """Steps between the answers that are written to samples.jsonl."""
 
+    RATES: ClassVar[config.Rates] = config.Rates(all=3e-6, lora=1e-4)
+    """Learning rates where --optimiser.lr is left out."""
+
     @property
     def mismatched_by(self) -> Literal["recompute", "truncated", "none"] | None:
         """What is done where sampler and trainer differ; None where they do not."""
@@ -80,6 +81,7 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
         return self.critic_from or next(iter(reward_models(self.reward)), self.model.path)
 
     def __post_init__(self) -> None:
+        config.settle_rate(self)
         super().__post_init__()
         at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0, staleness=0)
         if self.tokens_at_once is not None:

@@ -1,6 +1,7 @@
 """Settings of rejection-sampling fine-tuning."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
@@ -21,7 +22,7 @@ class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySetting
     """Instead of --keep, the share of all answers of a round that are learnt, the best of all prompts together; prompts
     whose answers score high then count for more."""
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(lr=2e-5, warmup=0.03))
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03))
     epochs: float = 1.0
     """Passes over the answers of a round."""
     held_out: float = 0.05
@@ -29,7 +30,11 @@ class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySetting
     evaluate_every: int = 50
     """Steps between looks at these."""
 
+    RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
+    """Learning rates where --optimiser.lr is left out."""
+
     def __post_init__(self) -> None:
+        config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)

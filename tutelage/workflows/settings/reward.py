@@ -1,7 +1,7 @@
 """Settings of reward modelling."""
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
@@ -32,7 +32,7 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
     centre: str = ""
     """Demonstrations on which the mean score becomes 0; the chosen answers when empty."""
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(lr=1e-5, warmup=0.05))
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.05))
     epochs: float = 1.0
     """Passes over the preferences; more than one or two over-fits."""
     held_out: float = 0.1
@@ -42,7 +42,11 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
     patience: int = 5
     """Stop after this many looks without a better held-out loss; 0 never stops early."""
 
+    RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=3e-4)
+    """Learning rates where --optimiser.lr is left out."""
+
     def __post_init__(self) -> None:
+        config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         above_zero(self, "epochs")

@@ -24,7 +24,7 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     conversations), votes (the better answers of all other questions)."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(
-        default_factory=lambda: config.Optimiser(lr=2e-5, warmup=0.03, schedule="cosine")
+        default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine")
     )
     epochs: float = 1.0
     """Passes over the demonstrations."""
@@ -41,10 +41,14 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     )
     """How held-out prompts are answered."""
 
+    RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
+    """Learning rates where --optimiser.lr is left out."""
+
     ALIASES: ClassVar[Mapping[str, str]] = {"max_new_tokens": "sampling.max_new_tokens"}
     """Settings of earlier versions."""
 
     def __post_init__(self) -> None:
+        config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         above_zero(self, "epochs")

@@ -116,7 +116,7 @@ def openrlhf(
         "ckpt.save_steps": given.checkpoints.every or -1,
     }
     settings |= _machines(given) | _advantage(recipe) | _surrogate(recipe) | _penalty(recipe, differences)
-    settings |= _optimiser(given, "actor", given.optimiser.lr) | _adapters(given)
+    settings |= _optimiser(given, "actor", given.optimiser.peak) | _adapters(given)
     settings |= _critic(recipe, given) | _reward(recipe, given, reward_model)
     return Translation(settings, tuple(differences))
 
@@ -208,7 +208,7 @@ def _critic(recipe: Recipe, given: ExportSettings) -> Settings:
     critic = recipe.critic
     if critic is None:
         return {}
-    return dict(_optimiser(given, "critic", given.critic_lr or given.optimiser.lr)) | {
+    return dict(_optimiser(given, "critic", given.critic_lr or given.optimiser.peak)) | {
         "critic.model_name_or_path": given.model.path if given.critic == "trunk" else given.critic_source,
         "critic.value_clip": critic.clip or UNBOUNDED,
         "critic.freezing_steps": critic.warmup if critic.warmup else None,

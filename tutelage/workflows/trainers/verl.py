@@ -99,7 +99,7 @@ def verl(
     if recipe.reduce == "fixed_length":
         settings[f"{ACTOR}.loss_scale_factor"] = given.sampling.max_new_tokens
     settings |= _advantage(recipe) | _surrogate(recipe) | _penalty(recipe)
-    settings |= _optimiser(given, ACTOR, given.optimiser.lr, differences)
+    settings |= _optimiser(given, ACTOR, given.optimiser.peak, differences)
     settings |= _adapters(given) | _critic(recipe, given, differences)
     settings |= _reward(reward_model)
     if recipe.dynamic_sampling:
@@ -216,7 +216,7 @@ def _critic(recipe: Recipe, given: ExportSettings, differences: list[str]) -> Se
     if critic is None:
         return {}
     begins = given.model.path if given.critic == "trunk" else given.critic_source
-    own = _optimiser(given, "critic", given.critic_lr or given.optimiser.lr, differences)
+    own = _optimiser(given, "critic", given.critic_lr or given.optimiser.peak, differences)
     return dict(own) | {
         "critic.model.path": begins,
         "critic.cliprange_value": critic.clip or UNBOUNDED,
