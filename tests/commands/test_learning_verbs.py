@@ -315,18 +315,32 @@ def test_losses_that_are_none_are_answered_before_anything_begins(base, tmp_path
     assert not out.exists()
 
 
-@pytest.mark.parametrize("verb", [dpo, rejection], ids=["dpo", "rejection"])
-def test_answers_that_never_end_are_told(base, prompts, tmp_path, verb, monkeypatch):
+@pytest.fixture
+def endless(monkeypatch):
+    """Policies whose answers all run to the limit."""
     original = Policy.__init__
 
-    def endless(self, *given, **named):
+    def init(self, *given, **named):
         original(self, *given, **named)
         self.end_ids = ()
 
-    monkeypatch.setattr(Policy, "__init__", endless)
-    make = online_settings if verb is dpo else rejection_settings
+    monkeypatch.setattr(Policy, "__init__", init)
+
+
+@pytest.mark.usefixtures("endless")
+def test_answers_that_never_end_are_not_imitated(base, prompts, tmp_path):
     with pytest.raises(TutelageError, match=r"(?s)ended by itself.*--sampling.max-new-tokens"):
-        verb.main(make(base, prompts, tmp_path / "run"))
+        rejection.main(rejection_settings(base, prompts, tmp_path / "run"))
+
+
+@pytest.mark.usefixtures("endless")
+def test_answers_that_never_end_are_compared_by_their_scores(base, prompts, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert dpo.main(online_settings(base, prompts, out, quiet=False)) == 0
+    told = capsys.readouterr().err
+    assert "Round 1: more than half of the answers were cut at the length limit" in told
+    starts = [row for row in read_jsonl(out / "metrics.jsonl") if "round" in row]
+    assert all(row["ended"] == 0 and row["score/kept"] > row["score/mean"] for row in starts)
 
 
 def test_prompts_without_room(base, tmp_path):

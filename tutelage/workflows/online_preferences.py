@@ -20,13 +20,19 @@ from tutelage.rewards.judge import PairwiseJudgeReward, judge_metrics
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.folder import Run
-from tutelage.train.supervised.own_answers import InRounds, best_against_worst, statistics
+from tutelage.train.supervised.own_answers import InRounds, best_and_worst, mostly_cut, pair_up, statistics
 from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, paired_job, refer
 from tutelage.workflows.own_answers import answer_source, longest, score_look, steps_per_round
 from tutelage.workflows.preference_files import PreferenceJob, reference_of
+from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.shards import reward_beside
 from tutelage.workflows.trust import Record, measure_first, trusted
+
+CUT = (
+    "more than half of the answers were cut at the length limit, so the scores alone say which is better. If answers "
+    "are to end, allow longer ones (--sampling.max-new-tokens)."
+)
 
 
 def online_job(
@@ -50,7 +56,10 @@ def online_job(
     drift = DRIFT in getattr(loss, "needs", ())
 
     def pairs_of(round: int) -> list[ReferencePair]:
-        pairs = best_against_worst(answers.of(round))
+        groups = answers.of(round)
+        if mostly_cut(groups):
+            remark(f"Round {round + 1}: {CUT}")
+        pairs = pair_up(best_and_worst(groups))
         with policy.reference() if named is policy else nullcontext():
             return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
 
@@ -60,9 +69,8 @@ def online_job(
         if step % steps:
             return {}
         groups = answers.of(step // steps)
-        pairs = len(best_against_worst(groups))
-        scores = statistics(groups, [group[0] for group in groups])
-        return scores | judge_metrics(reward) | {"kept": float(pairs), "round": float(step // steps + 1)}
+        scores = statistics(groups, [best for best, _ in best_and_worst(groups)])
+        return scores | judge_metrics(reward) | {"round": float(step // steps + 1)}
 
     items = InRounds(pairs_of, steps, settings.batch_size, settings.seed)
     job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)

@@ -21,8 +21,9 @@ from tutelage.train.supervised.own_answers import (
     InRounds,
     OwnAnswer,
     OwnAnswers,
-    best_against_worst,
+    best_and_worst,
     keep_best,
+    pair_up,
     statistics,
 )
 from tutelage.train.supervised.preference_training import paired_job, refer
@@ -75,11 +76,21 @@ def test_pairs_are_best_against_worst_where_one_is_better():
         group("c", ("cut", 9.0, False), ("ended", 0.0)),
         group("d", ("cut", 9.0, False), ("too", 1.0, False)),
     ]
-    pairs = best_against_worst(groups)
+    pairs = pair_up(best_and_worst(groups))
     assert [(p.source.chosen, p.source.rejected) for p in pairs] == [("high", "low"), ("ended", "cut")]
     assert all(p.source.p_chosen == 1.0 for p in pairs)
-    with pytest.raises(TutelageError, match="None of 2 prompts"):
-        best_against_worst([groups[1], groups[3]])
+    with pytest.raises(TutelageError, match="None of 2 prompts got an ended answer that is better"):
+        best_and_worst([groups[1], groups[3]])
+
+
+def test_scores_alone_compare_where_most_answers_are_cut():
+    groups = [
+        group("a", ("cut", 9.0, False), ("too", 1.0, False), ("ended", 4.0)),
+        group("b", ("x", 2.0, False), ("y", 2.0, False), ("z", 2.0)),
+    ]
+    assert [(best.text, worst.text) for best, worst in best_and_worst(groups)] == [("cut", "too")]
+    with pytest.raises(TutelageError, match="None of 1 prompts got an answer that is better"):
+        best_and_worst(groups[1:])
 
 
 def test_figures_of_a_round():
@@ -199,7 +210,9 @@ def test_online_dpo_learns(tiny_model, tmp_path):
 
     def of_round(number):
         with policy.reference():
-            return refer(policy, best_against_worst(answers.of(number)), 1000, drift=False, max_length=90)
+            return refer(
+                policy, pair_up(best_and_worst(answers.of(number))), 1000, drift=False, max_length=90
+            )
 
     items = InRounds(of_round, 6, 8, 0)
     job = paired_job(policy, Dpo(beta=0.1), items, 18, budget=1000)

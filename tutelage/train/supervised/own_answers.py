@@ -162,25 +162,45 @@ def _worth_imitating(group: Group) -> Group:
     return list(first.values())
 
 
-def best_against_worst(groups: Sequence[Group]) -> list[EncodedPair]:
-    """The best answer to each prompt as the chosen one, the worst as the rejected one.
+def mostly_cut(groups: Sequence[Group]) -> bool:
+    """Whether fewer than half of the answers ended by themselves. Their scores alone then say which is better: a
+    missing end tells of the limit, not of the answer (`ScoreShaping.missing_end` "auto" decides by the same share)."""
+    ended = [one.finished for group in groups for one in group]
+    return 2 * sum(ended) < len(ended)
 
-    A prompt gives no pair where the best did not end by itself, or where the two are equally good. Raises TutelageError
-    when no prompt gives one.
+
+def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnAnswer, OwnAnswer]]:
+    """The best and the worst answer to each prompt.
+
+    A prompt gives none where the two are equally good, or where the best did not end by itself; the latter only
+    where at least half of all answers end. Raises TutelageError when no prompt gives one.
     """
-    pairs = []
+    scores_alone = mostly_cut(groups)
+    found = []
     for group in groups:
-        best, worst = group[0], group[-1]
-        if best.finished and (best.score, best.finished) != (worst.score, worst.finished):
-            source = Preference(best.prompt.messages, best.text, worst.text)
-            pairs.append(EncodedPair(best.row, worst.row, source))
-    if not pairs:
+        ranked = sorted(group, key=lambda one: -one.score) if scores_alone else group
+        best, worst = ranked[0], ranked[-1]
+        if scores_alone:
+            differ = best.score > worst.score
+        else:
+            differ = best.finished and (best.score, best.finished) != (worst.score, worst.finished)
+        if differ:
+            found.append((best, worst))
+    if not found:
         raise TutelageError(
-            f"None of {len(groups)} prompts got an answer that ended by itself and is better than another: there is "
-            "nothing to learn from. Sample more answers (--samples), longer ones (--sampling.max-new-tokens), or with "
-            "a higher temperature."
+            f"None of {len(groups)} prompts got {'an' if scores_alone else 'an ended'} answer that is better than "
+            "another: there is nothing to learn from. Sample more answers (--samples), with a higher temperature, or "
+            "longer ones (--sampling.max-new-tokens)."
         )
-    return pairs
+    return found
+
+
+def pair_up(compared: Sequence[tuple[OwnAnswer, OwnAnswer]]) -> list[EncodedPair]:
+    """Pairs of a better answer, the chosen one, and a worse one to the same prompt."""
+    return [
+        EncodedPair(best.row, worst.row, Preference(best.prompt.messages, best.text, worst.text))
+        for best, worst in compared
+    ]
 
 
 class InRounds(Generic[T]):
