@@ -96,7 +96,8 @@ def _pairs(part: Part, place: Place) -> list[Any]:
 
 
 def _learnt(part: Part, place: Place, train: Callable[..., Any], rows: Sequence[Any], name: str) -> Figures:
-    """A run on rows of which a share is held out; the held-out figures before the first step and after the last."""
+    """A run on rows of which a share is held out; the held-out figures of its looks: one before the first step, which a
+    reward model has not, and one after the last."""
     settings, file = part.settings, place.runs / f"{name}.jsonl"
     write_jsonl(file, map(to_row, rows))
     given = {"batch_size": settings["batch"], "held_out": settings["held_out"], "evaluate_every": 1000}
@@ -104,7 +105,7 @@ def _learnt(part: Part, place: Place, train: Callable[..., Any], rows: Sequence[
     trained = train(data=file, **given, **silent, **_common(part, place))
     looks = [row for row in read_lines(trained.out / "metrics.jsonl") if "held_out/loss" in row]
     names = ("held_out/loss", "held_out/accuracy")
-    return {name: [looks[0][name], looks[-1][name]] for name in names if name in looks[-1]}
+    return {name: [look[name] for look in looks] for name in names if name in looks[-1]}
 
 
 def _sft(part: Part, place: Place) -> Figures:
@@ -149,12 +150,13 @@ RUNS: Mapping[str, Callable[[Part, Place], Figures]] = {
 
 
 def outcome(line: Line) -> tuple[float, float]:
-    """The measure before and after: a loss, or the mean score of the first and of the last rollouts."""
+    """The measure before and after: a loss, or the mean score of the first and of the last rollouts. Before it has
+    learnt, a reward model knows nothing of a pair: ln 2."""
     if "score" in line.figures:
         scores = line.figures["score"]
         return float(np.mean(scores[:LAST])), float(np.mean(scores[-LAST:]))
-    before, after = line.figures["held_out/loss"]
-    return float(before), float(after)
+    *before, after = line.figures["held_out/loss"]
+    return float(before[0] if before else np.log(2)), float(after)
 
 
 def section(lines: Sequence[Line]) -> str:
@@ -189,7 +191,7 @@ def _beside(lines: Sequence[Line]) -> str:
     if "kl" in figures[0]:
         return f"KL {np.mean([np.mean(one['kl'][-LAST:]) for one in figures]):.2f} nats"
     if "held_out/accuracy" in figures[0]:
-        return f"accuracy {np.mean([one['held_out/accuracy'][1] for one in figures]):.0%}"
+        return f"accuracy {np.mean([one['held_out/accuracy'][-1] for one in figures]):.0%}"
     return ""
 
 

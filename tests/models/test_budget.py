@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
 
 from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
+from tutelage.distributed.ranks import Ranks
 from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
@@ -130,6 +131,41 @@ def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypat
 
 def test_activations_on_a_gpu_may_take_more(monkeypatch):
     assert chosen(monkeypatch, 80 * GIB, llama(), device=torch.device("cuda")) == 131_072
+
+
+# Dealt to ranks ---------------------------------------------------------------------------------------------
+
+
+class Deaf(Ranks):
+    """One of several ranks that hears nothing of the others."""
+
+    def largest(self, value):
+        return value
+
+
+def test_ranks_get_rows_of_the_same_cost():
+    """Long prompts with short responses against the reverse: equal in tokens, a factor of three in operations."""
+    rows = RowList(
+        [EncodedRow((1,) * 60, (number,) * 4) for number in range(4)]
+        + [EncodedRow((1, number), (2,) * 62) for number in range(4)]
+    )
+
+    def dealt(cost):
+        budgets = [Budget(1 << 12, Deaf(rank, 2), cost=cost) for rank in range(2)]
+        return [torch.cat(list(budget.parts(split_by_length, rows))).sort().values for budget in budgets]
+
+    def cost(tokens, answered):
+        return tokens + 3.0 * answered
+
+    def loads(parts):
+        return [sum(cost(len(rows.items[i]), len(rows.items[i].response)) for i in part) for part in parts]
+
+    by_cost, by_tokens = dealt(cost), dealt(None)
+    assert loads(by_cost) == [652.0, 652.0]
+    assert [int(rows.rows(part).lengths().sum()) for part in by_tokens] == [256, 256]
+    assert loads(by_tokens) == [304.0, 1000.0]
+    for parts in (by_cost, by_tokens):
+        assert torch.cat(parts).sort().values.tolist() == list(range(8)), "each row once"
 
 
 # Lowered ----------------------------------------------------------------------------------------------------

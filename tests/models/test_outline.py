@@ -17,6 +17,7 @@ from tutelage import config
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import new_llama
+from tutelage.models.heads import new_reward_model
 from tutelage.models.outline import outline, outline_of, outline_of_shape
 
 
@@ -43,6 +44,17 @@ def test_an_adapter_has_the_weights_that_peft_makes(family, tiny_model):
     trained = sum(p.numel() for p in with_adapter.parameters() if p.requires_grad)
     assert 3 * outline(path).adapter == trained
     assert outline_of(with_adapter) == outline(path)
+
+
+@pytest.mark.parametrize("family", tiny.EVERY)
+def test_a_scalar_model_is_its_base_without_an_output_head(family, tiny_model):
+    path = tiny_model(family)
+    scalar, base = (
+        outline_of(new_reward_model(config.Model(path), config.Lora(), seed=0).model),
+        outline(path),
+    )
+    assert scalar.head == 0
+    assert (scalar.matrices, scalar.layers) == (base.matrices, base.layers)
 
 
 SEPARATE = {"tie_word_embeddings": False}

@@ -61,6 +61,10 @@ class Rows:
         """Tokens in each row, prompt and response together. Int[B]"""
         return self.prompt_mask.sum(1) + self.mask.sum(1)
 
+    def answered(self) -> Lengths:
+        """Tokens of each response. Int[B]"""
+        return self.mask.sum(1)
+
     def families(self) -> Lengths:
         """A number for each row, the same for rows that answer the same prompt. Int[B]"""
         return self.prompt.where(self.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
@@ -150,6 +154,10 @@ class Pairs:
     def lengths(self) -> Lengths:
         """Tokens of both sides of each pair. Int[B]"""
         return self.chosen.lengths() + self.rejected.lengths()
+
+    def answered(self) -> Lengths:
+        """Tokens of both responses of each pair. Int[B]"""
+        return self.chosen.answered() + self.rejected.answered()
 
     def families(self) -> Lengths:
         """A number for each pair, the same for pairs with the same prompt. Int[B]"""

@@ -40,6 +40,10 @@ class RowList:
         """Tokens in each row, prompt and response together. Int[B]"""
         return torch.tensor([len(row) for row in self.items], dtype=torch.long)
 
+    def answered(self) -> Int[Tensor, " B"]:
+        """Tokens of each response. Int[B]"""
+        return torch.tensor([len(row.response) for row in self.items], dtype=torch.long)
+
     def families(self) -> Int[Tensor, " B"]:
         """A number for each row, the same for rows that answer the same prompt. Int[B]"""
         numbers: dict[tuple[int, ...], int] = {}

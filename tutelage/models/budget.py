@@ -28,6 +28,8 @@ T = TypeVar("T")
 B = TypeVar("B", bound="Divisible")
 Split = Callable[[B, int], Iterable[Int[Tensor, " b"]]]
 """A batch and tokens at once → the rows of each micro-batch, Int[b]."""
+RowCost = Callable[[int, int], float]
+"""Tokens of a row, and how many of them are its response → what a pass over the row costs, in any unit."""
 
 EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 """How allocators say it, where they do not raise torch.OutOfMemoryError."""
@@ -46,6 +48,7 @@ class Divisible(Protocol):
     def __len__(self) -> int: ...
     def rows(self, index: Int[Tensor, " b"], /) -> Self: ...
     def lengths(self) -> Int[Tensor, " B"]: ...
+    def answered(self) -> Int[Tensor, " B"]: ...
     def families(self) -> Int[Tensor, " B"]: ...
 
 
@@ -53,7 +56,8 @@ class Budget:
     """Tokens of one forward pass, shared by all passes of a run, so that those to come know what was too many.
 
     `ranks` are the processes that share the work of the passes; `passes` are those through models in shards, which they
-    take together. `remedy` says, for the error that a single example does not fit, what would make the run fit.
+    take together. `remedy` says, for the error that a single example does not fit, what would make the run fit. Rows
+    are dealt to the ranks by `cost`, or by their tokens.
     """
 
     def __init__(
@@ -62,8 +66,10 @@ class Budget:
         ranks: Ranks = ALONE,
         remedy: Callable[[], str] | None = None,
         passes: Passes | None = None,
+        cost: RowCost | None = None,
     ) -> None:
         self.tokens, self.ranks, self._remedy, self._passes = tokens, ranks, remedy, passes
+        self._cost: RowCost = cost or (lambda tokens, answered: tokens)
         self._split: Callable[[int], Iterable[Tensor]] | None = None
         self._at_work: Tensor | None = None
 
@@ -93,8 +99,9 @@ class Budget:
             return None
         owner = batch.owner
         if owner is None:
-            costs, families = batch.lengths().tolist(), batch.families().tolist()
-            owner = torch.tensor(deal(costs, families, self.ranks.size), dtype=torch.long)
+            costs = map(self._cost, batch.lengths().tolist(), batch.answered().tolist())
+            dealt = deal(list(costs), batch.families().tolist(), self.ranks.size)
+            owner = torch.tensor(dealt, dtype=torch.long)
         return (owner == self.ranks.rank).nonzero().squeeze(1)
 
     def spend(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

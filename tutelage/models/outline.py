@@ -44,8 +44,9 @@ def outline_of_shape(shape: config.Shape) -> Transformer:
 
 
 def outline_of(model: nn.Module) -> Transformer:
-    """A model in numbers. Weights of the base count, those of adapters do not."""
+    """A model in numbers. Weights of the base count, those of adapters do not. A scalar model has no output head."""
     whole = inner(model)
+    output = whole.get_output_embeddings()
     settings = whole.config.get_text_config()
     layers, hidden = int(settings.num_hidden_layers), int(settings.hidden_size)
     heads = int(settings.num_attention_heads)
@@ -57,7 +58,7 @@ def outline_of(model: nn.Module) -> Transformer:
     return Transformer(
         parameters=_weights(whole),
         matrices=int(_matrices(trunk(model), settings)),
-        head=int(whole.get_output_embeddings().weight.numel()),
+        head=0 if output is None else int(output.weight.numel()),
         largest_layer=max(map(_weights, decoders)),
         layers=layers,
         hidden=hidden,

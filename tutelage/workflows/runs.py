@@ -16,8 +16,9 @@ from tutelage.data.rows import Record, fingerprint
 from tutelage.distributed.processes import is_restart, join, ranks_on_this_machine
 from tutelage.distributed.ranks import Ranks
 from tutelage.errors import TutelageError
-from tutelage.models.budget import Budget, automatic_budget
+from tutelage.models.budget import Budget, RowCost, automatic_budget
 from tutelage.models.heads import ScalarModel
+from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.report.model_card import write_model_card
 from tutelage.train.run.drive import Training
@@ -125,8 +126,9 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) 
     known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
     bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
     ranks = run.ranks
+    cost = _operations(models) if ranks.size > 1 else None
     if bounds:
-        return Budget(min(bounds), ranks, remedy, first.passes)
+        return Budget(min(bounds), ranks, remedy, first.passes, cost)
     shared = ranks_on_this_machine() if first.device.type == "cpu" else 1
     own = automatic_budget(
         first.device,
@@ -137,7 +139,19 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) 
     )
     tokens = int(-ranks.largest(-own))
     remark(f"Up to {tokens:,} tokens at once, chosen for this machine (--tokens-at-once).")
-    return Budget(tokens, ranks, remedy, first.passes)
+    return Budget(tokens, ranks, remedy, first.passes, cost)
+
+
+def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
+    """The operations of passes through all of `models` over a row. A token of a response costs more where it gets
+    logits, up to several times the layers of a small model with a large vocabulary."""
+    outlines = [outline_of(each.model) for each in models]
+
+    def cost(tokens: int, answered: int) -> float:
+        pairs = tokens * (tokens + 1) / 2
+        return sum(one.forward(tokens, pairs, answered) for one in outlines)
+
+    return cost
 
 
 def finish_run(
