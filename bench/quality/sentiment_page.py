@@ -30,8 +30,8 @@ SIZES = (2, 4, 8, 16)
 TITLE = "## Sentiment: score against KL"
 CLAIM = (
     "Rewarding a kind tone raises the score quickly, at the price of a divergence that the weight β of the KL decides "
-    "(Ziegler et al. 2019, arXiv 1909.08593); along a run the score grows linearly in √KL (Bai et al. 2022, arXiv "
-    "2204.05862); best-of-n gets the most for its KL, log n − (n − 1)/n where no scores are equal (Stiennon et al. "
+    "(Ziegler et al. 2019, arXiv 1909.08593); the score grows linearly in √KL (Bai et al. 2022, arXiv 2204.05862); "
+    "best-of-n gets the most for its KL, log n − (n − 1)/n where no scores are equal (Stiennon et al. "
     "2020, arXiv 2009.01325; Beirami et al. 2024, arXiv 2401.01879)."
 )
 
@@ -82,36 +82,29 @@ def residual(lines: Sequence[Line]) -> Interval | None:
     return ratio_interval(rest, np.ones(len(rest)), np.arange(len(rest)))
 
 
-def linear(lines: Sequence[Line]) -> dict[str, tuple[float, float]]:
-    """Slope of the score over √KL along each run, and R² of the straight line; runs of all seeds together."""
-    found = {}
-    for name in TITLES:
-        points = [point for line in of(lines, name) for point in line.figures.get("curve", ())]
-        known = [
-            (math.sqrt(max(kl, 0.0)), score) for kl, score in points if kl is not None and math.isfinite(kl)
-        ]
-        line = fit(*zip(*known, strict=True)) if len(known) > 2 else None
-        if line:
-            found[name] = line[1], line[2] ** 2
-    return found
+def ends(lines: Sequence[Line]) -> dict[str, tuple[float, float]]:
+    """√KL and score of each method on the held-out prompts, where its training ended."""
+    return {
+        name: (math.sqrt(max(kl.value or 0.0, 0.0)), score.value or 0.0)
+        for name, (score, kl) in measured(lines).items()
+    }
+
+
+def linear(lines: Sequence[Line]) -> tuple[float, float, float] | None:
+    """Intercept, slope and correlation of the score over √KL through the ends of all methods."""
+    return fit(*zip(*ends(lines).values(), strict=True))
 
 
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
     seen, straight, first = measured(lines), linear(lines), lines[0].settings
-    rows = [
-        "| | score | KL, nats per answer | slope over √KL | R² | processor seconds |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = ["| | score | KL, nats per answer | processor seconds |", "|---|---|---|---|"]
     for name, (score, kl) in seen.items():
-        slope = [f"{value:.2f}" for value in straight[name]] if name in straight else ["", ""]
         seconds = np.mean([line.processor_seconds for line in of(lines, name)])
         divergence = plain(kl) if name != "base" else "0"
-        rows.append(
-            f"| {TITLES[name]} | {plain(score)} | {divergence} | {' | '.join(slope)} | {seconds:.0f} |"
-        )
+        rows.append(f"| {TITLES[name]} | {plain(score)} | {divergence} | {seconds:.0f} |")
     for n, score, kl in best(lines):
-        rows.append(f"| best of {n} | {plain(score)} | {kl:.2f} (at most {best_of_n_kl(n):.2f}) | | | |")
+        rows.append(f"| best of {n} | {plain(score)} | {kl:.2f} (at most {best_of_n_kl(n):.2f}) | |")
     made = (
         f"The reward is the compound score of the VADER lexicon, from −1 to 1; {first['train']} first turns of hh-rlhf "
         f"of at most {first['longest']} tokens. {first['steps']} steps of {first['prompts_per_step']} prompts × "
@@ -119,17 +112,21 @@ def section(lines: Sequence[Line]) -> str:
         f"weights, a rate of {first['lr']:g} that falls to 0 for every method, untuned. DPO gets as many answers of "
         "the model as it was, the best of each prompt against the worst, once. Measured on "
         f"{first['held_out']} other prompts × {first['answers']} answers; seeds: {len({line.seed for line in lines})}. "
-        "Intervals are over prompts; the KL is the mean of log π − log π₀ over own answers. Slope and R² are of the "
-        "score over √KL along the steps of the run. The KL of best-of-n counts equal scores, of which this lexicon "
-        "gives many."
+        "Intervals are over prompts; the KL is the mean of log π − log π₀ over own answers. The KL of best-of-n counts "
+        "equal scores, of which this lexicon gives many."
     )
     told = CLAIM
+    if straight is not None:
+        told += (
+            f" Here the ends of the runs lie about score = {straight[0]:.2f} + {straight[1]:.2f} √KL "
+            f"(R² {straight[2] ** 2:.2f})."
+        )
     if (rest := residual(lines)) is not None:
         told += f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}."
     drawn = [
         "![Score against KL on held-out prompts](results/sentiment.svg)",
         "![Score over the steps, our GRPO and TRL's](results/sentiment-steps.svg)",
-        "![Score over the root of the KL along the runs](results/sentiment-root.svg)",
+        "![Score over the root of the KL where the runs ended](results/sentiment-root.svg)",
     ]
     return "\n\n".join([TITLE, fill(told, 120), fill(made, 120), "\n".join(rows), *drawn])
 
@@ -175,16 +172,16 @@ def _steps(lines: Sequence[Line]) -> str:
 
 
 def _root(lines: Sequence[Line]) -> str:
-    series = []
-    for colour, name in enumerate(linear(lines)):
-        points = [point for line in of(lines, name) for point in line.figures["curve"]]
-        x, y = (tuple(column) for column in zip(*((math.sqrt(max(a, 0)), b) for a, b in points), strict=True))
-        series.append(Series(x, y, TITLES[name], mark="points", colour=colour % 6))
-        if line := fit(x, y):
-            ends = (min(x), max(x))
-            series.append(Series(ends, tuple(line[0] + line[1] * end for end in ends), colour=colour % 6))
-    if found := best(lines):
-        roots = tuple(math.sqrt(kl) for _, _, kl in found)
-        series.append(Series(roots, tuple(s.value or 0.0 for _, s, _ in found), "best of n", style="dashed"))
-    axes = Axis("√KL, √nats", low=0), Axis("mean score of the rollout")
+    found = ends(lines)
+    series = [
+        Series((root,), (score,), TITLES[name], mark="points", colour=number % 6)
+        for number, (name, (root, score)) in enumerate(found.items())
+    ]
+    if line := linear(lines):
+        reach = (0.0, max(root for root, _ in found.values()))
+        series.append(Series(reach, tuple(line[0] + line[1] * root for root in reach), "straight line"))
+    if tables := best(lines):
+        roots = tuple(math.sqrt(kl) for _, _, kl in tables)
+        series.append(Series(roots, tuple(s.value or 0.0 for _, s, _ in tables), "best of n", style="dashed"))
+    axes = Axis("√KL, √nats", low=0), Axis("score on held-out prompts")
     return standalone(draw(Chart("Score over √KL", tuple(series), *axes, width=640, height=340)))

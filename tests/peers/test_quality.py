@@ -215,6 +215,11 @@ def test_residuals_are_looked_at_by_their_mean():
     assert "of the intervals, those of GRPO's score exclude 0" in text
 
 
+def raised(own, more, kl):
+    """Scores that are higher, at a divergence of so many nats."""
+    return {"scores": [score + more for score in own["scores"]], "drift": [kl] * len(own["drift"])}
+
+
 def sentiment_lines():
     """The model as it was, two methods and best-of-n on three prompts with two answers each."""
     own = {"scores": [0.0, 0.2, 0.4, 0.6, 0.5, 0.1], "drift": [0.0] * 6}
@@ -222,8 +227,8 @@ def sentiment_lines():
     of = sentiment.EXPERIMENT
     return [
         of_part(of, "base", **own),
-        of_part(of, "grpo", **(own | {"drift": [2.0] * 6}), curve=curve),
-        of_part(of, "trl", **own, curve=[[None, score - 0.5] for _, score in curve]),
+        of_part(of, "grpo", **raised(own, 0.2, 4.0), curve=curve),
+        of_part(of, "trl", **raised(own, 0.1, 1.0), curve=[[None, score - 0.5] for _, score in curve]),
         of_part(of, "best-of-n", table=[[float(i) for i in range(16)]] * 3),
     ]
 
@@ -231,12 +236,15 @@ def sentiment_lines():
 def test_score_against_kl():
     found = sentiment_lines()
     score, kl = sentiment_page.measured(found)["grpo"]
-    assert (score.value, kl.value) == (pytest.approx(0.3), 2.0)
-    assert sentiment_page.linear(found)["grpo"] == pytest.approx((1.0, 1.0))
+    assert (score.value, kl.value) == (pytest.approx(0.5), 4.0)
+    assert sentiment_page.linear(found) == pytest.approx((0.3, 0.1, 1.0)), (
+        "0.3, 0.4 and 0.5 at 0, 1 and 4 nats"
+    )
     assert sentiment_page.residual(found).value == pytest.approx(0.5)
     assert sentiment_page.best(found)[0][2] == pytest.approx(best_of_n_kl(2))
     text = sentiment_page.section(found)
-    assert "| GRPO, β 0.04 | 0.30" in text
+    assert "| GRPO, β 0.04 | 0.50" in text
+    assert "score = 0.30 + 0.10 √KL (R² 1.00)" in " ".join(text.split())
     drawn = sentiment_page.figures(found)
     assert all(svg.startswith("<svg") and f"results/{name}.svg" in text for name, svg in drawn.items())
 
@@ -250,7 +258,9 @@ def test_a_section_waits_for_its_parts():
 def test_the_gain_over_the_rate():
     falls = of_part(rates.EXPERIMENT, "sft lora 0.0001", **{"held_out/loss": [2.0, 1.5]})
     rises = of_part(rates.EXPERIMENT, "grpo lora 0.0001", score=[0.0] * 4 + [0.5] * 4, kl=[0.0] * 8)
+    learnt = of_part(rates.EXPERIMENT, "reward lora 0.0001", **{"held_out/loss": [0.6]})
     assert rates.outcome(falls) == (2.0, 1.5)
+    assert rates.outcome(learnt) == (pytest.approx(math.log(2)), 0.6), "of a pair it knew nothing"
     assert rates.outcome(rises) == (0.0, 0.5)
     assert "| SFT | LoRA, rank 16 | 0.0001 |" in rates.section([falls, rises])
     assert rates.figures([falls, rises])["rates"].startswith("<svg")
