@@ -25,6 +25,15 @@ TITLES = {
     "dpo": "DPO, β 0.1",
     "ppo": "PPO, β 0.05",
 }
+DRAWN = {
+    "SmolLM2 as it was": ("base",),
+    "GRPO, β 0.2, 0.04 and 0": ("grpo, β 0.2", "grpo", "grpo, β 0"),
+    "GRPO of TRL 1.16, β 0.04": ("trl",),
+    "RLOO, β 0.05": ("rloo",),
+    "DPO, β 0.1": ("dpo",),
+    "PPO, β 0.05": ("ppo",),
+}
+"""What has a colour in the figures, and the methods that share it."""
 SIZES = (2, 4, 8, 16)
 """The n of best-of-n."""
 TITLE = "## Sentiment: score against KL"
@@ -141,18 +150,22 @@ def figures(lines: Sequence[Line]) -> dict[str, str]:
 
 
 def _frontier(lines: Sequence[Line]) -> str:
-    series = [
-        Series(
-            (kl.value or 0.0,),
-            (score.value or 0.0,),
-            TITLES[name],
-            mark="points",
-            colour=number % 6,
-            low=(score.low or 0.0,),
-            high=(score.high or 0.0,),
-        )
-        for number, (name, (score, kl)) in enumerate(measured(lines).items())
-    ]
+    known = measured(lines)
+    series = []
+    for colour, (title, names) in enumerate(DRAWN.items()):
+        points = [known[name] for name in names if name in known]
+        if points:
+            series.append(
+                Series(
+                    tuple(kl.value or 0.0 for _, kl in points),
+                    tuple(score.value or 0.0 for score, _ in points),
+                    title,
+                    mark="points",
+                    colour=colour,
+                    low=tuple(score.low or 0.0 for score, _ in points),
+                    high=tuple(score.high or 0.0 for score, _ in points),
+                )
+            )
     if found := best(lines):
         kls, scores = tuple(kl for _, _, kl in found), tuple(score.value or 0.0 for _, score, _ in found)
         series.append(Series(kls, scores, "best of n", style="dashed"))
@@ -173,10 +186,10 @@ def _steps(lines: Sequence[Line]) -> str:
 
 def _root(lines: Sequence[Line]) -> str:
     found = ends(lines)
-    series = [
-        Series((root,), (score,), TITLES[name], mark="points", colour=number % 6)
-        for number, (name, (root, score)) in enumerate(found.items())
-    ]
+    series = []
+    for colour, (title, names) in enumerate(DRAWN.items()):
+        if points := [found[name] for name in names if name in found]:
+            series.append(Series(*map(tuple, zip(*points, strict=True)), title, mark="points", colour=colour))
     if line := linear(lines):
         reach = (0.0, max(root for root, _ in found.values()))
         series.append(Series(reach, tuple(line[0] + line[1] * root for root in reach), "straight line"))
