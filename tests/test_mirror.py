@@ -55,6 +55,7 @@ SUBJECTS = {
     "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",
     "commands/test_resume.py": "interrupted runs, of every verb that trains",
     "commands/test_own_rewards.py": "a function of completions as a reward, through every verb",
+    "commands/test_shown_commands.py": "the commands on all pages of the documentation: several verbs",
     "distributed/test_equality.py": "runs over several ranks against runs in one process",
     "distributed/test_failures.py": "ranks that fail, are killed or are stopped",
     "engines/test_engines_agree.py": "the reference engine and the CPU engine, on every family of models",

@@ -5,12 +5,9 @@ import sys
 
 import pytest
 from docs.fences import ROOT, commands
-from tiny_verbs import TOPICS, write_jsonl
+from tiny_verbs import TOPICS, rate, write_jsonl
 
 from tutelage.cli import main
-from tutelage.people import add_rater, open_store, open_study, submit
-from tutelage.people.answers import Answer
-from tutelage.people.assign import next_assignment
 
 ASKED = [f"What is {topic}{mark}" for topic in TOPICS for mark in "?!"]
 SMALL = {
@@ -58,17 +55,6 @@ def run(page, model):
             words = [word.replace("votes.csv", "table.csv") for word in words]
         words += quick.get(verb, [])
         assert main([verb, *words]) in ((0, 1) if verb == "doctor" else (0,)), command
-
-
-def rate(folder):
-    """Two raters answer all questions of a study."""
-    store = open_store(f"{folder}/study.sqlite")
-    study = open_study(store)
-    for name in ("Anna", "Bert"):
-        rater = add_rater(store, study.id, name).id
-        while (question := next_assignment(store, rater)) is not None:
-            submit(store, question.id, Answer("left", 2, key=f"{name}/{question.id}"))
-    store.close()
 
 
 def test_the_way_of_a_team_runs(reader, tmp_path):

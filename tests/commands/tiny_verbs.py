@@ -5,6 +5,9 @@ from pathlib import Path
 
 from tutelage import config
 from tutelage.commands import distill, improve, reward, sft
+from tutelage.people import add_rater, open_store, open_study, submit
+from tutelage.people.answers import Answer
+from tutelage.people.assign import next_assignment
 
 TOPICS = ["the sun", "rain", "a star", "light", "plants", "the sky", "gravity", "water", "clouds", "air"]
 
@@ -112,3 +115,14 @@ def improve_settings(base, given, out, **changes):
         }
         | changes
     )
+
+
+def rate(folder):
+    """Two raters answer all questions of a study."""
+    store = open_store(Path(folder) / "study.sqlite")
+    study = open_study(store)
+    for name in ("Anna", "Bert"):
+        rater = add_rater(store, study.id, name).id
+        while (question := next_assignment(store, rater)) is not None:
+            submit(store, question.id, Answer("left", 2, key=f"{name}/{question.id}"))
+    store.close()

@@ -1,0 +1,205 @@
+"""Every command that a page shows is run: here on tiny models and files, or by the test that is named for it."""
+
+import builtins
+import contextlib
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from docs.fences import PAGES, ROOT, Command, commands
+from tiny_verbs import TOPICS, rate, write_jsonl
+
+from tutelage.cli import main
+
+IN_ORDER = {f"docs/howto/{name}.md" for name in ("align_to_a_team", "custom_reward", "votes_to_reward")}
+"""Pages whose commands tests/commands/test_howto.py runs, one after the other."""
+
+
+class Elsewhere(NamedTuple):
+    """Commands that cannot run here, by a pattern, and the file of the test that runs the same."""
+
+    pattern: str
+    test: str
+    why: str
+
+
+ELSEWHERE = (
+    Elsewhere("collect serve .*", "commands/test_collect_server.py", "it serves until it is stopped"),
+    Elsewhere("collect init .* --live .*", "commands/test_collect_live.py", "it asks models that are served"),
+    Elsewhere("collect webhook .*--test.*", "commands/collecting/test_connecting.py", "it calls an address"),
+    Elsewhere("serve .*", "serving/test_server.py", "it serves until it is stopped"),
+    Elsewhere("chat --model smollm2", "models/test_gguf.py", "it needs a package of 93 MB"),
+    Elsewhere("watch .*", "commands/test_watch.py", "it waits until people have said enough"),
+    Elsewhere("demo.*", "test_demo.py", "it trains for minutes; the test has a smaller one"),
+    Elsewhere("lab .*", "lab/test_experiments.py", "it trains for minutes; the test has a smaller one"),
+    Elsewhere("doctor --endpoint .*", "commands/test_doctor.py", "it asks an endpoint"),
+    Elsewhere("sft --data runs/study .*", "workflows/test_study_data.py", "raters must have written answers"),
+    Elsewhere("push .* --public", "workflows/test_push.py", "it writes to a hub"),
+    Elsewhere(".*(--rollouts|--teacher) http.*", "workflows/test_generators.py", "it asks a server"),
+    Elsewhere(".*--processes .*", "distributed/test_equality.py", "it starts several processes"),
+    Elsewhere(".*/shared/.*", "test_deploy.py", "it runs on several machines"),
+    Elsewhere(".* runs/demo/.*", "test_demo.py", "it goes on from the demo's folder"),
+    Elsewhere("report runs/demo", "test_demo.py", "it goes on from the demo's folder"),
+)
+QUICK = {
+    "pretrain": "--batch-size 4 --shape.vocabulary 300 --shape.hidden 16 --shape.layers 1 --shape.heads 1",
+    "sft": "--optimiser.lr 1e-3 --epochs 1 --samples 1 --rouge 1 --sampling.max-new-tokens 4",
+    "reward": "--epochs 1 --batch-size 8",
+    "dpo": "--epochs 1 --batch-size 8",
+    "improve": "--steps 1 --batch-size 2 --sampling.max-new-tokens 4",
+    "distill": "--steps 1 --batch-size 2 --sampling.max-new-tokens 4",
+    "rejection": "--rounds 1 --sampling.max-new-tokens 4",
+    "sample": "--sampling.max-new-tokens 4 --sampling.top-k 4",
+    "evaluate": "--sampling.max-new-tokens 4",
+    "iterate": "--sampling.max-new-tokens 4",
+    "chat": "--sampling.max-new-tokens 4",
+}
+"""What makes a command of a verb quick. Nothing else is changed in it, and none of it is on the pages."""
+
+
+def elsewhere(command: Command) -> Elsewhere | None:
+    """Where a command is run that cannot run here."""
+    text = " ".join(command.words)
+    return next((one for one in ELSEWHERE if re.fullmatch(one.pattern, text)), None)
+
+
+def kind(command: Command) -> tuple[str, ...]:
+    """What two commands have in common that need not both be run: the verb, its flags, and the values that choose what
+    it does."""
+    words = command.words
+    flags = tuple(word for word in words if word.startswith("--"))
+    chosen = tuple(
+        words[n + 1] for n, word in enumerate(words) if word in ("--recipe", "--kind", "--to", "--loss")
+    )
+    start = words[: 2 if words[0] in ("collect", "plan", "doctor") else 1]
+    return (*start, *flags, *chosen)
+
+
+def shown() -> Iterator[Command]:
+    """The commands that are run here, each kind once."""
+    known = set()
+    for page in PAGES:
+        for command in commands(page):
+            if elsewhere(command) is None and command.page not in IN_ORDER and kind(command) not in known:
+                known.add(kind(command))
+                yield command
+
+
+HERE = list(shown())
+
+
+@pytest.fixture(scope="module")
+def world(tiny_model, tmp_path_factory):
+    """The folder of a reader who has done everything once: files, a study that was answered, and finished runs."""
+    folder = tmp_path_factory.mktemp("reader")
+    model, asked = (
+        tiny_model("llama", words={"chat": True}),
+        [f"What is {topic}{mark}" for topic in TOPICS for mark in "?!"],
+    )
+    (folder / "path" / "to").mkdir(parents=True)
+    for name in ("MODEL", "path/to/model", "path/to/student", "path/to/teacher"):
+        (folder / name).symlink_to(model)
+    rows = {
+        "demonstrations": [{"prompt": one, "completion": "It is far."} for one in asked],
+        "pairs": [
+            {"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)
+        ],
+        "preferences": [
+            {"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)
+        ],
+        "prompts": [{"prompt": one, "answer": "4"} for one in asked[:8]],
+        "held_out": [{"prompt": one} for one in asked[:4]],
+        "sums": [
+            {"prompt": "What is 3 + 4?", "solution": "7"},
+            {"prompt": "What is 2 + 2?", "solution": "4"},
+        ],
+        "golds": [{"prompt": "Is 2 + 2 = 4?", "chosen": "Yes.", "rejected": "No."}],
+        "practice": [
+            {"prompt": "Is 1 + 1 = 2?", "chosen": "Yes.", "rejected": "No.", "explanation": "It is."}
+        ],
+    }
+    for name, each in rows.items():
+        write_jsonl(folder / f"{name}.jsonl", each)
+    tables = {
+        "votes": [
+            "item,rater,choice,answer",
+            *(f"{n},{who},{'ab'[n % 2]},a" for n in range(9) for who in "xyz"),
+        ],
+        "table": ["instruction,input,output_1,output_2,annotator,label"]
+        + [f"{one},now,A star {n}.,No {n}.,{who},{n % 3}" for n, one in enumerate(asked) for who in "xy"],
+        "wide": [
+            "prompt,completion_a,completion_b,Anna,Bert",
+            *(f"{one},A star {n}.,No {n}.,{n % 3},1" for n, one in enumerate(asked)),
+        ],
+    }
+    for name, lines in tables.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "texts.txt").write_text(
+        "".join(f"{one} It is far away.\n" for one in asked * 5), encoding="utf-8"
+    )
+    (folder / "consent.md").write_text("We keep your votes.", encoding="utf-8")
+    with contextlib.chdir(folder):
+        for line in DONE:
+            assert run(line.split()) == 0, line
+    shutil.copytree(folder / "runs/study", folder / "study")
+    shutil.copytree(folder / "runs/pairs", folder / "runs/sample")
+    shutil.copytree(folder / "runs/sft", folder / "runs/distilled")
+    return folder
+
+
+DONE = (
+    "sft --model path/to/model --data demonstrations.jsonl --out runs/sft",
+    "reward --model path/to/model --data preferences.jsonl --out runs/reward",
+    "improve --model path/to/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
+    "sample --model runs/sft/model --prompts prompts.jsonl --n 4 --pairs 2 --out runs/pairs",
+    "collect init runs/study --from-sample runs/pairs",
+)
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command quickly. What it makes is not there when it begins; raters answer a study that it makes."""
+    verb, *given = words
+    made = given[given.index("--out") + 1] if "--out" in given else ""
+    if tuple(words[:2]) in {("collect", "init"), ("collect", "restore")}:
+        made = words[2]
+    if made and Path(made).is_dir():
+        shutil.rmtree(made)
+    if tuple(words[:2]) == ("collect", "import"):
+        given = [word.replace("votes.csv", "table.csv") for word in given]
+    status = main([verb, *given, *QUICK.get(verb, "").split()])
+    if tuple(words[:2]) == ("collect", "init") and "--kind" not in given and status == 0:
+        rate(made)  # pairs
+    return status
+
+
+@pytest.mark.parametrize("page", sorted({command.page for command in HERE}))
+def test_the_commands_of_a_page_run(page, world, tmp_path, monkeypatch, capsys):
+    typed = iter(["What is rain?"])  # and then the end of the input
+    monkeypatch.setattr(builtins, "input", lambda _: next(typed, None) or sys.exit(0))
+    shutil.copytree(world, tmp_path / "reader", symlinks=True)
+    monkeypatch.chdir(tmp_path / "reader")
+    for command in HERE:
+        if command.page == page:
+            try:
+                status = run(command.words)
+            except SystemExit as stop:
+                status = stop.code
+            wanted = (0, 1) if command.words[0] == "doctor" else (0, None)
+            assert status in wanted, f"{command}\n{capsys.readouterr().err}"
+
+
+def test_the_commands_that_run_elsewhere_have_a_test():
+    missing = [one.test for one in ELSEWHERE if not (ROOT / "tests" / one.test).is_file()]
+    assert missing == []
+    in_order = Path(__file__).with_name("test_howto.py").read_text(encoding="utf-8")
+    assert [page for page in IN_ORDER if f'reader("{Path(page).name}")' not in in_order] == []
+
+
+def test_every_reason_is_that_of_a_command():
+    """A pattern that fits no command of any page tells of nothing."""
+    found = {elsewhere(command) for page in PAGES for command in commands(page)}
+    assert [one.pattern for one in ELSEWHERE if one not in found] == []
