@@ -61,7 +61,7 @@ class Rows:
         """Tokens in each row, prompt and response together. Int[B]"""
         return self.prompt_mask.sum(1) + self.mask.sum(1)
 
-    def answered(self) -> Lengths:
+    def response_lengths(self) -> Lengths:
         """Tokens of each response. Int[B]"""
         return self.mask.sum(1)
 
@@ -155,9 +155,9 @@ class Pairs:
         """Tokens of both sides of each pair. Int[B]"""
         return self.chosen.lengths() + self.rejected.lengths()
 
-    def answered(self) -> Lengths:
+    def response_lengths(self) -> Lengths:
         """Tokens of both responses of each pair. Int[B]"""
-        return self.chosen.answered() + self.rejected.answered()
+        return self.chosen.response_lengths() + self.rejected.response_lengths()
 
     def families(self) -> Lengths:
         """A number for each pair, the same for pairs with the same prompt. Int[B]"""

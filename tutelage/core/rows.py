@@ -40,7 +40,7 @@ class RowList:
         """Tokens in each row, prompt and response together. Int[B]"""
         return torch.tensor([len(row) for row in self.items], dtype=torch.long)
 
-    def answered(self) -> Int[Tensor, " B"]:
+    def response_lengths(self) -> Int[Tensor, " B"]:
         """Tokens of each response. Int[B]"""
         return torch.tensor([len(row.response) for row in self.items], dtype=torch.long)
 

@@ -48,7 +48,7 @@ class Divisible(Protocol):
     def __len__(self) -> int: ...
     def rows(self, index: Int[Tensor, " b"], /) -> Self: ...
     def lengths(self) -> Int[Tensor, " B"]: ...
-    def answered(self) -> Int[Tensor, " B"]: ...
+    def response_lengths(self) -> Int[Tensor, " B"]: ...
     def families(self) -> Int[Tensor, " B"]: ...
 
 
@@ -69,7 +69,7 @@ class Budget:
         cost: RowCost | None = None,
     ) -> None:
         self.tokens, self.ranks, self._remedy, self._passes = tokens, ranks, remedy, passes
-        self._cost: RowCost = cost or (lambda tokens, answered: tokens)
+        self._cost: RowCost = cost or (lambda tokens, response: tokens)
         self._split: Callable[[int], Iterable[Tensor]] | None = None
         self._at_work: Tensor | None = None
 
@@ -99,7 +99,7 @@ class Budget:
             return None
         owner = batch.owner
         if owner is None:
-            costs = map(self._cost, batch.lengths().tolist(), batch.answered().tolist())
+            costs = map(self._cost, batch.lengths().tolist(), batch.response_lengths().tolist())
             dealt = deal(list(costs), batch.families().tolist(), self.ranks.size)
             owner = torch.tensor(dealt, dtype=torch.long)
         return (owner == self.ranks.rank).nonzero().squeeze(1)

@@ -147,9 +147,9 @@ def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
     logits, up to several times the layers of a small model with a large vocabulary."""
     outlines = [outline_of(each.model) for each in models]
 
-    def cost(tokens: int, answered: int) -> float:
+    def cost(tokens: int, response: int) -> float:
         pairs = tokens * (tokens + 1) / 2
-        return sum(one.forward(tokens, pairs, answered) for one in outlines)
+        return sum(one.forward(tokens, pairs, response) for one in outlines)
 
     return cost
 
