@@ -1,5 +1,6 @@
 """A transformers model as the engines see it: its trunk, its output head, and the precision of its arithmetic."""
 
+import inspect
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from tutelage.core.rows import positions
 from tutelage.data.chat import end_token_ids
 from tutelage.engines.logprobs import Head
 from tutelage.errors import TutelageError
+
+CACHE_NAMES = ("cache", "past_key_values")
+"""What transformers calls the cache of keys and values in the arguments of a forward pass: the first since 5.24."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,12 @@ def attention_window(model: nn.Module) -> float:
         return math.inf
     named = (getattr(settings, key, None) for key in ("sliding_window", "attention_chunk_size"))
     return min((float(x) for x in named if x), default=math.inf)
+
+
+def cache_name(module: nn.Module) -> str:
+    """The argument of the forward pass of `module` that takes the cache of keys and values (see `CACHE_NAMES`)."""
+    names = inspect.signature(module.forward).parameters
+    return next((name for name in CACHE_NAMES if name in names), CACHE_NAMES[-1])
 
 
 def end_ids_of(backbone: Backbone) -> tuple[int, ...]:

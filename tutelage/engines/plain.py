@@ -30,7 +30,15 @@ from tutelage.engines.logprobs import (
     reference_divergence,
     token_scores,
 )
-from tutelage.engines.network import Backbone, attention_window, inner, precision, run_trunk, trunk
+from tutelage.engines.network import (
+    Backbone,
+    attention_window,
+    cache_name,
+    inner,
+    precision,
+    run_trunk,
+    trunk,
+)
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.sampling import OnToken, PromptTokens, sample
 
@@ -320,7 +328,7 @@ class CachedDecoder:
             "attention_mask": mask.long(),
             "position_ids": positions,
         }
-        inputs |= {"past_key_values": self.cache, "use_cache": True}
+        inputs |= {cache_name(trunk(self.backbone.model)): self.cache, "use_cache": True}
         return next_logits(self.backbone, self.head, last_states(self.backbone, self.head, inputs)[:, -1])
 
 

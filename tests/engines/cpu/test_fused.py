@@ -11,10 +11,12 @@ from transformers import AutoModelForCausalLM
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu.attention_interface import attention_by, differentiable_twice
 from tutelage.engines.cpu.fused import fuse
-from tutelage.engines.cpu.fused.attention import _Rotation
+from tutelage.engines.cpu.fused.attention import FusedAttention, _Rotation
 from tutelage.engines.cpu.fused.gate import _ProjectedSwiGlu, _SwiGlu
+from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.norm import _RmsNorm
 from tutelage.engines.cpu.packed_attention import packed_attention
+from tutelage.engines.network import CACHE_NAMES, cache_name
 from tutelage.engines.packing import pack
 
 ROWS = [
@@ -158,3 +160,32 @@ def test_a_norm_of_another_formula_is_left_alone():
     fuse(model)
     assert type(model[0]) is Squared
     assert (model[0].weight == 1).all(), "the trial left its weights behind"
+
+
+class OwnLayer(nn.Module):
+    """An attention module or a layer whose own forward pass keeps its arguments. Its attention is one that is fused."""
+
+    def __init__(self):
+        super().__init__()
+        self.self_attn = nn.Identity()
+        self.self_attn.is_fused = self.is_fused = lambda: True
+
+    def forward(self, hidden_states, **more):
+        self.arguments = more
+        return (hidden_states, None) if isinstance(self, FusedAttention) else hidden_states
+
+
+@pytest.mark.parametrize("name", CACHE_NAMES)
+@pytest.mark.parametrize("mixin", [FusedAttention, FusedLayer])
+def test_a_cache_of_keys_is_read_under_either_of_its_names(mixin, name):
+    """transformers renamed the argument. The fused forms keep no cache, so the layer's own forward pass has to run."""
+    module, cache = type("Fused", (mixin, OwnLayer), {})(), object()
+    module(torch.ones(1, 1, 2), position_embeddings=(torch.ones(1), torch.ones(1)), **{name: cache})
+    assert {key: module.arguments.get(key) for key in CACHE_NAMES if key in module.arguments} == {name: cache}
+
+
+def test_the_name_of_the_cache_is_that_of_the_forward_pass():
+    new, old = nn.Module(), nn.Module()
+    new.forward = lambda input_ids, cache=None, **more: None
+    old.forward = lambda input_ids, past_key_values=None, **more: None
+    assert (cache_name(new), cache_name(old)) == ("cache", "past_key_values")

@@ -7,7 +7,7 @@ Inside, each attention layer of `model` passes its queries, keys and values to `
 transformers builds no mask: the function alone decides which tokens attend to which.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, PreTrainedConfig
 
-from tutelage.engines.network import attention_window, inner, trunk
+from tutelage.engines.network import CACHE_NAMES, attention_window, inner, trunk
 
 Attention = Callable[..., tuple[Float[Tensor, "B T H v"], Float[Tensor, "T H"] | None]]
 """The type of an attention function:
@@ -41,7 +41,7 @@ Attend = Callable[
 
 NAME = "tutelage"
 """The name under which `attend` is registered with transformers."""
-HARMLESS = frozenset({"position_ids", "cache_position", "past_key_values", "layer_idx", "use_cache"})
+HARMLESS = frozenset({"position_ids", "cache_position", "layer_idx", "use_cache", *CACHE_NAMES})
 """Arguments of the attention interface that do not change the result. `sliding_window` is checked separately."""
 
 _function: ContextVar[Attention] = ContextVar("attention")
@@ -107,6 +107,11 @@ def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -
 def is_replaced(settings: PreTrainedConfig) -> bool:
     """Whether the layers that read this configuration are inside `attention_by`."""
     return bool(settings._attn_implementation == NAME)
+
+
+def reads_cache(arguments: Mapping[str, Any]) -> bool:
+    """Whether the arguments of a forward pass hold a cache of keys and values."""
+    return any(arguments.get(name) is not None for name in CACHE_NAMES)
 
 
 def gradients_are_differentiated() -> bool:

@@ -14,6 +14,7 @@ from tutelage.engines.cpu.attention_interface import (
     attention_under,
     gradients_are_differentiated,
     is_replaced,
+    reads_cache,
 )
 from tutelage.engines.cpu.fused.norm import recomputed
 from tutelage.engines.cpu.fused.trial import features, wave
@@ -40,16 +41,14 @@ class FusedAttention:
         hidden_states: Float[Tensor, "B T d"],
         position_embeddings: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
         attention_mask: Shaped[Tensor, "..."] | None = None,
-        past_key_values: Any = None,
         **more: Any,
     ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "..."] | None]:
         """The output of the module, and the log-sum-exp of the scores where the attention returns it."""
-        if position_embeddings is None or past_key_values is not None or not self.is_fused():
+        if position_embeddings is None or reads_cache(more) or not self.is_fused():
             result: tuple[Tensor, Tensor | None] = super().forward(  # type: ignore[misc]
                 hidden_states,
                 position_embeddings=position_embeddings,
                 attention_mask=attention_mask,
-                past_key_values=past_key_values,
                 **more,
             )
             return result

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from tutelage.engines.cpu.attention_interface import attention_under
+from tutelage.engines.cpu.attention_interface import attention_under, reads_cache
 from tutelage.engines.cpu.fused.attention import FusedAttention
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations, current_layer_cache
@@ -39,19 +39,17 @@ class FusedLayer:
         hidden_states: Float[Tensor, "B T d"],
         attention_mask: Shaped[Tensor, "..."] | None = None,
         position_embeddings: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
-        past_key_values: Any = None,
         **more: Any,
     ) -> Float[Tensor, "B t d"]:
         """The states after the layer: of all T tokens, or of the t tokens of `states_at`."""
         layer, index = _selection.get()
         index = index if layer is self else None
         fused = self.self_attn.is_fused() and is_unmodified(self.self_attn)
-        if position_embeddings is None or past_key_values is not None or not fused:
+        if position_embeddings is None or reads_cache(more) or not fused:
             x: Tensor = super().forward(  # type: ignore[misc]
                 hidden_states,
                 attention_mask=attention_mask,
                 position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
                 **more,
             )
             return _select(x, index)
