@@ -10,6 +10,7 @@ import pytest
 import tutelage
 from tutelage import cli, extras
 from tutelage.cli.pages import PAGES, SITE, page_about
+from tutelage.cli.verbs import ALIASES, VERBS
 from tutelage.errors import TutelageError
 
 DOCS = Path(cli.__file__).parents[2] / "docs"
@@ -51,9 +52,34 @@ def test_a_missing_library_is_explained_where_the_extras_are():
     assert (DOCS / "installation.md").is_file()
 
 
-def test_an_error_without_a_page_names_none(capsys):
-    assert page_about(TutelageError("Never raised.")) == ""
-    assert cli.main(["sttf"]) == 2
+def test_every_verb_has_a_page():
+    assert [verb.name for verb in VERBS if not (DOCS / f"reference/cli/{verb.name}.md").is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        (["raters", "nowhere.csv"], "data.md"),
+        (["sft", "--config", "nowhere.toml"], "reference/cli/sft.md"),
+        (["align", "--config", "nowhere.toml"], "reference/cli/improve.md"),
+        (["sttf"], "reference/cli/README.md"),
+        (["collect", "sserve"], "reference/cli/collect.md"),
+    ],
+)
+def test_an_error_ends_with_the_page_of_its_subject_or_of_its_verb(words, page, capsys, monkeypatch):
+    monkeypatch.setitem(ALIASES, "align", "improve")
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"See {SITE}/{page}"
+
+
+def test_flags_that_make_no_sense_end_with_the_page_of_the_verb(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["raters", "--no-such-flag"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"See {SITE}/reference/cli/raters.md"
+
+
+def test_help_ends_without_a_page(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["raters", "--help"])
     assert "See " not in capsys.readouterr().err
-    assert cli.main(["raters", "nowhere.csv"]) == 2
-    assert capsys.readouterr().err == f"error: There is no file nowhere.csv.\nSee {SITE}/data.md\n"

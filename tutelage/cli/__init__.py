@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from tutelage import __version__, extras
-from tutelage.cli.pages import page_about
+from tutelage.cli.pages import page_about, page_of_verb
 from tutelage.cli.verbs import ALIASES, VERBS
 from tutelage.distributed import processes
 from tutelage.errors import TutelageError
@@ -69,12 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except TutelageError as error:
-        return _refuse(error)
+        return _refuse(error, words)
+    except SystemExit as stopped:  # flags that make no sense, which have been explained
+        if stopped.code and words and processes.world_rank() == 0:
+            print(f"See {page_of_verb(words[0])}", file=sys.stderr)
+        raise
     except ModuleNotFoundError as error:
         needed = extras.missing(error, f"tutelage {words[0]}")
         if needed is None:
             raise
-        return _refuse(needed)
+        return _refuse(needed, words)
     except KeyboardInterrupt as stopped:
         if processes.world_rank() == 0:
             print(str(stopped) or "interrupted", file=sys.stderr)
@@ -89,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if advice is None:
             raise
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return _refuse(TutelageError(f"{where}{error.strerror}. {advice}"))
+        return _refuse(TutelageError(f"{where}{error.strerror}. {advice}"), words)
 
 
 def _check_letters(words: Sequence[str]) -> None:
@@ -104,12 +108,11 @@ def _check_letters(words: Sequence[str]) -> None:
             )
 
 
-def _refuse(error: TutelageError) -> int:
-    """Print an error, and where the documentation explains it. Returns the exit status."""
+def _refuse(error: TutelageError, words: Sequence[str]) -> int:
+    """Print an error of the command `words`, and where the documentation explains it. Returns the exit status."""
     if processes.reports(error):
         print(f"error: {processes.name_of_rank()}{error}", file=sys.stderr)
-        if page := page_about(error):
-            print(f"See {page}", file=sys.stderr)
+        print(f"See {page_about(error, words[0] if words else '')}", file=sys.stderr)
     return 2
 
 

@@ -1,13 +1,15 @@
-"""Which page of the documentation explains an error: the one about the room that raised it."""
+"""Which page of the documentation explains an error: the one about the room that raised it, or else about the verb."""
 
 from types import TracebackType
 
+from tutelage.cli.verbs import ALIASES, VERBS
 from tutelage.errors import TutelageError
 
 SITE = "https://github.com/tutelage/tutelage/blob/main/docs"
 PAGES = {
     "tutelage.algorithms": "algorithms/README.md",
     "tutelage.cli.completion": "installation.md",
+    "tutelage.config.pieces": "algorithms/README.md",
     "tutelage.commands.collecting": "collecting.md",
     "tutelage.commands.collecting.connecting": "collecting_api.md",
     "tutelage.commands.collecting.settings_programs": "collecting_api.md",
@@ -15,6 +17,8 @@ PAGES = {
     "tutelage.data": "data.md",
     "tutelage.distributed": "howto/several_gpus.md",
     "tutelage.engines.cpu.native": "installation.md",
+    "tutelage.lab": "lab/README.md",
+    "tutelage.models.gguf": "installation.md",
     "tutelage.people": "collecting.md",
     "tutelage.people.platforms": "howto/prolific.md",
     "tutelage.people.recruiting": "howto/prolific.md",
@@ -28,23 +32,33 @@ PAGES = {
     "tutelage.rollout.server.teacher": "distillation.md",
     "tutelage.serving": "serving.md",
     "tutelage.stats": "raters.md",
+    "tutelage.train.run.folder": "reference/files.md",
+    "tutelage.train.run.trackers": "installation.md",
     "tutelage.workflows.distill": "distillation.md",
     "tutelage.workflows.plan": "scale.md",
     "tutelage.workflows.raters": "raters.md",
     "tutelage.workflows.serve": "serving.md",
     "tutelage.workflows.settings.distill": "distillation.md",
     "tutelage.workflows.teacher": "distillation.md",
+    "tutelage.workflows.trust": "rewards.md",
 }
 """Pages by the module that raises, or by a package that holds it."""
 
 
-def page_about(error: TutelageError) -> str:
-    """The address of the page that explains `error`; empty where no page does.
+def page_about(error: TutelageError, verb: str = "") -> str:
+    """The address of the page that explains `error`, which ended `tutelage verb`.
 
-    It is the page that the error names itself, or else the page of the module that raised it.
+    It is the page that the error names itself, or else the page of the module that raised it, or else that of the verb.
     """
     page = error.page or _page_of(_module_of(error.__traceback__))
-    return f"{SITE}/{page}" if page else ""
+    return f"{SITE}/{page}" if page else page_of_verb(verb)
+
+
+def page_of_verb(verb: str) -> str:
+    """The address of the page about a verb; of the list of verbs where there is no such verb."""
+    verb = ALIASES.get(verb, verb)
+    name = verb if any(verb == each.name for each in VERBS) else "README"
+    return f"{SITE}/reference/cli/{name}.md"
 
 
 def _module_of(traceback: TracebackType | None) -> str:
