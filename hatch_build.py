@@ -1,9 +1,11 @@
-"""Puts compiled kernels into wheels, when HATCH_BUILD_HOOK_ENABLE_CUSTOM=true is set.
+"""What a build does beside packing files: the README for PyPI, and compiled kernels.
 
-Without it a wheel holds Python and sources alone and fits every machine. With it the wheel fits one system and machine,
-and any Python: the kernels know nothing of Python.
+Kernels are put into a wheel when HATCH_BUILD_HOOK_ENABLE_CUSTOM=true is set. Without it a wheel holds Python and
+sources alone and fits every machine. With it the wheel fits one system and machine, and any Python: the kernels know
+nothing of Python.
 """
 
+import re
 import sys
 import sysconfig
 import tempfile
@@ -11,6 +13,31 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+REPOSITORY = "tutelage/tutelage"
+
+
+def with_addresses(text: str, tag: str) -> str:
+    """A Markdown page whose relative links and images are those of the repository at `tag`."""
+    relative = r"(?!https?:|#)(?=[^)\s]+\))"
+    images = f"https://raw.githubusercontent.com/{REPOSITORY}/{tag}/"
+    text = re.sub(rf"(!\[[^\]]*\]\(){relative}", rf"\g<1>{images}", text)
+    return re.sub(rf"(\]\(){relative}", rf"\g<1>https://github.com/{REPOSITORY}/blob/{tag}/", text)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Makes the README the description of the package."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set `readme`."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": with_addresses(text, f"v{metadata['version']}"),
+        }
 
 
 class KernelsHook(BuildHookInterface):

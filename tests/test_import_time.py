@@ -8,7 +8,7 @@ HEAVY = ("torch", "transformers", "peft", "datasets", "numpy", "tyro", "rich", "
 
 
 def test_help_of_the_verb_with_most_settings_takes_half_a_second() -> None:
-    """Of the processor, since the clock also measures what else the machine does. The least of three is the verb's own."""
+    """Half a second of the processor: the clock also measures what else the machine does."""
     used = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -94,6 +94,34 @@ def test_workflows_pin_actions_and_keep_no_credentials(file):
     assert all(step["with"]["persist-credentials"] is False for step in steps)
 
 
+def test_the_description_of_the_package_has_no_relative_links(monkeypatch):
+    """PyPI shows the README without the repository around it."""
+    pytest.importorskip("hatchling", reason="the hook is one of hatchling's")
+    monkeypatch.syspath_prepend(ROOT)
+    from hatch_build import with_addresses
+
+    sys.modules.pop("hatch_build")
+    text = with_addresses((ROOT / "README.md").read_text(encoding="utf-8"), "v1")
+    assert re.findall(r"\]\((?!https?:|#)[^)]*\)", text) == []
+    raw, page = (
+        "https://raw.githubusercontent.com/tutelage/tutelage/v1",
+        "https://github.com/tutelage/tutelage/blob/v1",
+    )
+    assert with_addresses("[![a](b.svg)](c.md#d) ![e](f.png) [g](#h) [i](https://j)", "v1") == (
+        f"[![a]({raw}/b.svg)]({page}/c.md#d) ![e]({raw}/f.png) [g](#h) [i](https://j)"
+    )
+
+
+def test_the_badges_say_what_the_metadata_says():
+    project = toml("pyproject.toml")["project"]
+    badges = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n\n")[2].partition("\n\n")[0]
+    claimed = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert f"badge/Python-{claimed[0]}_to_{claimed[-1]}-" in badges
+    assert f"badge/licence-{project['license'].replace('-', '--')}-" in badges
+    workflows = re.findall(r"actions/workflows/([\w.]+)", badges)
+    assert set(workflows) <= {file.name for file in WORKFLOWS}
+
+
 def test_the_citation_is_of_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == tutelage.__version__
@@ -191,5 +219,5 @@ def test_python_versions_agree():
     ]
     assert matrix["python"][0] == oldest
     claimed = re.findall(r"Python :: (3\.\d+)", " ".join(project["project"]["classifiers"]))
-    assert set(claimed) <= set(matrix["python"])
+    assert claimed == matrix["python"]
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in matrix["python"]

@@ -16,6 +16,8 @@ class Extra(NamedTuple):
     name: str
     modules: tuple[str, ...]
     use: str
+    size: str = ""
+    """What a user should know about the size of the download, as a sentence; empty where it is small."""
 
 
 EXTRAS = (
@@ -32,6 +34,7 @@ EXTRAS = (
             "huggingface_hub",
         ),
         "training, sampling, evaluating and serving models",
+        "Its download is about 3 GB on Linux, where PyPI has torch for CUDA, and 200 MB with torch for processors.",
     ),
     Extra("data", ("datasets", "pyarrow"), "Parquet files and data sets by hub name"),
     Extra("gguf", ("gguf",), "models in .gguf files"),
@@ -61,8 +64,9 @@ def missing(error: ModuleNotFoundError, subject: str) -> MissingExtra | None:
     module = (error.name or "").partition(".")[0]
     for extra in EXTRAS:
         if module in extra.modules:
-            return MissingExtra(
+            text = (
                 f"{subject} needs the library {module}, which is not installed here: "
                 f"pip install 'tutelage[{extra.name}]'."
             )
+            return MissingExtra(f"{text} {extra.size}".rstrip())
     return None

@@ -1,5 +1,6 @@
 """Checks of the machine: each names what is missing, and what to do about it."""
 
+import os
 import shutil
 from contextlib import closing
 
@@ -26,6 +27,14 @@ def test_every_part_of_the_machine_is_named_once():
     assert len(set(subjects)) == len(subjects)
     assert {"tutelage", "libraries", "processor", "engine", "memory", "disk", "database"} <= set(subjects)
     assert all(check.advice for check in checks if check.state != "ok")
+
+
+@pytest.mark.parametrize(("load", "state"), [(0.3, "ok"), (4.0, "ok"), (4.1, "warning")])
+def test_a_busy_machine_is_told(monkeypatch, load, state):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    processor = by_subject()["processor"]
+    assert (processor.state, "OMP_NUM_THREADS=1" in processor.advice) == (state, state == "warning")
 
 
 def test_a_missing_compiler_costs_time_and_is_told(monkeypatch):

@@ -131,7 +131,7 @@ def greeting() -> str:
             ("tutelage raters --help", "how reliable the raters of a table of votes are"),
             (
                 "pip install 'tutelage[train]'",
-                "torch, without which no model is trained; then: tutelage demo",
+                "torch (200 MB to 3 GB), for every verb that trains; then: tutelage demo",
             ),
         )
     )

@@ -1,5 +1,6 @@
 """Checks of the machine that Tutelage runs on: what is there, what is missing, and what would change it."""
 
+import os
 import platform
 import shutil
 import sys
@@ -20,6 +21,10 @@ State: TypeAlias = Literal["ok", "warning", "fault"]
 GIB = 2.0**30
 LITTLE_MEMORY, LITTLE_DISK = 3.0, 5.0
 """GiB below which a warning is due: the demonstration takes 1 GiB, a LoRA run of 135 million parameters about 3."""
+
+BUSY = 2.0
+"""Load of a core, averaged over a minute, above which a warning is due. At 4, two threads took 16 s for a step of the
+demonstration that takes .2 s of the processor."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,18 @@ def _versions() -> Iterator[Check]:
 def _devices() -> Iterator[Check]:
     import torch
 
-    yield Check("processor", f"{platform.machine()}, {torch.get_num_threads()} threads for torch")
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    found = f"{platform.machine()}, {torch.get_num_threads()} threads for torch"
+    if load > BUSY * cores:
+        yield Check(
+            "processor",
+            f"{found}; busy: on {cores} cores, {load:.0f} programs want to compute",
+            "warning",
+            "Training waits for them, most of all with several threads, which wait for each other at each operation: "
+            "end other programs, or set OMP_NUM_THREADS=1.",
+        )
+    else:
+        yield Check("processor", found)
     if not torch.cuda.is_available():
         yield Check("GPU", "none that torch can use; models compute on the processor")
         return

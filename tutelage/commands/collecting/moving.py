@@ -50,7 +50,8 @@ def write(settings: Export) -> int:
         )
     if rows["spans"]:
         print(f"{rows['spans']:,} spans marked as wrong")
-    print(f"{total:,} judgements = " + " + ".join(f"{n:,} {name}" for name, n in fates.items() if n))
+    parts = " + ".join(f"{n:,} {name}" for name, n in fates.items() if n)
+    print(f"{total:,} judgements = {parts}" if parts else "no judgements yet")
     for note in manifest["notes"]:
         print(note)
     for line in _told(made.hints, redacted=settings.redact):
