@@ -7,9 +7,10 @@ Settings = ImproveSettings
 
 def main(settings: ImproveSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import complete, remarks
+    from tutelage.train.run.terminal import complete, conclude, remarks
     from tutelage.workflows.improve import prepare_improve
 
     with remarks(quiet=settings.quiet):
-        complete(prepare_improve(settings), quiet=settings.quiet)
+        result = complete(prepare_improve(settings), quiet=settings.quiet)
+    conclude(result.out, result.model, quiet=settings.quiet)
     return 0

@@ -13,13 +13,14 @@ Settings = RewardSettings
 
 def main(settings: RewardSettings) -> int:
     """Train, with the progress on the terminal, and print the accuracy."""
-    from tutelage.train.run.terminal import complete, remarks
+    from tutelage.train.run.terminal import complete, conclude, remarks
     from tutelage.workflows.reward import prepare_reward
 
     with remarks(quiet=settings.quiet):
         result = complete(prepare_reward(settings), quiet=settings.quiet)
     for line in () if settings.quiet else accuracies(result):
         print(line, file=sys.stderr)
+    conclude(result.out, result.model, quiet=settings.quiet)
     return 0
 
 

@@ -1,11 +1,13 @@
 """Remarks on a terminal: information unless quiet, warnings always, and no handler left behind."""
 
 import logging
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
-from tutelage.train.run.terminal import remarks
+from tutelage.train.run.terminal import conclude, remarks
 
 log = logging.getLogger("tutelage.somewhere")
 
@@ -39,3 +41,12 @@ def test_a_library_that_gives_the_root_logger_a_handler_repeats_nothing(
     with remarks(quiet=False):
         logging.getLogger("tutelage.workflows").info("said once")
     assert capsys.readouterr().err == "said once\n"
+
+
+def test_the_end_of_a_run_says_how_to_look_at_it_in_words_that_a_shell_reads_back(capsys):
+    conclude(Path("my runs/ppo"), Path("my runs/ppo/model"), quiet=True)
+    assert capsys.readouterr() == ("", "")
+    conclude(Path("my runs/ppo"), Path("my runs/ppo/model"), quiet=False)
+    out, told = capsys.readouterr()
+    assert (out, shlex.split(told.partition("run: ")[2])) == ("", ["tutelage", "report", "my runs/ppo"])
+    assert "my runs/ppo/model" in told

@@ -1,9 +1,11 @@
 """A training run on a terminal: remarks on standard error, a progress bar, and a polite stop at ctrl-C."""
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from tutelage.train.run.drive import Loop, Training
@@ -65,3 +67,12 @@ def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool) -> R
         if training.loop is not None:
             follow(training.loop, quiet=quiet)
         return training.finish()
+
+
+def conclude(out: Path, model: Path, *, quiet: bool) -> None:
+    """Say where the model of the finished run in `out` is, and which command shows the run."""
+    if not quiet:
+        print(
+            f"The model is {model}. A page about the run: tutelage report {shlex.quote(str(out))}",
+            file=sys.stderr,
+        )
