@@ -45,7 +45,13 @@ def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 def write_gguf(
-    folder: str, file: Path, *, kind: Kind = Kind.F32, architecture: str = "llama", leave_out: str = "-"
+    folder: str,
+    file: Path,
+    *,
+    kind: Kind = Kind.F32,
+    architecture: str = "llama",
+    leave_out: str = "-",
+    split: str = "gpt-2",
 ) -> Path:
     """A Llama folder as a GGUF file, written as llama.cpp's convert_hf_to_gguf.py does."""
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -62,7 +68,7 @@ def write_gguf(
     writer.add_rope_dimension_count(settings.head_dim)
     writer.add_rope_freq_base(settings.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(settings.rms_norm_eps)
-    _write_tokenizer(writer, tokenizer)
+    _write_tokenizer(writer, tokenizer, split)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, settings.num_hidden_layers)
     heads = {"q_proj": settings.num_attention_heads, "k_proj": settings.num_key_value_heads}
     for name, tensor in model.state_dict().items():
@@ -85,12 +91,12 @@ def write_gguf(
     return file
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer) -> None:
+def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer, split: str) -> None:
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     special = set(tokenizer.all_special_tokens) | set(tokenizer.added_tokens_encoder)
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre(split)
     writer.add_token_list([token for token, _ in vocabulary])
     writer.add_token_types([3 if token in special else 1 for token, _ in vocabulary])  # 3: control
     writer.add_token_merges([" ".join(pair) for pair in merges])
@@ -141,6 +147,20 @@ def test_the_tokenizer_of_a_file_speaks_as_the_original(folder, tmp_path) -> Non
         assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
     assert ours.chat_template == theirs.chat_template
     assert (ours.eos_token, ours.pad_token) == ("<|im_end|>", tiny.PAD)
+
+
+def test_text_is_split_as_the_file_says(folder, tmp_path, caplog) -> None:
+    """transformers passes over llama.cpp's names of splits with single digits, SmolLM's among them."""
+    splits = {}
+    for split in ("smollm", "qwen2", "gpt-2", "deepseek-llm"):
+        file = write_gguf(folder, tmp_path / f"{split}.gguf", split=split)
+        backend = load_backbone(config.Model(str(file))).tokenizer.backend_tokenizer
+        splits[split] = [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str("So:\n\n12 eggs")]
+    assert splits["smollm"] == ["So", ":", "ĊĊ", "1", "2", "Ġeggs"]
+    assert splits["qwen2"] == ["So", ":ĊĊ", "1", "2", "Ġeggs"]
+    assert splits["gpt-2"] == splits["deepseek-llm"] == ["So", ":", "Ċ", "Ċ", "12", "Ġeggs"]
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "as 'deepseek-llm', which is not known here" in warning
 
 
 def test_what_was_trained_from_a_file_loads_with_transformers_alone(folder, tmp_path) -> None:

@@ -11,7 +11,8 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from tutelage.errors import TutelageError
-from tutelage.models.gguf_words import SPLITS, add_tokenizer
+from tutelage.models.gguf_splits import EXPRESSIONS
+from tutelage.models.gguf_words import add_tokenizer
 
 LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 
@@ -66,8 +67,9 @@ def test_the_split_of_a_tokenizer_has_the_name_that_llama_cpp_knows_it_by(tmp_pa
     assert keys(byte_level(digits), tmp_path / "b.gguf")["ggml.pre"] == "smollm"
     qwen = byte_level(split_by(PRETOKENIZE_REGEX), normalizer=normalizers.NFC())
     assert keys(qwen, tmp_path / "c.gguf")["ggml.pre"] == "qwen2"
-    (llama,) = (pattern for pattern, name in SPLITS.items() if name == "llama-bpe")
-    assert keys(byte_level(split_by(llama)), tmp_path / "d.gguf")["ggml.pre"] == "llama-bpe"
+    assert (
+        keys(byte_level(split_by(EXPRESSIONS["llama-bpe"])), tmp_path / "d.gguf")["ggml.pre"] == "llama-bpe"
+    )
 
 
 def test_added_tokens_are_control_tokens_or_words_of_the_user(tmp_path) -> None:

@@ -32,6 +32,8 @@ from tutelage.models.saving import save_files
 log = logging.getLogger(__name__)
 
 SUFFIX = ".gguf"
+READING = 2
+"""Counts the ways in which this file has read GGUF: what an older one unpacked is not used."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,13 @@ def _unpacked(file: Path) -> Path:
 
 
 def _unpack(file: Path, folder: Path) -> None:
-    """Write the model and the tokenizer of a GGUF file to `folder`, as transformers does. Configuration and tokenizer
-    are those of the folder that the file was written from, where `tutelage export` wrote it."""
-    from tutelage.models.gguf_file import small_files
+    """Write the model and the tokenizer of a GGUF file to `folder`, as transformers does, but with text split as the
+    file says. Configuration and tokenizer are those of the folder that the file was written from, where
+    `tutelage export` wrote it."""
+    from gguf import GGUFReader
+
+    from tutelage.models.gguf_file import small_files, text_of
+    from tutelage.models.gguf_splits import set_split
 
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     more: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
@@ -119,13 +125,16 @@ def _unpack(file: Path, folder: Path) -> None:
     try:
         with redirect_stderr(StringIO()):  # a progress bar that no setting of transformers turns off
             words = source
-            if files := small_files(file):
+            reader = GGUFReader(file)
+            if files := small_files(reader):
                 for name, text in files.items():
                     (folder / Path(name).name).write_text(text, encoding="utf-8")
                 more["config"] = AutoConfig.from_pretrained(folder)
                 words = {"pretrained_model_name_or_path": str(folder)}
             model, report = loader.from_pretrained(**source, **more)
             tokenizer = AutoTokenizer.from_pretrained(**words)
+        if not files and text_of(reader, "tokenizer.ggml.model") == "gpt2":
+            set_split(tokenizer, text_of(reader, "tokenizer.ggml.pre"))
     except Exception as error:  # transformers raises many kinds for the same fault
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
         raise TutelageError(
@@ -177,10 +186,10 @@ def _move(unfinished: Path, folder: Path) -> None:
 
 
 def _fingerprint(file: Path) -> str:
-    """A hash of the file's content and of the version of transformers, which decides how it is read."""
+    """A hash of the file's content and of what decides how it is read: the version of transformers, and READING."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
-    digest.update(transformers.__version__.encode())
+    digest.update(f"{transformers.__version__} {READING}".encode())
     return digest.hexdigest()[:20]
 
 

@@ -71,11 +71,16 @@ def write_gguf(model: Any, tokenizer: Any, file: Path, kind: str, *, name: str) 
             unfinished.unlink()
 
 
-def small_files(file: Path) -> Mapping[str, str]:
+def small_files(reader: GGUFReader) -> Mapping[str, str]:
     """The configuration and the tokenizer of a file that `write_gguf` made; empty for a file of another program."""
-    found = GGUFReader(file).get_field(FILES)
-    files: Mapping[str, str] = json.loads(found.contents()) if found is not None else {}
+    files: Mapping[str, str] = json.loads(text_of(reader, FILES) or "{}")
     return files
+
+
+def text_of(reader: GGUFReader, key: str) -> str:
+    """The text of a key; empty where the file lacks it."""
+    found = reader.get_field(key)
+    return "" if found is None else str(found.contents())
 
 
 def _small_files(model: Any, tokenizer: Any) -> dict[str, str]:

@@ -14,16 +14,7 @@ from gguf import GGUFWriter, TokenType
 from tutelage.data.chat import has_template
 from tutelage.errors import TutelageError
 from tutelage.models.gguf_architectures import INSTEAD
-
-_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-
-SPLITS = {
-    f"{_ENDINGS}|{_LETTERS}|\\p{{N}}{{1,3}}|{_REST}": "llama-bpe",
-    f"{_ENDINGS}|{_LETTERS}|\\p{{N}}|{_REST}": "qwen2",
-}
-"""llama.cpp's names of regular expressions that split text before byte-level BPE."""
+from tutelage.models.gguf_splits import split_name
 
 PROBE = "a"
 """A text that shows which tokens are put around every text."""
@@ -83,19 +74,12 @@ def _split_name(told: Mapping[str, Any]) -> str:
     normalizer, splitter = told.get("normalizer"), told.get("pre_tokenizer") or {}
     if normalizer and normalizer.get("type") != "NFC":
         raise _refused(f"that normalises text by {normalizer.get('type')}")
-    parts = splitter.get("pretokenizers", [splitter])
-    last = parts[-1]
-    if last.get("type") == "ByteLevel" and not last.get("add_prefix_space"):
-        match [part.get("type") for part in parts]:
-            case ["ByteLevel"] if last.get("use_regex", True):
-                return "gpt-2"
-            case ["Digits", "ByteLevel"] if last.get("use_regex", True) and parts[0]["individual_digits"]:
-                return "smollm"
-            case ["Split", "ByteLevel"] if not last.get("use_regex", True):
-                name = SPLITS.get(parts[0]["pattern"].get("Regex", ""))
-                if name and parts[0]["behavior"] == "Isolated" and not parts[0]["invert"]:
-                    return name
-    raise _refused(f"that splits text in a way that llama.cpp has no name for ({json.dumps(splitter)[:200]})")
+    name = split_name(splitter)
+    if name is None:
+        raise _refused(
+            f"that splits text in a way that llama.cpp has no name for ({json.dumps(splitter)[:200]})"
+        )
+    return name
 
 
 def _add_sentencepiece(writer: GGUFWriter, told: Mapping[str, Any]) -> None:
