@@ -119,6 +119,52 @@ def test_from_demonstrations_to_an_evaluated_policy(tiny_model, tmp_path, family
     assert 0 < len(read_jsonl(tmp_path / "sample" / "comparisons.jsonl")) <= 8
 
 
+def conversation(number, answers):
+    """Messages with so many answers, and the same as one row for each answer."""
+    turns = [{"role": "system", "content": "Be kind."}]
+    rows = []
+    for turn in range(answers):
+        turns = [*turns, {"role": "user", "content": f"What is {number}, part {turn}?"}]
+        answer = {"role": "assistant", "content": f"Part {turn} of {number} is {answers}."}
+        rows.append({"prompt": turns, "completion": [answer]})
+        turns = [*turns, answer]
+    return {"messages": turns}, rows
+
+
+def test_every_answer_of_a_conversation_is_learnt_after_what_was_said_before(tiny_model, tmp_path, capsys):
+    """The same weights, bit for bit, as from a file with one row for each answer; by default from the last alone."""
+    talks = [conversation(number, 1 + number % 3) for number in range(6)]
+    whole = write_jsonl(tmp_path / "whole.jsonl", [talk for talk, _ in talks])
+    parts = write_jsonl(tmp_path / "parts.jsonl", [row for _, rows in talks for row in rows])
+    last = write_jsonl(tmp_path / "last.jsonl", [rows[-1] for _, rows in talks])
+    learnt = {}
+    for name, data, more in (
+        ("every", whole, {"answers": "every"}),
+        ("parts", parts, {}),
+        ("whole", whole, {}),
+        ("last", last, {}),
+    ):
+        out, more = tmp_path / name, more | {"data": data, "held_out": 0.0, "quiet": False}
+        assert sft.main(sft_settings(tiny_model("qwen3"), {"sft": data}, out, **more)) == 0
+        learnt[name] = load_backbone(model(out / "model")).model.state_dict()
+    assert (
+        "4 conversations have several answers, each of which is a record: 12 in all"
+        in capsys.readouterr().err
+    )
+    for one, other in (("every", "parts"), ("whole", "last")):
+        assert all(torch.equal(value, learnt[other][key]) for key, value in learnt[one].items())
+    assert not all(torch.equal(value, learnt["every"][key]) for key, value in learnt["whole"].items())
+
+
+def test_the_answers_of_one_conversation_are_on_one_side_of_the_held_out(tiny_model, tmp_path):
+    talks = write_jsonl(tmp_path / "talks.jsonl", [conversation(number, 3)[0] for number in range(5)])
+    for share, rows in ((0.1, 15), (0.3, 9)):  # 1.5 and 4.5 of 15 answers, 0 and 2 of 5 conversations
+        out = tmp_path / str(share)
+        settings = {"data": talks, "answers": "every", "held_out": share, "rouge": 0, "samples": 0}
+        assert sft.main(sft_settings(tiny_model("qwen3"), {"sft": talks}, out, **settings)) == 0
+        assert json.loads((out / "summary.json").read_text())["rows"] == rows
+
+
 def test_a_model_is_no_better_and_no_further_than_itself(tiny_model, tmp_path):
     """Evaluated against itself: every answer ties, KL 0, the same figures on both sides."""
     data = files(tmp_path / "data")

@@ -25,7 +25,7 @@ def test_the_first_row_without_the_column_is_named_by_its_place(tmp_path: Path) 
     rows[16] = {"prompt": "16 + 1?", "solution": 17}
     rows[18]["answer"] = None
     loaded = load_prompts(write(tmp_path, rows))
-    told = r"rule:math reads the column 'answer', which line 17 of .* nor do 1 other rows of 18.*: solution"
+    told = r"rule:math reads the column 'answer', which line 17 of .* not have \(2 of 18 rows lack it\).*: solution"
     with pytest.raises(TutelageError, match=told):
         require_columns(["rule:length(limit=3)", "rule:math=.5"], loaded)
     require_columns(["rule:length(limit=3)", "runs/reward/model"], loaded)

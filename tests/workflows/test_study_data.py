@@ -204,6 +204,11 @@ def test_every_verb_that_trains_on_rows_reads_a_study(study, tiny_model, tmp_pat
     assert figures["pairs"] + figures["held_out_pairs"] == 11
 
 
+def test_answers_are_those_of_conversations_in_files(study, tiny_model, tmp_path):
+    with pytest.raises(TutelageError, match="--answers would do nothing"):
+        tt.sft(model=model("m"), data=str(study), out=tmp_path / "out", answers="every")
+
+
 def test_settings_of_a_study_are_refused_where_there_is_none(tiny_model, tmp_path):
     for more in ({"study": "x"}, {"kinds": ("human",)}, {"study_rows": ("votes",)}):
         for verb in (tt.sft, tt.dpo, tt.reward):

@@ -24,8 +24,8 @@ def _require(name: str, column: str, prompts: LoadedRecords[Prompt]) -> None:
     without = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
     if without:
         place, prompt = without[0]
+        count = f"{len(without):,} of {len(prompts.records):,} rows lack it"
         raise TutelageError(
-            f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have, nor do "
-            f"{len(without) - 1:,} other rows of {len(prompts.records):,}; the own columns of that row are: "
-            f"{', '.join(prompt.data) or 'none'}."
+            f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
+            f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."
         )

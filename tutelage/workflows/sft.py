@@ -1,5 +1,6 @@
 """Supervised fine-tuning on demonstrations."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,10 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat import encode
-from tutelage.data.formats import load_demonstrations
+from tutelage.data.formats import LoadedRecords, load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
 from tutelage.distributed.processes import join
 from tutelage.distributed.ranks import Ranks
+from tutelage.errors import TutelageError
 from tutelage.evaluation.text import rouge
 from tutelage.infer.answering import answer
 from tutelage.models.policy import Policy
@@ -56,6 +58,8 @@ def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
     """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
     address = study_address(settings.data)
     if address is not None:
+        if settings.answers != "last":
+            raise TutelageError("--answers would do nothing: every turn of a study is a row of its own.")
         study = join().shared(lambda: _study(settings, address))  # it may change while it is read
         for line in study.remarks:
             remark(line)
@@ -64,13 +68,11 @@ def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
             yield finished(run, SftResult) if run.finished else _training(settings, run, divided, study)
         return
     refuse_inert_study(settings, settings.data)
-    loaded = load_demonstrations(settings.data)
+    loaded = load_demonstrations(settings.data, answers=settings.answers)
     remark(loaded.describe())
     with open_run(settings, loaded.records) as run:
         yield (
-            finished(run, SftResult)
-            if run.finished
-            else _training(settings, run, _parts(settings, loaded.records))
+            finished(run, SftResult) if run.finished else _training(settings, run, _parts(settings, loaded))
         )
 
 
@@ -89,10 +91,14 @@ def _study(settings: SftSettings, address: str) -> "StudyDemonstrations":
     )
 
 
-def _parts(settings: SftSettings, records: Sequence[Demonstration]) -> Parts:
-    """The demonstrations of a file to train on, and those held out."""
-    kept, aside = divide(len(records), settings.held_out, settings.seed)
-    return [records[i] for i in kept], [records[i] for i in aside]
+def _parts(settings: SftSettings, loaded: LoadedRecords[Demonstration]) -> Parts:
+    """The demonstrations of a file to train on, and those held out; the answers of one conversation stay together."""
+    rows: dict[str, list[Demonstration]] = defaultdict(list)
+    for place, record in zip(loaded.places, loaded.records, strict=True):
+        rows[place].append(record)
+    conversations = list(rows.values())
+    kept, aside = divide(len(conversations), settings.held_out, settings.seed)
+    return [one for i in kept for one in conversations[i]], [one for i in aside for one in conversations[i]]
 
 
 def _training(

@@ -67,7 +67,7 @@ def _sft(settings: SftSettings, lengths: Lengths) -> Run:
     rows: Sequence[EncodedRow] = ()
     count = None
     if not (lengths.prompt and lengths.response):
-        records = load_demonstrations(settings.data).records
+        records = load_demonstrations(settings.data, answers=settings.answers).records
         count = round(len(records) * (1 - settings.held_out))
         tokenizer = load_tokenizer(settings.model.path)
         rows, _ = encode_demonstrations(records[:SAMPLE], tokenizer, settings.max_length)

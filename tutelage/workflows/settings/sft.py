@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
@@ -22,6 +22,8 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     study_rows: tuple[StudyRows, ...] = field(default=WRITTEN, metadata=config.LATER)
     """What is read of a study: corrections (better responses that raters wrote), live (the better answers of
     conversations), votes (the better answers of all other questions)."""
+    answers: Literal["last", "every"] = "last"
+    """Of a conversation with several answers: the last is learnt, or every one, each after what was said before it."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(
         default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine")
