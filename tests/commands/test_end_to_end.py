@@ -188,6 +188,17 @@ def test_a_model_is_no_better_and_no_further_than_itself(tiny_model, tmp_path):
     assert {k: v for k, v in found["model"].items() if not k.startswith("kl")} == found["against"]
 
 
+def test_answers_too_short_for_a_figure_leave_it_out(tiny_model, tmp_path, capsys):
+    """One token is no pair of words: JSON has no NaN, and neither has the table."""
+    asked = {"prompts": files(tmp_path / "data")["prompts"], "sampling": config.Sampling(max_new_tokens=1)}
+    settings = evaluate.Settings(model=model(tiny_model("llama")), out=tmp_path / "out", **asked)
+    assert evaluate.main(settings) == 0
+    found = json.loads((tmp_path / "out" / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert found["model"]["length/mean"] == 1.0
+    assert not {"repetition", "distinct_2"} & found["model"].keys()
+    assert "nan" not in capsys.readouterr().out
+
+
 def test_a_model_from_nothing_learns_text(tmp_path):
     text = "\n\n".join(
         f"The {a} is {b}. The {b} {a} is far away." for a in ("sun", "star", "sky") for b in ("hot", "red")

@@ -195,6 +195,19 @@ def test_rejection_goes_round_by_round(base, prompts, tmp_path, changes):
     assert loads(out / "model")
 
 
+def test_rejection_says_when_the_best_answers_are_no_better(base, prompts, tmp_path, capsys):
+    for reward, told in (("nothing_but_one", True), ("length", False)):
+        asked = {"reward": (f"given_rewards:{reward}",), "rounds": 1, "quiet": False}
+        assert rejection.main(rejection_settings(base, prompts, tmp_path / reward, **asked)) == 0
+        assert (
+            "Round 1: the answers to 100% of the prompts all got one score" in capsys.readouterr().err
+        ) is told
+        first = read_jsonl(tmp_path / reward / "metrics.jsonl")[1]
+        answers = read_jsonl(tmp_path / reward / "rounds" / "round-1.jsonl")
+        assert (first["groups/dead"] == 1.0) is told
+        assert first["length/mean"] == sum(len(one["tokens"]) for one in answers) / len(answers)
+
+
 # Crashes -------------------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,13 @@ def test_the_best_of_many_are_kept_and_their_scores_are_told(tiny_model, data, t
     assert load_completions(tmp_path / "best" / "completions.jsonl").records[0].sampling.endswith("best_of=8")
 
 
+def test_a_reward_that_tells_nothing_apart_chooses_nothing(tiny_model, data, tmp_path, capsys):
+    for reward, told in (("nothing_but_one", True), ("length", False)):
+        more = {"best_of": 4, "reward": (f"given_rewards:{reward}",)}
+        assert sample.main(settings(tiny_model("llama"), data, tmp_path / reward, **more)) == 0
+        assert ("to 8 of 8 prompts all got one score" in capsys.readouterr().err) is told
+
+
 def test_a_small_model_is_told_that_it_cannot_follow(tiny_model, data, tmp_path, capsys):
     """A random model of a few thousand weights: the search runs, loses nothing, and says what it is worth."""
     base = tiny_model("llama", max_position_embeddings=4096)

@@ -88,6 +88,24 @@ def test_every_reader_gets_the_score_of_training(tiny_model: Callable[..., str],
             assert by_card == pytest.approx(ours, abs=1e-5)
 
 
+def test_a_model_of_another_program_is_read_where_its_template_ends_or_it_is_said(
+    tiny_model: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TRL trains on whole templates: ChatML's newline is the last token there."""
+    base = config.Model(tiny_model("qwen3"), device="cpu", engine="plain")
+    new_reward_model(base, config.Lora(), seed=0).save_whole(tmp_path)
+    saved = config.Model(str(tmp_path), device="cpu", engine="plain")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    (tmp_path / "fingerprint.json").unlink()
+    load_reward_model(saved)
+    assert not caplog.records
+    tokenizer.chat_template = tiny.CHATML
+    tokenizer.save_pretrained(tmp_path)
+    load_reward_model(saved)
+    (warning,) = [record.message for record in caplog.records]
+    assert "read at the token <|im_end|>, but its chat template does not end there" in warning
+
+
 def test_the_card_of_a_model_with_several_templates(tiny_model: Callable[..., str], tmp_path: Path) -> None:
     base = config.Model(tiny_model("qwen3"), device="cpu", engine="plain")
     model = new_reward_model(base, config.Lora(), seed=0)

@@ -126,7 +126,7 @@ def test_tasks_and_prompts_go_together_and_chats_are_written_by_the_template(mod
     common = {"model": model, "tasks": ["tiny_choices"], "task_folder": folder, "limit": 2}
     plain = tt.evaluate(**common, prompts=str(tmp_path / "prompts.jsonl"), out=tmp_path / "plain")
     chat = tt.evaluate(**common, task_chat=True, out=tmp_path / "chat")
-    assert {"length", "tiny_choices/acc"} <= set(plain.figures)
+    assert {"length/mean", "tiny_choices/acc"} <= set(plain.figures)
     assert (plain.out / "answers.jsonl").exists()
     answers = [
         [json.loads(line)["answers"] for line in (one.out / "tasks.jsonl").read_text().splitlines()]

@@ -59,7 +59,7 @@ def test_figures_of_tasks_stand_in_the_files_and_the_table(tiny_model, tmp_path,
     assert line.split() == ["arc", "acc", "0.250", "0.250", "±", "0.125,", "±", "0.125"]
     summary = json.loads((tmp_path / "out/summary.json").read_text())
     assert summary["model"]["arc/acc_error"] == summary["against"]["arc/acc_error"] == 0.125
-    assert {"length", "kl"} <= set(summary["model"])
+    assert {"length/mean", "kl"} <= set(summary["model"])
     rows = [json.loads(line) for line in (tmp_path / "out/tasks.jsonl").read_text().splitlines()]
     assert rows == [{"model": name, **sample} for name in ("against", "model")]
     assert (tmp_path / "out/answers.jsonl").exists()

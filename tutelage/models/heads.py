@@ -31,7 +31,7 @@ from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
 from tutelage.models.checking import check_adapter, check_vocabulary, is_classifier, loading_adapter
 from tutelage.models.gguf import model_folder
-from tutelage.models.reward_card import write_card
+from tutelage.models.reward_card import warn_of_template, write_card
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -225,8 +225,9 @@ def _load_scalar_adapter(path: str) -> Any:
 
 def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
     file = folder / FINGERPRINT
-    if not file.is_file():
-        return  # a reward model from elsewhere
+    if not file.is_file():  # a reward model from elsewhere
+        warn_of_template(model.tokenizer, str(folder))
+        return
     saved = torch.tensor(json.loads(file.read_text())["scores"])
     now = torch.tensor(model.fingerprint())
     tolerance = 1e-3 if model.dtype == torch.float32 else 0.1

@@ -7,12 +7,15 @@ saw.
 
 import copy
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from tutelage.data.chat import encode, end_token_ids, has_template, render_prompt
 from tutelage.data.records import Message, Messages
 from tutelage.errors import TutelageError
+
+log = logging.getLogger(__name__)
 
 QUESTION, ANSWER = Message("user", "What is rain?"), Message("assistant", "Water that falls from clouds.")
 EXAMPLES: tuple[Messages, ...] = (
@@ -93,6 +96,18 @@ def write_card(folder: Path, tokenizer: Any) -> None:
     (folder / "README.md").write_text(
         card.replace("{template}", text).replace("FOLDER", json.dumps(".")), encoding="utf-8"
     )
+
+
+def warn_of_template(tokenizer: Any, name: str) -> None:
+    """Warn where the chat template of a reward model that another program trained does not end at the token that its
+    score is read at here."""
+    if has_template(tokenizer) and not _fits(tokenizer, tokenizer):
+        end = tokenizer.convert_ids_to_tokens(end_token_ids(tokenizer)[0])
+        log.warning(
+            f"The scores of {name!r} are read at the token {end}, but its chat template does not end there. A program "
+            "that trains on whole conversations, as TRL does, reads them at the end of the template: compare a few "
+            "scores with that program's own, and use a model of `tutelage reward` where they differ."
+        )
 
 
 def with_fitting_template(tokenizer: Any) -> Any | None:

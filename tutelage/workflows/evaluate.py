@@ -1,6 +1,7 @@
 """Evaluation: what the answers of a model are worth, alone or against another's, and what it reaches on tasks."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -222,12 +223,14 @@ def _side(
         figures[f"{key}_mean"] = mean
         figures[f"{key}_std"] = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
     figures |= {
-        "length": float(rollout.mask.sum(1).float().mean()),
-        "words": lengths(texts).mean,
+        "length/mean": float(rollout.mask.sum(1).float().mean()),
+        "words/mean": lengths(texts).mean,
         "ended": float(rollout.terminated.float().mean()),
-        "distinct_2": distinct(texts, 2),
-        "repetition": repetition(texts),
     }
+    varied = {"distinct_2": distinct(texts, 2), "repetition": repetition(texts)}
+    figures |= {
+        key: value for key, value in varied.items() if not math.isnan(value)
+    }  # answers may be too short
     references = _references(settings)
     known = [
         (text, references[p.messages])

@@ -8,8 +8,8 @@ from tutelage.infer.answering import Answers
 
 LABELS = {
     "kl": "KL to the other, nats per answer",
-    "length": "length, tokens",
-    "words": "length, words",
+    "length/mean": "length, tokens",
+    "words/mean": "length, words",
     "ended": "ended by themselves",
     "distinct_2": "distinct word pairs",
     "repetition": "repeated trigrams",

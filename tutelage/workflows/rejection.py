@@ -29,6 +29,9 @@ from tutelage.workflows.settings.rejection import RejectionSettings
 from tutelage.workflows.shards import lay_out, reward_beside
 from tutelage.workflows.trust import Record, measure_first, trusted
 
+MOST = 0.5
+"""Share of a round's prompts that may have answers of one score before it is said."""
+
 
 @workflow(RejectionSettings)
 def rejection(settings: RejectionSettings) -> RejectionResult:
@@ -96,7 +99,10 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
         groups = source.answers.of(step // steps)
         kept = keep_best(groups, settings.keep, settings.overall)
         _write_samples(run, step, kept)
-        return statistics(groups, kept) | judge_metrics(reward) | {"round": float(step // steps + 1)}
+        round, figures = step // steps + 1, statistics(groups, kept)
+        if figures["groups/dead"] > MOST:
+            remark(_told_nothing_apart(round, figures["groups/dead"]))
+        return figures | judge_metrics(reward) | {"round": float(round)}
 
     items = InRounds(rows_of, steps, settings.batch_size, settings.seed)
     pad = pad_token_id(policy.tokenizer)
@@ -108,6 +114,14 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
         look=score_look(settings, source, reward) if source.held_out else None,
         tell=tell,
         show=("loss", "score/mean", "score/kept", "held_out/score"),
+    )
+
+
+def _told_nothing_apart(round: int, share: float) -> str:
+    return (
+        f"Round {round}: the answers to {share:.0%} of the prompts all got one score, so those that are learnt are no "
+        "better than the others. Check the reward on a few answers. A reward with more grades may tell them apart, "
+        "more answers (--samples) or a higher --sampling.temperature."
     )
 
 

@@ -207,6 +207,12 @@ def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt
         f"Best of {n}: mean score {every:.3f} of all, {best:.3f} of the best; "
         f"at most {best_of_n_kl(n):.2f} nats from the model.",
     )
+    equal = sum(len({one.score for one in group}) == 1 for group in found)
+    if 2 * equal > len(found):
+        remark(
+            f"The answers to {equal:,} of {len(found):,} prompts all got one score: the chosen ones are no better than "
+            "the others. Check the reward on a few answers."
+        )
     return _kept(settings, prompts, found)
 
 

@@ -119,15 +119,18 @@ def _best_first(group: Group) -> Group:
 
 
 def statistics(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
-    """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, ended (share), kept
-    (how many)."""
-    scores = [one.score for group in groups for one in group]
+    """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, groups/dead (share
+    of the prompts whose answers scored the same), length/mean (in tokens), ended (share), kept (how many)."""
+    answers = [one for group in groups for one in group]
+    scores = [one.score for one in answers]
     mean = sum(scores) / len(scores)
     return {
         "score/mean": mean,
         "score/std": (sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5,
         "score/kept": sum(one.score for one in kept) / len(kept),
-        "ended": sum(one.finished for group in groups for one in group) / len(scores),
+        "groups/dead": sum(len({one.score for one in group}) == 1 for group in groups) / len(groups),
+        "length/mean": sum(len(one.row.response) for one in answers) / len(answers),
+        "ended": sum(one.finished for one in answers) / len(answers),
         "kept": float(len(kept)),
     }
 
