@@ -147,10 +147,9 @@ def test_every_answer_of_a_conversation_is_learnt_after_what_was_said_before(tin
         out, more = tmp_path / name, more | {"data": data, "held_out": 0.0, "quiet": False}
         assert sft.main(sft_settings(tiny_model("qwen3"), {"sft": data}, out, **more)) == 0
         learnt[name] = load_backbone(model(out / "model")).model.state_dict()
-    assert (
-        "4 conversations have several answers, each of which is a record: 12 in all"
-        in capsys.readouterr().err
-    )
+    told = capsys.readouterr().err
+    assert "whole.jsonl: 6 rows, read as messages" in told
+    assert "4 conversations have several answers, each of which is a record: 12 in all" in told
     for one, other in (("every", "parts"), ("whole", "last")):
         assert all(torch.equal(value, learnt[other][key]) for key, value in learnt[one].items())
     assert not all(torch.equal(value, learnt["every"][key]) for key, value in learnt["whole"].items())

@@ -428,13 +428,32 @@ MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object],
     (load_preferences, {"annotator": 1, "item": 2}, ["columns annotator, item", "prompt, chosen, rejected"]),
     (load_demonstrations, {"foo": "a"}, ["columns foo", "Dolly", "messages", "text"]),
     (load_demonstrations, {"prompt": "a"}, ["columns prompt", "It looks like prompts"]),
+    (
+        load_demonstrations,
+        {"foo": "a"},
+        [
+            "Understood as demonstrations: preferences of every kind, of which the chosen side · instruction, comp"
+        ],
+    ),
+    (
+        load_preferences,
+        {"foo": "a"},
+        [
+            "a beginning) · as published: SHP, WebGPT comparisons, HelpSteer2 preference, HelpSteer3 pref",
+            "Arena, Ultra",
+        ],
+    ),
     (load_unpaired, GOOD, ["It looks like preferences"]),
     (
         load_texts,
         {"prompt": "a", "completion": "b"},
         ["It looks like demonstrations", "Understood as texts: text"],
     ),
-    (load_prompts, {"foo": "a"}, ["columns foo"]),
+    (
+        load_prompts,
+        {"foo": "a"},
+        ["columns foo", "as prompts: preferences of every kind, of which the prompt · prompt"],
+    ),
     (load_completions, {"id": "a", "text": "b"}, ["prompt_id"]),
     (load_judgements, {"id": "a"}, ["comparison_id"]),
 ]

@@ -77,7 +77,9 @@ class LoadedRecords(Generic[T_co]):
 
     def describe(self) -> str:
         """A line each about what was read and what was not, for printing."""
-        head = f"{self.source}: {len(self.records):,} of {self.rows:,} rows, read as {self.format}"
+        count = len(self.records)
+        read = f"{count:,} of {self.rows:,} rows" if count <= self.rows else f"{self.rows:,} rows"
+        head = f"{self.source}: {read}, read as {self.format}"
         return "\n".join(
             [head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)]
         )

@@ -1,5 +1,6 @@
 """The column sets that are understood, best first, for every kind of data."""
 
+import re
 from dataclasses import replace
 
 from tutelage.data.asking import SYSTEM, Ask, answer, asked, prompt_column, prompt_transcript
@@ -89,7 +90,8 @@ def _chosen_side(form: Format[Pair]) -> Format[Demonstration]:
         return Demonstration(messages, said(values, "chosen", chosen))
 
     name = f"{form.name}, of which the chosen side"
-    return replace(form, name=name, parse=parse)  # type: ignore[arg-type, return-value]
+    listed = "preferences of every kind, of which the chosen side"
+    return replace(form, name=name, parse=parse, listed=listed)  # type: ignore[arg-type, return-value]
 
 
 def _good_answer(values: Values) -> Demonstration:
@@ -101,8 +103,13 @@ def _good_answer(values: Values) -> Demonstration:
 
 COMPARED_PAIRS: tuple[Format[Pair], ...] = tuple(one.pairs for one in COMPARED)
 
+PUBLISHED_PAIRS: tuple[Format[Pair], ...] = (*COMPARED_PAIRS, *(one.pairs for one in RATED))
+SETS = ", ".join(dict.fromkeys(re.findall(r"\(([\w ]+)", " ".join(form.name for form in PUBLISHED_PAIRS))))
+"""The published data sets of compared and of rated answers."""
+
 PREFERENCES: tuple[Format[Preference], ...] = tuple(
-    labelled_format(form) for form in (*PAIRS, *COMPARED_PAIRS, *(one.pairs for one in RATED))
+    labelled_format(form)
+    for form in (*PAIRS, *(replace(form, listed=f"as published: {SETS}") for form in PUBLISHED_PAIRS))
 )
 
 DEMONSTRATIONS: tuple[Format[Demonstration], ...] = (
@@ -161,14 +168,17 @@ def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = 
     return Format(title, needs, parse, also)
 
 
+ASKED = "preferences of every kind, of which the prompt"
+
+
 def _pair_asks(form: Format[Pair]) -> Format[Prompt]:
     asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, ())
-    return replace(asks, fits=form.fits)
+    return replace(asks, fits=form.fits, listed=ASKED)
 
 
 def _compared_asks(one: Compared) -> Format[Prompt]:
     asks = _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, ())
-    return replace(asks, fits=one.pairs.matches)
+    return replace(asks, fits=one.pairs.matches, listed=ASKED)
 
 
 PROMPTS: tuple[Format[Prompt], ...] = (
@@ -176,6 +186,7 @@ PROMPTS: tuple[Format[Prompt], ...] = (
     replace(
         _asks(f"{HELPSTEER.name}, of which the prompt", HELPSTEER.ask, (HELPSTEER.asks,), ()),
         fits=HELPSTEER.pairs.matches,
+        listed=ASKED,
     ),
     replace(
         _asks("prompt (hh-rlhf transcripts)", prompt_transcript, ("prompt",), ()),

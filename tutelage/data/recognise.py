@@ -37,8 +37,9 @@ class Format(Generic[T_co]):
     """A set of columns and what becomes of them. `needs` are the columns a row must have, `also` those that are read
     when they are there, `fits` looks at the values where the columns alone do not decide. `parse` makes the record or
     raises `Unusable` with the reason. `arrange` makes the rows that are parsed of those of the source, where one row
-    holds several records or several rows one. `remark` is what the reader of the rows is told about the format. Names
-    of columns count in any case (see `spelt`)."""
+    holds several records or several rows one. `remark` is what the reader of the rows is told about the format. Errors
+    that list what is understood have `listed` for it, its name where that is empty. Names of columns count in any case
+    (see `spelt`)."""
 
     name: str
     needs: tuple[str, ...]
@@ -47,6 +48,7 @@ class Format(Generic[T_co]):
     fits: Callable[[Values], bool] = always
     arrange: Callable[[Sequence[Row]], Arrangement] = as_they_stand
     remark: Callable[[Sequence[Row]], str] = nothing_to_say
+    listed: str = ""
 
     def matches(self, values: Values) -> bool:
         """Whether the row looks like this format; that it can be parsed is not promised."""
@@ -91,7 +93,7 @@ def recognise(
         for form in forms
         if _matching(form, table)
     )
-    understood = " · ".join(dict.fromkeys(form.name for form in formats))
+    understood = " · ".join(dict.fromkeys(form.listed or form.name for form in formats))
     raise TutelageError(
         f"{table.source} has the columns {', '.join(table.columns)}, from which no {what} can be read.{next(kin, '')} "
         f"Understood as {what}: {understood}."
