@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from remarks import collected
@@ -23,6 +24,7 @@ from tutelage.rewards.rules import ExactMatch, LengthLimit
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.settings.improve import ImproveSettings
+from tutelage.workflows.settings.study import RaterKind
 from tutelage.workflows.trust import RECORD, keep_record, measure, weighed
 
 PAIRS = 40
@@ -33,7 +35,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 pairs of a kind and another answer, of equal length: each of two raters prefers the other one in every
     tenth, so that they agree in eight of ten."""
     folder = tmp_path_factory.mktemp("study")
-    store = open_store(folder / "study.sqlite")
+    fill(open_store(folder / "study.sqlite"))
+    return folder
+
+
+def fill(store: Any, kind: RaterKind = "human") -> None:
+    """The study in a store, which is closed."""
     made = create_study(store, "kind", plan=Plan(overlap=2, gold_rate=0.0, repeat_rate=0.0))
     prompts = [Prompt(f"p{n}", user(f"What is {n}?")) for n in range(PAIRS)]
     texts = {"a": "A dull answer", "b": "A kind answer"}
@@ -43,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(PAIRS)]
     add_items(store, made.id, prompts, answers, items)
     for name in ("anna", "bert"):
-        add_rater(store, made.id, name, kind="human")
+        add_rater(store, made.id, name, kind=kind)
     told = [
         AnswerRecord(
             f"c{n}", who, (0, 1), Answer("left" if n % 10 == odd else "right", 1, key=f"{n}/{who}"), 1
@@ -53,7 +60,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     write_answers(store, made.id, told, source="test")
     store.close()
-    return folder
 
 
 def kind(completions: Sequence[Completion]) -> list[float]:
@@ -131,8 +137,16 @@ def test_a_study_that_cannot_tell_is_refused(study: Path, tmp_path: Path) -> Non
     few = open_store(tmp_path / "few.sqlite")
     create_study(few, "few")
     few.close()
-    with pytest.raises(TutelageError, match="'few' has no preference"):
+    with pytest.raises(
+        TutelageError, match=r"few.sqlite' has 0 pairs .* against 10 or more\. Let raters go on"
+    ):
         trusted(kind, tmp_path / "few.sqlite", tmp_path / "run")
+    simulated = open_store(tmp_path / "simulated.sqlite")
+    fill(simulated, kind="simulated")
+    with pytest.raises(
+        TutelageError, match=r"0 pairs that people's votes decide \(models and simulated raters do not"
+    ):
+        trusted(kind, tmp_path / "simulated.sqlite", tmp_path / "run")
     with pytest.raises(TutelageError, match="Only the text of the answer"):
         trusted(LengthLimit(3, "tokens"), study, tmp_path / "run")
 

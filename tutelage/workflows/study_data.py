@@ -87,6 +87,10 @@ class _Reading:
     record: Mapping[str, object]
 
 
+class EmptyStudyError(TutelageError):
+    """A study holds nothing of what was to be read."""
+
+
 def read_study(
     address: str,
     name: str,
@@ -154,10 +158,10 @@ def _read(address: str, name: str, selection: Selection, rows: tuple[StudyRows, 
         return _Reading(study.name, labelled, rows, record)
 
 
-def _nothing(reading: _Reading, what: str, why: str) -> TutelageError:
+def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:
     others = [name for name in ALL_ROWS if name not in reading.rows]
     advice = f" --study-rows {' '.join((*reading.rows, *others))} reads all that it holds." if others else ""
-    return TutelageError(
+    return EmptyStudyError(
         f"'{reading.name}' has no {what} to train on: {len(reading.labelled.votes):,} judgements, {why}.{advice}"
     )
 

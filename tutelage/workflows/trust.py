@@ -114,7 +114,7 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     from tutelage.people import (
         Selection,
     )  # here: a run that trusts nothing spares itself the database, half a second
-    from tutelage.workflows.study_data import read_study
+    from tutelage.workflows.study_data import EmptyStudyError, read_study
 
     if (run / RECORD).is_file():
         return read_record(run)
@@ -122,7 +122,10 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     address = study_address(data)
     if address is None:
         raise TutelageError(f"--trust names a study: {data!r} is neither its database nor its folder.")
-    study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
+    try:
+        study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
+    except EmptyStudyError as error:
+        raise TutelageError(_too_few(name or data, 0)) from error
     pairs = _pairs(study)
     found = measure_trust(_judged(parts.measured, pairs, study))
     for line in (*_described(found, parts), *_leanings(reward, pairs)):
@@ -154,11 +157,15 @@ def _pairs(study: "StudySnapshot") -> list[Preference]:
     """Up to MOST pairs of the study with votes, drawn by their content."""
     voted = [pair for pair, votes in study.votes.items() if votes.for_chosen + votes.for_rejected]
     if len(voted) < LEAST:
-        raise TutelageError(
-            f"'{study.record['study']}' has {len(voted)} pairs with votes that count; a reward can be held against "
-            f"{LEAST} or more."
-        )
+        raise TutelageError(_too_few(str(study.record["study"]), len(voted)))
     return sorted(voted, key=lambda pair: stable_id(str(pair.messages), pair.chosen, pair.rejected))[:MOST]
+
+
+def _too_few(study: str, pairs: int) -> str:
+    return (
+        f"'{study}' has {pairs} pairs that people's votes decide (models and simulated raters do not count); a reward "
+        f"can be held against {LEAST} or more. Let raters go on, or leave --trust out."
+    )
 
 
 def _judged(reward: Reward, pairs: Sequence[Preference], study: "StudySnapshot") -> list[JudgedPair]:
