@@ -1,5 +1,7 @@
 """Rewards from the words of the command line."""
 
+import sys
+
 import pytest
 
 from tutelage import config
@@ -95,8 +97,41 @@ def test_the_columns_that_are_read_are_known_without_loading_a_model():
         (["rule:length(limit=1)=0"], "other than 0"),
         (["rule:exact=much"], "is not a number"),
         (["rule:exact)=1"], "There is no rule"),
+        (["readability"], r"no reward model 'readability'; the rule of this name is rule:readability\."),
     ],
 )
 def test_names_that_are_none(names, told):
     with pytest.raises(TutelageError, match=told):
         make_reward(names, None, NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import no_such_library", r"cannot be imported: No module named 'no_such_library'\.$"),
+        ("def words(completions:", r"cannot be imported: SyntaxError: .*\(broken_rewards\.py, line 1\)\.$"),
+        ("LIMIT = 1\nNONE = LIMIT.length", r"AttributeError: 'int' object .* \(broken_rewards\.py:2\)\.$"),
+        ("LIMIT = 1 / 0", r"ZeroDivisionError: division by zero \(broken_rewards\.py:1\)\.$"),
+    ],
+)
+def test_a_module_that_fails_while_it_is_imported(text, told, tmp_path, monkeypatch):
+    (tmp_path / "broken_rewards.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TutelageError, match=told):
+        make_reward(["broken_rewards:words"], None, NOWHERE)
+
+
+def test_a_module_that_lies_where_python_does_not_look(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "rewards_of_the_folder.py").write_text(
+        "def words(completions): return [0.0] * len(completions)"
+    )
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(
+        sys, "path", [place for place in sys.path if place]
+    )  # as of the command, not of python -m
+    with pytest.raises(
+        TutelageError, match=r"rewards_of_the_folder\.py lies in this folder.*PYTHONPATH=\. before"
+    ):
+        make_reward(["rewards_of_the_folder:words"], None, NOWHERE)

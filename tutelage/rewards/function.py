@@ -96,10 +96,15 @@ def argument_count(function: Callable[..., object], name: str) -> int:
 
 def _place(error: Exception, function: Callable[..., object]) -> str:
     """The line that raised an error: the innermost line in the function's own file, or else the innermost of all."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return place_of(error, code.co_filename if code is not None else "")
+
+
+def place_of(error: Exception, file: str = "") -> str:
+    """The innermost line that an error came through, in `file` where it came through that: " (rewards.py:9)"."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     if not frames:
         return ""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    own = [frame for frame in frames if frame.filename == file]
     frame = (own or frames)[-1]
     return f" ({Path(frame.filename).name}:{frame.lineno})"

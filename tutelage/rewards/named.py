@@ -5,16 +5,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from tutelage import config
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.errors import TutelageError
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
-from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.function import FunctionReward, place_of
 from tutelage.rewards.model import ModelReward
 from tutelage.rewards.named_judge import judge_named
-from tutelage.rewards.named_rules import rule_named
+from tutelage.rewards.named_rules import RULES, rule_named
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rewards.reward import Reward, columns_read
 from tutelage.rewards.weighted import WeightedReward
@@ -64,6 +65,8 @@ def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward
     found = _without_model(name)
     if found is not None:
         return found
+    if name.partition("(")[0] in RULES and not Path(name).exists():
+        raise TutelageError(f"There is no reward model {name!r}; the rule of this name is rule:{name}.")
     scalar = load_reward_model(replace(model, path=name))
     readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)
     return ModelReward(scalar, same_tokens=readable, name=Path(name).name)
@@ -82,11 +85,31 @@ def function_named(name: str) -> Callable[..., object]:
     """The function, or other callable, that `module:function` names."""
     module, _, attribute = name.partition(":")
     try:
-        function = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise TutelageError(f"The module of {name!r} cannot be imported: {error}.") from error
+        function = getattr(_imported(module, name), attribute)
     except AttributeError as error:
         raise TutelageError(f"The module {module!r} has no function {attribute!r}.") from error
     if not callable(function):
         raise TutelageError(f"{name!r} is not a function.")
-    return function
+    found: Callable[..., object] = function
+    return found
+
+
+def _imported(module: str, name: str) -> ModuleType:
+    """The module of the function `name`."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        file = Path(*module.split(".")).with_suffix(".py")
+        hint = ", where Python does not look: set PYTHONPATH=. before the command"
+        lies = (
+            f". {file} lies in this folder{hint}"
+            if file.is_file() and f"{module}.".startswith(f"{error.name}.")
+            else ""
+        )
+        raise TutelageError(f"The module of {name!r} cannot be imported: {error}{lies}.") from error
+    except Exception as error:  # whatever the module does while it is imported
+        line = (
+            "" if isinstance(error, SyntaxError) else place_of(error)
+        )  # the message of a SyntaxError has it
+        what = f"{type(error).__name__}: {error}{line}"
+        raise TutelageError(f"The module of {name!r} cannot be imported: {what}.") from error
