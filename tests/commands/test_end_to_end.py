@@ -19,6 +19,8 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.model import ModelReward
 
+pytestmark = pytest.mark.filterwarnings("error::FutureWarning")
+
 FIVE = ("opt", "gpt2", "llama", "qwen3", "gemma3")
 
 
