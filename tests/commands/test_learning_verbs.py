@@ -27,6 +27,8 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
 
+pytestmark = pytest.mark.filterwarnings("error::FutureWarning")
+
 EVERY_TWO = config.Checkpoints(every=2, keep=2)
 
 
