@@ -114,6 +114,8 @@ def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tm
         ({"sync": "disk"}, "there are none"),
         ({"sync_folder": "x"}, "there are none"),
         ({"sync": "lora", "rollouts": "http://a"}, "hands an adapter over, but --lora.rank is 0"),
+        ({"sync": "nccl", "rollouts": "http://a", "lora": config.Lora(rank=2)}, "use --sync lora"),
+        ({"sync": "nccl", "rollouts": "http://a", "sync_folder": "x"}, "writes no folder"),
     ],
 )
 def test_settings_that_contradict_each_other(tmp_path, data, changes, told):

@@ -21,14 +21,14 @@ class AnswerServers:
 class RolloutServers(AnswerServers):
     """Servers that write answers with a policy that is being trained."""
 
-    sync: Literal["auto", "lora", "disk"] = field(default="auto", metadata=LATER)
-    """How the servers of --rollouts get new weights: lora, as an adapter; disk, as a whole model; auto takes lora where
-    --lora.rank is set."""
+    sync: Literal["auto", "lora", "disk", "nccl"] = field(default="auto", metadata=LATER)
+    """How the servers of --rollouts get new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
+    model from GPU to GPU; auto takes lora where --lora.rank is set, else disk."""
     sync_folder: str = field(default="", metadata=LATER)
     """Folder in which new weights wait for the servers, which see it at the same path; one in --out when empty."""
 
     @property
-    def sync_by(self) -> Literal["lora", "disk"]:
+    def sync_by(self) -> Literal["lora", "disk", "nccl"]:
         """How new weights get to the servers."""
         if self.sync != "auto":
             return self.sync
@@ -50,3 +50,10 @@ class RolloutServers(AnswerServers):
             raise TutelageError(
                 "--sync lora hands an adapter over, but --lora.rank is 0, which trains every weight. Use --sync disk."
             )
+        if self.sync == "nccl" and self._rank:
+            raise TutelageError(
+                "--sync nccl sends every weight, and --lora.rank trains an adapter: use --sync lora, which sends that "
+                "alone."
+            )
+        if self.sync == "nccl" and self.sync_folder:
+            raise TutelageError("--sync nccl writes no folder: leave --sync-folder out.")

@@ -17,6 +17,7 @@ from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.connect import Server, addresses, connect
 from tutelage.rollout.server.generator import ServerGenerator
+from tutelage.rollout.server.nccl import nccl_handover
 from tutelage.rollout.server.probe import Probe
 from tutelage.rollout.server.weights import WeightSync
 from tutelage.rollout.vocabulary import ModelVocabulary
@@ -54,7 +55,8 @@ def _trained_elsewhere(
     save = policy.save if how == "lora" else policy.save_whole
     folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
     probe = Probe(policy, sampling.temperature)
-    weights = WeightSync(how, save, folder, probe, keep=staleness + 1, wait=not staleness)
+    direct = nccl_handover(policy) if how == "nccl" else None
+    weights = WeightSync(how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct)
     for server in servers:
         handover = weights.handover(server)
         if staleness and not (handover.adapters or server.api.labels):

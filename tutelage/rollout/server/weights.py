@@ -1,5 +1,5 @@
-"""The weights of a policy on their way to servers: a folder for each version, which every server loads and is tested
-on."""
+"""The weights of a policy on their way to servers, by a folder for each version or directly; every server is tested on
+them."""
 
 import shutil
 import uuid
@@ -15,13 +15,14 @@ from tutelage.rollout.server.connect import Server
 from tutelage.rollout.server.fleet import Fleet
 from tutelage.rollout.server.probe import Probe
 
-SyncName = Literal["lora", "disk"]
+SyncName = Literal["lora", "disk", "nccl"]
 
 
 class WeightSync:
     """Hands the policy's weights over to servers by folders below `folder`, which every server can read.
 
     `keep` versions stay loaded. With `wait`, a server finishes what it is writing before it takes over new weights.
+    Where there is a `direct` handover, no folder is written, and `save` is not called.
     Versions get labels that no other run uses, so that weights which another run put there are noticed.
     """
 
@@ -34,9 +35,10 @@ class WeightSync:
         *,
         keep: int = 1,
         wait: bool = True,
+        direct: Handover | None = None,
     ) -> None:
         self.how, self.save, self.folder, self.probe = how, save, folder.resolve(), probe
-        self.keep, self.wait = keep, wait
+        self.keep, self.wait, self.direct = keep, wait, direct
         self.versions: dict[str, int] = {}
         """The version behind each label that servers hold, oldest first. Replaced, never changed: other threads read
         it."""
@@ -46,7 +48,8 @@ class WeightSync:
 
     def handover(self, server: Server) -> Handover:
         """How a server takes over weights. Raises TutelageError where it cannot, saying how it has to be started."""
-        wanted = next((one for one in server.handovers if one.adapters == (self.how == "lora")), None)
+        offered = (one for one in server.handovers if one.adapters == (self.how == "lora"))
+        wanted = self.direct or next(offered, None)
         if wanted is None:
             raise TutelageError(
                 f"{server.url} is {server.release}, which takes over no weights: only answers of a fixed model can "
@@ -62,6 +65,17 @@ class WeightSync:
         """Write the weights, have every server load them, and test each. Raises RolloutError where one does not."""
         label = f"{self._run}-{version}"
         place = self.folder / label
+        if self.direct is None:
+            self._write(place)
+        self.versions = {**self.versions, label: version}
+        fleet.each(lambda server: self._give(server, place, label))
+        if self.how != "lora":  # an adapter may be read again, where a server has no room for all of them
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            self.adapter = label
+        self._prune(fleet)
+
+    def _write(self, place: Path) -> None:
         try:
             place.mkdir(parents=True, exist_ok=True)
             self.save(place)
@@ -69,22 +83,16 @@ class WeightSync:
             raise RolloutError(
                 f"The weights cannot be written to {place}: {error.strerror}. Choose another --sync-folder."
             ) from error
-        self.versions = {**self.versions, label: version}
-        fleet.each(lambda server: self._give(server, place, label))
-        if self.how == "disk":  # an adapter may be read again, where a server has no room for all of them
-            shutil.rmtree(place, ignore_errors=True)
-        else:
-            self.adapter = label
-        self._prune(fleet)
 
     def _give(self, server: Server, place: Path, label: str) -> None:
         handover = self.handover(server)
         try:
             handover.give(server.connection, place, label, wait=self.wait)
         except Refusal as error:
+            reads = f"It has to read {place}, so it needs the same path there (--sync-folder), and must"
             raise RolloutError(
-                f"{error} It has to read {place}, so it needs the same path there (--sync-folder), and must have been "
-                f"started with {handover.needs}. {handover.after_failure}".rstrip()
+                f"{error} {reads if self.direct is None else 'It must'} have been started with {handover.needs}. "
+                f"{handover.after_failure}".rstrip()
             ) from error
         self.probe.check(server, label if handover.adapters else "")
 

@@ -1,0 +1,184 @@
+"""New weights over NCCL: from the GPU that trains to those of a vLLM server, by the trainer's side of vLLM.
+
+    GET  /get_world_size                 the GPUs of the server; with this process as rank 0 they are one NCCL group
+    POST /init_weight_transfer_engine    once, while this side opens the group
+    POST /pause                          then for every version:
+    POST /start_weight_update
+    POST /update_weights                 names, types and shapes, while this side broadcasts the tensors
+    POST /finish_weight_update
+    POST /update_weight_version
+    POST /resume
+
+vLLM is imported when the handover is made, and nowhere else in the package.
+"""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from tutelage.errors import TutelageError
+from tutelage.models.policy import Policy
+from tutelage.rollout.generator import RolloutError
+from tutelage.rollout.server.api import Connection
+from tutelage.rollout.server.vllm import has_route
+
+INSTEAD = "Use --sync disk, which needs a folder that both see."
+
+
+class Sender(Protocol):
+    """vLLM's `TrainerWeightTransferEngine`: sends all weights, and sends the requests of an update meanwhile."""
+
+    def send_weights(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Control:
+    """The requests of an update, as vLLM's `VLLMWeightSyncClient` has them."""
+
+    connection: Connection
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Have the server join the NCCL group."""
+        self.connection.once.command("/init_weight_transfer_engine", {"init_info": init_info})
+
+    def start_weight_update(self) -> None:
+        """Begin a version."""
+        self.connection.once.command("/start_weight_update")
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Have the server receive what is being sent."""
+        self.connection.once.command("/update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """End a version."""
+        del weight_version  # vLLM's engine names none
+        self.connection.once.command("/finish_weight_update")
+
+
+@dataclass(frozen=True)
+class NcclHandover:
+    """A whole model, sent from GPU to GPU. `meet` makes the sender to a server, once for each."""
+
+    meet: Callable[[Connection], Sender]
+    adapters: bool = False
+    needs: str = 'VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config \'{"backend": "nccl"}\''
+    after_failure: str = "Restart it: its NCCL group cannot be used again."
+    senders: dict[str, Sender] = field(default_factory=dict)
+    """By the address of the server; one that failed is met anew."""
+
+    def is_possible(self, connection: Connection) -> bool:
+        """Whether the routes of an update are there."""
+        return has_route(connection, "/init_weight_transfer_engine")
+
+    def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
+        """Pause, send the weights, name them, and go on. Nothing is in `folder`.
+
+        Raises RolloutError where the transfer fails on this side.
+        """
+        once, sender = connection.once, self.senders.pop(connection.url, None)
+        try:
+            sender = sender or self.meet(connection)
+            once.command(f"/pause?mode={'wait' if wait else 'keep'}")
+            try:
+                sender.send_weights()
+                once.command("/update_weight_version", {"new_version": label})
+            finally:
+                once.command("/resume")
+        except RuntimeError as error:
+            raise RolloutError(
+                f"The weights could not be sent to the server {connection.url} over NCCL: {error}. {self.after_failure}"
+            ) from error
+        self.senders[connection.url] = sender
+
+    def drop(self, connection: Connection, label: str) -> None:
+        """Nothing: the next version takes the place of the last."""
+
+
+def nccl_handover(policy: Policy) -> NcclHandover:
+    """The handover of a policy on a GPU. Raises TutelageError without a GPU, with an adapter, and without vLLM."""
+    if policy.device.type != "cuda":
+        raise TutelageError(
+            f"--sync nccl sends weights from GPU to GPU, and the policy is on {policy.device.type}. {INSTEAD}"
+        )
+    if isinstance(policy.model, PeftModel):
+        raise TutelageError(
+            "--sync nccl sends every weight, and the model is an adapter: use --sync lora, which sends that alone."
+        )
+    try:
+        from vllm.distributed.weight_transfer import (  # type: ignore[import-not-found]
+            ParamMeta,
+            WeightTransferTrainerFactory,
+        )
+        from vllm.distributed.weight_transfer.nccl_engine import (  # type: ignore[import-not-found]
+            NCCLTrainerInitInfo,
+        )
+    except ImportError as error:
+        raise TutelageError(
+            "--sync nccl sends weights with the trainer's side of vLLM 0.32, which cannot be imported here "
+            f"({error}): pip install vllm==0.32.0. {INSTEAD}"
+        ) from error
+
+    def meet(connection: Connection) -> Sender:
+        info = NCCLTrainerInitInfo(
+            master_address=own_address(connection.url),
+            master_port=free_port(),
+            world_size=1 + int(connection.get("/get_world_size")["world_size"]),
+            rank=0,
+        )
+        source = WeightSource(policy, ParamMeta)
+        sender: Sender = WeightTransferTrainerFactory.trainer_init(
+            info, client=Control(connection), source=source
+        )
+        return sender
+
+    return NcclHandover(meet)
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """The weights of a policy under the names of its files, in the type that it computes in: vLLM's `WeightSource`."""
+
+    policy: Policy
+    describe: Callable[[str, torch.dtype, tuple[int, ...]], Any]
+    """vLLM's `ParamMeta`."""
+
+    def metadata(self) -> list[Any]:
+        """Name, type and shape of every tensor, in the order in which they are sent."""
+        return [
+            self.describe(name, self.policy.dtype, tuple(tensor.shape))
+            for name, tensor in self._tensors().items()
+        ]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self._tensors().items():
+            yield name, tensor.to(self.policy.device, self.policy.dtype)
+
+    def _tensors(self) -> Mapping[str, Tensor]:
+        """What is tied is there once, as in files."""
+        model = self.policy.model
+        held = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        tensors: Mapping[str, Tensor] = revert_weight_conversion(model, held)
+        return tensors
+
+
+def own_address(url: str) -> str:
+    """The address under which the machine of a server reaches this one."""
+    parts = urlsplit(url)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((parts.hostname or "localhost", parts.port or 80))  # no packet is sent
+        return str(probe.getsockname()[0])
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens to."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
