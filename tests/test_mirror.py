@@ -80,6 +80,7 @@ SUBJECTS = {
     "serving/test_rollout_client.py": "the server as a source of rollouts, with the client of another room",
     "train/test_every_recipe.py": "every recipe through the loop on a transformer",
     "train/test_exact_kl.py": "the exact KL, from whole distributions to the penalty in the loop",
+    "train/test_host_waits.py": "how often the host waits for the device: rows, the plain engine and both loops",
     "train/test_invariance.py": "what must not matter, in every loop",
     "train/test_no_setting_is_inert.py": "every setting of a recipe through the loop",
     "train/test_out_of_memory.py": "running out of memory, in every loop",

@@ -8,6 +8,7 @@ Termination is explicit; nothing is ever inferred from the ids of pad or end tok
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -43,11 +44,11 @@ class Rows:
 
     def trimmed(self) -> Self:
         """The same rows without the columns that are padding in all of them. Changes no result, only the cost."""
-        left = (
-            int(self.prompt_mask.any(0).long().argmax()) if self.prompt_mask.any() else self.prompt.shape[1]
-        )
-        width = int(self.mask.sum(1).max()) if len(self) else 0
-        before = self.mask.shape[1]
+        before, counts = self.mask.shape[1], [self.prompt_mask.sum(1), self.mask.sum(1)]
+        longest, width = (
+            torch.stack(counts).amax(1).tolist() if len(self) else (0, 0)
+        )  # waits for the device once
+        left = self.prompt.shape[1] - longest
 
         def cut(name: str, x: Tensor) -> Tensor:
             if name in ("prompt", "prompt_mask"):
@@ -56,6 +57,13 @@ class Rows:
 
         changes = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: cut(k, v) for k, v in changes.items() if isinstance(v, Tensor)})
+
+    @cached_property
+    def places(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+        """Row and column of every response token, row by row: `x[places]` is `x[mask]`, without counting the tokens of
+        the mask, for which the host waits for the device, each time."""
+        rows, columns = self.mask.nonzero(as_tuple=True)
+        return rows, columns
 
     def lengths(self) -> Lengths:
         """Tokens in each row, prompt and response together. Int[B]"""

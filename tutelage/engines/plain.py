@@ -76,9 +76,9 @@ class PlainEngine:
         """See `Engine.states`. Logits [M, V] where the head of the model is unknown."""
         if self.packs and (packed := self._pack(rows)) is not None:
             with self.precision():
-                return self._packed(packed)[packed.before[rows.mask]]
+                return self._packed(packed)[packed.before[rows.places]]
         with self.precision():
-            return before_each_response_token(self._padded(rows), rows)[rows.mask]
+            return before_each_response_token(self._padded(rows), rows)[rows.places]
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Equal rows are read once."""
@@ -105,7 +105,7 @@ class PlainEngine:
             logp, entropies = token_scores(
                 states,
                 self.head,
-                rows.response[rows.mask],
+                rows.response[rows.places],
                 temperature=temperature,
                 entropy=entropy,
                 kernels=self.kernels,

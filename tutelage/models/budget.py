@@ -78,11 +78,14 @@ class Budget:
         """The budget itself, or a new one of so many tokens."""
         return given if isinstance(given, Budget) else cls(given)
 
-    def parts(self, split: Split[B], batch: B) -> Iterator[Int[Tensor, " b"]]:
+    def parts(
+        self, split: Split[B], batch: B, at_end: Callable[[], None] | None = None
+    ) -> Iterator[Int[Tensor, " b"]]:
         """The micro-batches that `split` makes of this rank's rows of a batch. Yields Int[b], indices into `batch`.
 
         Together the ranks get each row once. What is added up over the parts is a term of a sum over ranks. The last
-        part is followed by an exchange with the other ranks: an error on one rank is raised on all, see `spend`.
+        part is followed by `at_end`, and by an exchange with the other ranks: an error on one rank is raised on all,
+        see `spend`.
         """
         own = self._own(batch)
         mine = batch if own is None else batch.rows(own)
@@ -90,6 +93,8 @@ class Budget:
         for index in self._split(self.tokens):
             self._at_work = index
             yield index if own is None else own[index]
+        if at_end is not None and self._at_work is not None:
+            at_end()
         self._split = self._at_work = None
         self._confer(None)
 

@@ -250,13 +250,29 @@ def _unless_sharded(tensor: Tensor) -> Tensor | None:
 _ADVICE = "Nothing was changed by it. A lower learning rate or --optimiser.max-norm is the usual cure."
 
 
-def refuse_not_finite(terms: Mapping[str, Tensor], step: int, rows: str) -> None:
-    """Raise `NotFinite` naming the first term that is not a finite number, and the rows it was computed from."""
-    for name, value in terms.items():
-        if not torch.isfinite(value).all():
-            raise NotFinite(
-                f"{name} became {float(value.detach().sum())} in step {step} on rows {rows}. {_ADVICE}"
-            )
+class LossTerms:
+    """The terms of the loss of every part of a batch, looked at once after the last part.
+
+    A look at a number waits for all that the device was asked to compute before it.
+    """
+
+    def __init__(self, step: int) -> None:
+        """`step` counts from 1."""
+        self.step = step
+        self._noted: list[tuple[str, str, Tensor]] = []
+
+    def note(self, terms: Mapping[str, Tensor], rows: str) -> None:
+        """Keep the terms of a part, and which `rows` it was computed from."""
+        self._noted += [(name, rows, value.detach().float().sum()) for name, value in terms.items()]
+
+    def refuse_not_finite(self) -> None:
+        """Raise `NotFinite` naming the first term that is not a finite number, and its rows."""
+        if not self._noted:
+            return
+        values = torch.stack([value for *_, value in self._noted]).tolist()
+        for (name, rows, _), value in zip(self._noted, values, strict=True):
+            if not math.isfinite(value):
+                raise NotFinite(f"{name} became {value} in step {self.step} on rows {rows}. {_ADVICE}")
 
 
 def seed_step(seed: int, step: int) -> None:

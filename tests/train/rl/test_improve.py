@@ -465,7 +465,7 @@ def test_a_term_that_is_not_finite_is_named_and_no_weight_moves(tiny_model, monk
     elif term == "policy/objective":
         monkeypatch.setattr(update, "objective", lambda *given, **more: nan)
     else:
-        monkeypatch.setattr(mixing, "imitate", lambda *given: (nan, {}))
+        monkeypatch.setattr(mixing, "imitate", lambda policy, rows: (nan * policy.parameters()[0].sum(), {}))
     rows = "of the pretraining text" if mix else r"p\d, p\d, p\d, p\d"
     with pytest.raises(NotFinite, match=rf"{term} became nan in step 2 on rows {rows}"):
         next(steps)

@@ -9,7 +9,7 @@ from tutelage.core.rows import EncodedRow, collate, split_by_length
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.train.learner import refuse_not_finite
+from tutelage.train.learner import LossTerms
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.objectives import WeightedRows, imitate
 
@@ -28,9 +28,10 @@ class PretrainingMix:
         rows = collate(self.order(step), pad_token_id(self.policy.tokenizer), self.policy.device)
         batch = WeightedRows.of(rows)
         total = torch.zeros((), device=self.policy.device)
-        for index in budget.parts(split_by_length, batch):
+        terms = LossTerms(step + 1)
+        for index in budget.parts(split_by_length, batch, terms.refuse_not_finite):
             loss, _ = imitate(self.policy, batch.rows(index))
-            refuse_not_finite({"ptx/loss": loss}, step + 1, "of the pretraining text")
+            terms.note({"ptx/loss": loss}, "of the pretraining text")
             if torch.is_grad_enabled():
                 self.policy.backward(self.coef * loss)
             total = total + loss.detach()

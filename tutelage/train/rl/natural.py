@@ -10,7 +10,7 @@ from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only, ob
 from tutelage.core.batch import Batch
 from tutelage.core.natural import LineSearchResult, line_search, natural_direction
 from tutelage.core.reduce import token_weights
-from tutelage.train.learner import NotFinite, refuse_not_finite
+from tutelage.train.learner import LossTerms, NotFinite
 from tutelage.train.rl.fisher import Fisher, flat, mean_kl, put
 from tutelage.train.rl.parts import (
     UpdateResult,
@@ -105,23 +105,23 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
     learner.clear()
     weight = token_weights(batch.mask, recipe.reduce, settings.sampling.max_new_tokens)
     total = torch.zeros((), device=batch.mask.device)
-    farthest = 0.0
-    for index in settings.budget.parts(policy.split, batch):
+    farthest, terms = total, LossTerms(learner.step + 1)
+    for index in settings.budget.parts(policy.split, batch, terms.refuse_not_finite):
         part, part_weight = cut(batch, weight, index)
         scores = policy_scores(setup, part)
         value = objective(
             recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
         )
         if torch.is_grad_enabled():
-            refuse_not_finite({"policy/objective": value}, learner.step + 1, named(part))
+            terms.note({"policy/objective": value}, named(part))
             policy.backward(-value)
         total = total + value.detach()
-        farthest = max(farthest, float(distance(part, scores.logp.detach())))
+        farthest = torch.maximum(farthest, distance(part, scores.logp.detach()))
     ranks = settings.budget.ranks
     ranks.sum_([total])
     if settings.mix is not None:
         total = total - recipe.ptx * settings.mix(learner.step, settings.budget)
-    return _Objective(float(total), ranks.largest(farthest))
+    return _Objective(float(total), ranks.largest(float(farthest)))
 
 
 def _direction(setup: Setup, update: NaturalStep, batch: Batch, g: Tensor) -> Tensor:
@@ -152,7 +152,8 @@ def _critic_gradient(setup: Setup, batch: Batch) -> Tensor:
     setup.learner.clear()
     weight = token_weights(batch.mask, setup.recipe.reduce, setup.settings.sampling.max_new_tokens)
     total = torch.zeros((), device=batch.mask.device)
-    for index in setup.settings.budget.parts(setup.policy.split, batch):
-        total = total + critic_backward(setup, *cut(batch, weight, index)).detach()
+    terms = LossTerms(setup.learner.step + 1)
+    for index in setup.settings.budget.parts(setup.policy.split, batch, terms.refuse_not_finite):
+        total = total + critic_backward(setup, *cut(batch, weight, index), terms).detach()
     setup.settings.budget.ranks.sum_([total])
     return total

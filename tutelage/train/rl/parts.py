@@ -7,7 +7,7 @@ from torch import Tensor
 from tutelage.algorithms.recipe import critic_loss, needs_divergence, needs_entropy
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.errors import TutelageError
-from tutelage.train.learner import refuse_not_finite
+from tutelage.train.learner import LossTerms
 from tutelage.train.rl.settings import Setup
 
 RATIO_TOLERANCE = 1e-3
@@ -41,12 +41,13 @@ def policy_scores(setup: Setup, part: Batch, *, with_values: bool = False) -> To
     )
 
 
-def critic_backward(setup: Setup, part: Batch, weight: Tensor) -> Tensor:
-    """Accumulate the gradient of the critic's loss on a part of a batch, in a pass of its own. Returns the loss. []"""
+def critic_backward(setup: Setup, part: Batch, weight: Tensor, terms: LossTerms) -> Tensor:
+    """Accumulate the gradient of the critic's loss on a part of a batch, in a pass of its own. Returns the loss, which
+    is noted among `terms`. []"""
     assert setup.critic is not None
     assert setup.recipe.critic is not None
     loss = critic_loss(setup.recipe, part, setup.critic.values(part), weight)
-    refuse_not_finite({"value/loss": loss}, setup.learner.step + 1, named(part))
+    terms.note({"value/loss": loss}, named(part))
     setup.critic.backward(setup.recipe.critic.coef * loss)
     return loss
 

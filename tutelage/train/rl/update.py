@@ -23,7 +23,7 @@ from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.distributed.ranks import Ranks
-from tutelage.train.learner import refuse_not_finite
+from tutelage.train.learner import LossTerms
 from tutelage.train.rl.parts import (
     UpdateResult,
     critic_backward,
@@ -115,8 +115,8 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
     used, weight = rows, token_weights(rows.mask, recipe.reduce, settings.sampling.max_new_tokens)
     if not moving.all():
         used, weight = rows.rows(moving), weight[moving]
-    sums = _Sums(used)
-    for index in settings.budget.parts(policy.split, used):
+    sums, noted = _Sums(used), LossTerms(learner.step + 1)
+    for index in settings.budget.parts(policy.split, used, noted.refuse_not_finite):
         part, part_weight = cut(used, weight, index)
         with torch.set_grad_enabled(not warming):
             scores = policy_scores(setup, part, with_values=not warming)
@@ -127,11 +127,11 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
         if scores.value is not None and recipe.critic is not None:
             terms["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
             loss = loss + recipe.critic.coef * terms["value/loss"]
-        refuse_not_finite(terms, learner.step + 1, named(part))
+        noted.note(terms, named(part))
         if not warming:
             policy.backward(loss)
         if setup.critic is not None and scores.value is None:
-            terms["value/loss"] = critic_backward(setup, part, part_weight)
+            terms["value/loss"] = critic_backward(setup, part, part_weight, noted)
         sums.add(terms, setup, part, scores, state)
     result = sums.over(settings.budget.ranks)
     if first and setup.is_exact:

@@ -12,7 +12,7 @@ from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.train.learner import Learner, Step, refuse_not_finite, seed_step
+from tutelage.train.learner import Learner, LossTerms, Step, seed_step
 
 Splittable = Rows | Pairs
 """A batch whose weights were computed over all of it, so that sums over any split add up."""
@@ -57,12 +57,13 @@ def _take_step(
     learner.clear()
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
     adapter_dropout(model.model, True)
-    for index in budget.parts(model.split, batch):
+    terms = LossTerms(learner.step + 1)
+    for index in budget.parts(model.split, batch, terms.refuse_not_finite):
         loss, metrics = objective(batch.rows(index))
-        refuse_not_finite({"loss": loss}, learner.step + 1, _named(index))
+        terms.note({"loss": loss}, _named(index))
         model.backward(loss)
         for name, value in ({"loss": loss} | metrics).items():
-            totals[name] = totals[name] + value.detach().cpu()
+            totals[name] = totals[name] + value.detach()
     adapter_dropout(model.model, False)
     found = {name: float(total) for name, total in totals.items()}
     return budget.ranks.totals(found) | learner.update()
