@@ -212,3 +212,24 @@ def memory_job(folder, sharded):
     ]
     seen = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in held}
     return sum(seen.values())
+
+
+def run_with_nan(verb, settings, rank, step):
+    """A run whose loss is no number in one step on one rank. The kind and the words of the error of each."""
+    from tutelage.train.supervised import language
+
+    ranks, inner = join(), language.imitate
+
+    def imitate(policy, rows):
+        loss, metrics = inner(policy, rows)
+        seen.append(rows)
+        return (loss * float("nan") if ranks.rank == rank and len(seen) == step else loss), metrics
+
+    seen, language.imitate = [], imitate
+    try:
+        run(verb, settings)
+    except TutelageError as error:
+        return type(error).__name__, str(error)
+    finally:
+        language.imitate = inner
+    return "", ""

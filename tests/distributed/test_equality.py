@@ -7,7 +7,7 @@ import shutil
 import pytest
 import tiny
 import torch
-from jobs import recipe_job, run, run_short_of_memory, run_until
+from jobs import recipe_job, run, run_short_of_memory, run_until, run_with_nan
 from safetensors.torch import load_file
 from served import serving
 from simple_goal import low_tokens
@@ -232,6 +232,19 @@ def test_rollouts_of_a_server(tiny_model, worlds, data, tmp_path):
             else:
                 worlds(2).run(run, "improve", settings | {"shard": "full"})
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
+
+
+@pytest.mark.parametrize("shards", [{}, {"shard": "full"}])
+def test_a_loss_that_is_no_number_on_one_rank_ends_all(tiny_model, worlds, data, tmp_path, shards):
+    """Rank 1 names its rows, rank 0 ends because of it, and the step before is kept."""
+    given = (
+        settings_of("sft", tiny_model("llama"), data) | shards | {"held_out": 0.0, "samples": 0, "rouge": 0}
+    )
+    first, second = worlds(2).run(run_with_nan, "sft", given | {"out": tmp_path / "run"}, 1, 2)
+    assert first == ("PeerError", "rank 1 of 2 failed")
+    assert second[0] == "NotFinite"
+    assert "loss became nan in step 2 on rows " in second[1]
+    assert [each.name for each in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-1"]
 
 
 def test_hybrid_shards(tiny_model, worlds, data, tmp_path):
