@@ -120,8 +120,10 @@ TEXTS: dict[str, dict[str, Any]] = {"sft": {}, "dpo": {"reference": 1.0}, "rewar
 """Jobs whose lengths are those of texts."""
 
 
-def compare(job: str, result: dict[str, Any], lengths: Lengths = ()) -> Comparison:
-    """The plan of a job on the machine of its result."""
+def compare(
+    job: str, result: dict[str, Any], lengths: Lengths = (), share: float = PROCESSOR_SHARE
+) -> Comparison:
+    """The plan of a job on the machine of its result, whose products reach `share` of the measured rate."""
     machine, ours = result["machine"], result["ours"]
     rate = median(ours["rates"]) if ours.get("rates") else machine["flops"]
     device = Device(
@@ -132,7 +134,7 @@ def compare(job: str, result: dict[str, Any], lengths: Lengths = ()) -> Comparis
         bandwidth=machine["bandwidth"],
         link=1e10,
         runtime=RUNTIME,
-        matrix_share=PROCESSOR_SHARE,
+        matrix_share=share,
         memory_share=1.0,
         is_gpu=False,
     )
