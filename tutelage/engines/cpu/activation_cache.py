@@ -65,7 +65,10 @@ class ActivationCache:
             return False
         layers = list(trunk(model).layers)
         state = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
-        return all(layer.is_two_steps(state) and not layer.self_attn.norms_of_heads() for layer in layers)
+        return all(
+            layer.is_two_steps(state) and not layer.self_attn.norms_of_heads() and not _has_adapter(layer)
+            for layer in layers
+        )
 
     def start(self, prompts: Sequence[Sequence[int]], answers: int, limit: int) -> bool:
         """Forget the last rollout. Returns whether there is memory for `answers` of `limit` tokens to each prompt."""
@@ -215,6 +218,10 @@ class _PackedActivations:
 
     def record(self, layer: nn.Module, activations: LayerActivations) -> None:
         """See `LayerCache.record`: all activations are kept already."""
+
+
+def _has_adapter(layer: FusedLayer) -> bool:
+    return any(product.rank() for product in layer.linears() or ())
 
 
 def _length_if_range(index: Tensor) -> Tensor | int:

@@ -189,7 +189,9 @@ def is_matrix(module: nn.Module) -> bool:
     """Whether a module, together with its adapters, computes W x + b."""
     if not isinstance(module, LoraLinear):
         return type(module) is Conv1D or (type(module) is nn.Linear and module.weight.is_floating_point())
-    more = any(a in module.lora_variant or module.lora_bias[a] for a in _adapters(module))  # DoRA and others
+    more = any(
+        a in module.lora_variant or module.lora_bias[a] for a in active_adapters(module)
+    )  # DoRA and others
     return not (module.merged or more) and is_matrix(module.get_base_layer())
 
 
@@ -207,13 +209,14 @@ def matrix(
     found = matrix(module.get_base_layer())
     assert found is not None
     weight, bias, own = found
-    for adapter in _adapters(module):
+    for adapter in active_adapters(module):
         delta = module.get_delta_weight(adapter)
         weight, own = weight + (delta.T if module.fan_in_fan_out else delta), False
     return weight, bias, own
 
 
-def _adapters(module: LoraLinear) -> list[str]:
+def active_adapters(module: LoraLinear) -> list[str]:
+    """The names of the adapters that a layer computes with; none while adapters are switched off."""
     return [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
 
 

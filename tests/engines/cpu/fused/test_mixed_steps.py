@@ -14,7 +14,7 @@ from tutelage import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu import engine as engine_module
 from tutelage.engines.cpu.fused import layer
-from tutelage.models.backbone import load_backbone
+from tutelage.models.backbone import adapter_dropout, load_backbone
 from tutelage.models.policy import Policy
 
 pytestmark = needs_compiler
@@ -41,6 +41,11 @@ ROWS = [
 ]
 
 
+@pytest.fixture(params=[0, 3], ids=["full", "lora"])
+def rank(request):
+    return request.param
+
+
 @pytest.fixture(params=["llama", "qwen3", "biased"])
 def folder(request, tiny_model):
     if request.param == "biased":
@@ -48,11 +53,16 @@ def folder(request, tiny_model):
     return tiny_model(request.param, **SIZES, initializer_range=0.1)
 
 
-def computed(folder, engine, dtype, *, parts=1):
-    """Log-probabilities and all gradients, as one vector each; the rows in a number of parts."""
+def policy_of(folder, engine, dtype, rank):
     settings = config.Model(folder, device="cpu", engine=engine, dtype=dtype)
-    policy = Policy(load_backbone(settings, config.Lora()))
+    policy = Policy(load_backbone(settings, config.Lora(rank=rank)))
     tiny.roughen(policy.model)
+    return policy
+
+
+def computed(folder, engine, dtype, rank, *, parts=1):
+    """Log-probabilities and all gradients, as one vector each; the rows in a number of parts."""
+    policy = policy_of(folder, engine, dtype, rank)
     rows, found = collate(ROWS, 1, torch.device("cpu")), []
     for part in torch.arange(len(ROWS)).chunk(parts):
         own = rows.rows(part)
@@ -67,9 +77,9 @@ def error(found, exact):
     return float((found - exact).norm() / exact.norm())
 
 
-def assert_as_close_as_autocast(folder):
-    exact = computed(folder, "plain", "float32")
-    reference, found = (computed(folder, engine, "bf16") for engine in ("plain", "cpu"))
+def assert_as_close_as_autocast(folder, rank):
+    exact = computed(folder, "plain", "float32", rank)
+    reference, found = (computed(folder, engine, "bf16", rank) for engine in ("plain", "cpu"))
     for own, plain, wanted in zip(found, reference, exact, strict=True):
         assert 0 < error(own, wanted) < 1.3 * error(plain, wanted) + 2**-9
         assert error(own, wanted) < 24**0.5 * 2**-9 * 2
@@ -83,33 +93,64 @@ def steps(monkeypatch):
     return counts
 
 
-def test_log_probabilities_and_gradients(folder, steps):
-    assert_as_close_as_autocast(folder)
+def test_log_probabilities_and_gradients(folder, rank, steps):
+    assert_as_close_as_autocast(folder, rank)
     assert len(steps) == 2, "both layers, once"
 
 
 @narrower_registers
-def test_with_narrower_registers(tiny_model, flag):
+def test_with_narrower_registers(tiny_model, rank, flag):
     with compiled_with(flag):
-        assert_as_close_as_autocast(tiny_model("llama", **SIZES, initializer_range=0.1))
+        assert_as_close_as_autocast(tiny_model("llama", **SIZES, initializer_range=0.1), rank)
 
 
-def test_gradients_of_parts_add_up(folder):
+def test_gradients_of_parts_add_up(folder, rank):
     """Terms are added in float32: two parts differ from one by the rounding of their terms."""
-    whole, parts = (computed(folder, "cpu", "bf16", parts=n) for n in (1, 2))
+    whole, parts = (computed(folder, "cpu", "bf16", rank, parts=n) for n in (1, 2))
     assert torch.equal(*(x[0].sort().values for x in (whole, parts))) or error(parts[0], whole[0]) < 2**-9
     assert error(parts[1], whole[1]) < 2 * 24**0.5 * 2**-9
 
 
-def test_a_forward_pass_is_repeatable(folder):
-    first, second = (computed(folder, "cpu", "bf16") for _ in range(2))
+def test_a_forward_pass_is_repeatable(folder, rank):
+    first, second = (computed(folder, "cpu", "bf16", rank) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@torch.no_grad()
+def test_the_reference_is_the_model_without_its_adapter(folder, steps):
+    """Bit for bit: where adapters are switched off, the products are those of a model that has none."""
+    adapted, whole = (policy_of(folder, "cpu", "bf16", rank) for rank in (3, 0))
+    own = dict(whole.model.named_parameters())
+    for name, parameter in adapted.model.get_base_model().named_parameters():
+        if "lora_" not in name:
+            own[name.replace(".base_layer.", ".")].copy_(parameter)
+    rows = collate(ROWS, 1, torch.device("cpu"))
+    with adapted.model.disable_adapter():
+        found = adapted.scores(rows).logp
+    assert torch.equal(found, whole.scores(rows).logp)
+    assert not torch.equal(adapted.scores(rows).logp, found)
+    assert len(steps) == 6, "both layers, three times"
+
+
+def test_dropout_before_adapters_is_left_to_the_modules(folder, steps):
+    """With dropout a layer is not computed in two steps; without, as in every pass that only scores, it is."""
+    policy = policy_of(folder, "cpu", "bf16", 3)
+    rows = collate(ROWS, 1, torch.device("cpu"))
+    for module in policy.model.modules():
+        if "lora_dropout" in dict(module.named_children()):
+            module.lora_dropout["default"] = torch.nn.Dropout(0.5)
+    adapter_dropout(policy.model, True)
+    dropped = policy.scores(rows).logp
+    assert not steps
+    adapter_dropout(policy.model, False)
+    assert not torch.equal(policy.scores(rows).logp, dropped)
+    assert len(steps) == 2
+
+
 def test_without_products_of_bf16_the_trainer_computes_in_float32(folder, monkeypatch, steps, caplog):
-    exact = computed(folder, "cpu", "float32")
+    exact = computed(folder, "cpu", "float32", 0)
     monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: False)
-    found = computed(folder, "cpu", "bf16")
+    found = computed(folder, "cpu", "bf16", 0)
     assert all(torch.equal(a, b) for a, b in zip(found, exact, strict=True))
     assert not steps
     assert "no products of bf16" in caplog.text

@@ -54,45 +54,52 @@ def gradients(policy, rows):
     return logp.detach(), torch.autograd.grad((logp * slopes).sum(), policy.parameters())
 
 
+def tensors_of(shapes, *, biased, rank, frozen=()):
+    """The scale of each linear layer, and W, b, A and B of each; the W of `frozen` ones without a gradient."""
+    tensors = []
+    for n, (out, size) in enumerate(shapes):
+        weight, bias = doubles(out, size, seed=n), doubles(out, seed=3) if biased else None
+        adapter = [doubles(rank, size, seed=n + 10), doubles(out, rank, seed=n + 20)] if rank else [None] * 2
+        tensors += [weight.detach() if n in frozen else weight, bias, *adapter]
+    return tuple(0.5 + n if rank else 0.0 for n in range(len(shapes))), tensors
+
+
+@pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("normed", [False, True])
-def test_gradients_of_the_first_step_equal_finite_differences(biased, normed):
+def test_gradients_of_the_first_step_equal_finite_differences(biased, normed, rank):
     """In double precision, against finite differences."""
     tokens, size, width = 3, 6, 4
     angle = doubles(tokens, 1, width // 2).detach().repeat(1, 1, 2)
     shapes = [(2 * width, size), (width, size), (width, size)]
-    products = [
-        x for n, shape in enumerate(shapes) for x in (doubles(*shape, seed=n), bias_of(shape, biased))
-    ]
+    scales, products = tensors_of(shapes, biased=biased, rank=rank, frozen=range(3) if rank else ())
     of_heads = [doubles(width, seed=n) for n in (7, 8)] if normed else []
 
-    def step(x, norm, *weights):
+    def step(x, norm, *tensors):
+        epsilons = (1e-6, 1e-5, 1e-4)
         return AttentionInputs.apply(
-            x, None, width, (1e-6, 1e-5, 1e-4), angle.cos(), angle.sin(), norm, *weights
+            x, None, width, epsilons, angle.cos(), angle.sin(), norm, scales, *tensors
         )
 
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("index", [None, [0, 2]])
-def test_gradients_of_the_second_step_equal_finite_differences(biased, index):
+def test_gradients_of_the_second_step_equal_finite_differences(biased, index, rank):
     tokens, size, heads, inside = 3, 4, 6, 5
     shapes = [(size, heads), (inside, size), (inside, size), (size, inside)]
-    weights = [x for n, shape in enumerate(shapes) for x in (doubles(*shape, seed=n), bias_of(shape, biased))]
     index = None if index is None else torch.tensor(index)
+    scales, tensors = tensors_of(shapes, biased=biased, rank=rank)
 
-    def step(x, a, norm, *weights):
-        return LayerOutputs.apply(x, a, index, None, 1e-6, norm, *weights)
+    def step(x, a, norm, *tensors):
+        return LayerOutputs.apply(x, a, index, None, 1e-6, norm, scales, *tensors)
 
-    given = (doubles(tokens, size), doubles(tokens, heads), doubles(size), *weights)
-    assert torch.autograd.gradcheck(step, given)
-    frozen = [x if x is None or n % 4 else x.detach() for n, x in enumerate(weights)]
-    assert torch.autograd.gradcheck(step, (*given[:2], given[2].detach(), *frozen))
-
-
-def bias_of(shape, there):
-    return doubles(shape[0], seed=3) if there else None
+    states, norm = (doubles(tokens, size), doubles(tokens, heads)), doubles(size)
+    assert torch.autograd.gradcheck(step, (*states, norm, *tensors))
+    _, frozen = tensors_of(shapes, biased=biased, rank=rank, frozen=range(4))
+    assert torch.autograd.gradcheck(step, (*states, norm.detach(), *frozen))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
@@ -134,9 +141,10 @@ def widths(policy, monkeypatch):
     return seen[-len(trunk(policy.model).layers) :]
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_last_layer_computes_no_state_that_is_not_used(tiny_model, family, monkeypatch):
-    *others, last = widths(policy_of(tiny_model(family)), monkeypatch)
+def test_the_last_layer_computes_no_state_that_is_not_used(tiny_model, family, rank, monkeypatch):
+    *others, last = widths(policy_of(tiny_model(family), rank), monkeypatch)
     assert set(others) == {6 + 2 + 1 + 2 + 3 + 3}, "every prompt once, and of each response what predicts"
     assert last == 1 + 2 + 1 + 4 + 1, "the end of each prompt, and the same of the responses"
 

@@ -5,7 +5,7 @@ layer leaves out the second step for the other tokens, which serve as keys and v
 layer are kept from another forward pass (see `layer_cache`), it takes those.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,9 +18,10 @@ from tutelage.engines.cpu.attention_interface import attention_under, reads_cach
 from tutelage.engines.cpu.fused.attention import FusedAttention
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations, current_layer_cache
+from tutelage.engines.cpu.fused.linear import Linear, all_of_type
 from tutelage.engines.cpu.fused.mixed_steps import MixedAttentionInputs, MixedLayerOutputs, can_be_mixed
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
-from tutelage.engines.cpu.fused.trial import features, is_one_matrix, is_unmodified, wave
+from tutelage.engines.cpu.fused.trial import features, is_unmodified, wave
 from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, layer_outputs
 
 _selection: ContextVar[tuple[object, Tensor | None]] = ContextVar("selection", default=(None, None))
@@ -66,21 +67,28 @@ class FusedLayer:
     def is_two_steps(self, x: Float[Tensor, "B T d"]) -> bool:
         """Whether the layer can be computed in two steps for `x`.
 
-        Its parts must be plain products and norms of one type without hooks, since the steps do not call them.
+        Its parts must be products, with an adapter or without, and norms of one type without hooks, since the steps do
+        not call them.
         """
+        norms, products = _norms_of(self), self.linears()
+        return (
+            len(x) == 1
+            and x.dtype.itemsize >= 4
+            and products is not None
+            and all_of_type(products, x.dtype)
+            and all(norm.weight.dtype == x.dtype for norm in norms)
+            and all(is_unmodified(part) for part in (self.mlp, *norms))
+        )
+
+    def linears(self) -> list[Linear] | None:
+        """The tensors of q, k, v, o, gate, up and down; None where one of them computes anything else."""
         attention, gate = self.self_attn, self.mlp
         products = (
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
-        norms = _norms_of(self)
-        return (
-            len(x) == 1
-            and x.dtype.itemsize >= 4
-            and all(part.weight.dtype == x.dtype for part in (*products, *norms))
-            and all(is_one_matrix(product) for product in products)
-            and all(is_unmodified(part) for part in (gate, *norms))
-        )
+        found = [each for each in map(Linear.of, products) if each is not None]
+        return found if len(found) == len(products) else None
 
     def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
         """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""
@@ -93,44 +101,44 @@ class FusedLayer:
         )
 
     def _in_mixed_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
-        attention, gate = self.self_attn, self.mlp
+        attention, products = self.self_attn, self.linears()
+        assert products is not None
         before, after, *of_heads = _norms_of(self)
         cos, sin = (angle[0].float().unsqueeze(1) for angle in angles)
         x = x.squeeze(0)
         heads = MixedAttentionInputs.apply(
-            *(x, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
-            *(before.weight, *_matrices(attention.q_proj, attention.k_proj, attention.v_proj)),
+            *(x, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin, before.weight),
+            *_flat(products[:HEADS]),
             *(norm.weight for norm in of_heads),
         )
         out, _ = attention.attend(*(part[None] for part in heads))
-        products = _matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj)
         result: Tensor = MixedLayerOutputs.apply(
-            *(x, out.squeeze(0), index, epsilon_of(after), after.weight), *products
+            *(x, out.squeeze(0), index, epsilon_of(after), after.weight), *_flat(products[HEADS:])
         )
         return result[None]
 
     def _in_two_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
-        attention, gate, cache = self.self_attn, self.mlp, current_layer_cache()
+        attention, products, cache = self.self_attn, self.linears(), current_layer_cache()
+        assert products is not None
         kept = None if cache is None else cache.lookup(self)
         before, after, *of_heads = _norms_of(self)
         cos, sin = (angle[0].unsqueeze(1) for angle in angles)
         x = x.squeeze(0)
         heads = AttentionInputs.apply(
             *(x, kept, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
-            *(before.weight, *_matrices(attention.q_proj, attention.k_proj, attention.v_proj)),
+            *(before.weight, *_flat(products[:HEADS])),
             *(norm.weight for norm in of_heads),
         )
         known = None if kept is None else (kept.attended, kept.lse)
         out, lse = attention.attend(*(part[None] for part in heads), known=known)
         out = out.squeeze(0)
-        products = _matrices(attention.o_proj, gate.gate_proj, gate.up_proj, gate.down_proj)
         if cache is not None and kept is None and lse is not None and not torch.is_grad_enabled():
-            h, _, *rest = layer_outputs(x, out, epsilon_of(after), after.weight, products)
+            h, _, *rest = layer_outputs(x, out, epsilon_of(after), after.weight, products[HEADS:])
             activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, h, *rest))
             cache.record(self, activations)
             return _select(activations.y[None], index)
         result: Tensor = LayerOutputs.apply(
-            *(x, out, index, kept, epsilon_of(after), after.weight), *products
+            *(x, out, index, kept, epsilon_of(after), after.weight), *_flat(products[HEADS:])
         )
         return result[None]
 
@@ -159,6 +167,8 @@ class FusedLayer:
             return [module(x, position_embeddings=(angle.cos(), angle.sin()), attention_mask=None)]
 
 
+HEADS = 3
+"""The products of the first step: q, k and v."""
 KINDS = {
     "input_layernorm": FusedNorm,
     "self_attn": FusedAttention,
@@ -191,6 +201,9 @@ def _norms_of(layer: Any) -> list[Any]:
     return [layer.input_layernorm, layer.post_attention_layernorm, *layer.self_attn.norms_of_heads()]
 
 
-def _matrices(*products: Any) -> list[Tensor | None]:
-    """The weight and the bias of each linear layer, one after the other."""
-    return [x for product in products for x in (product.weight, product.bias)]
+def _flat(products: Sequence[Linear]) -> list[Any]:
+    """The scales of linear layers as one tuple, then all their tensors."""
+    return [
+        tuple(product.scale for product in products),
+        *(x for product in products for x in product.tensors()),
+    ]

@@ -1,0 +1,106 @@
+"""Linear layers that read the same tensor as one product in bfloat16, with their adapters.
+
+    y = [W | s B] [x; t] + b        t = A x        (for several layers: W one below the other, s B as blocks, A too)
+
+The columns of s B beside W make an adapter part of the product: its sum is accumulated in float32 with the others, and
+the backward pass finds the gradients of x and of t in one product too. Operands are rounded to bfloat16, and so are
+t, y and the gradients; gradients of weights are added in float32.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import BFloat16
+from torch import Tensor
+from torch.nn.functional import linear
+
+from tutelage.engines.cpu.fused.linear import Linear
+from tutelage.engines.cpu.gradients import add_term
+
+HALF = torch.bfloat16
+
+
+@dataclass(frozen=True)
+class MixedLinears:
+    """Linear layers over the same features. R is the sum of the ranks of their adapters."""
+
+    layers: Sequence[Linear]
+    matrix: BFloat16[Tensor, "out in_R"]
+    lora_a: BFloat16[Tensor, "R in"] | None
+    """None where no layer has an adapter."""
+
+    @classmethod
+    def rounded(cls, layers: Sequence[Linear]) -> "MixedLinears":
+        """The layers with their present weights."""
+        adapters = [layer.lora_a for layer in layers if layer.lora_a is not None]
+        return cls(layers, _side_by_side(layers), torch.cat(adapters).to(HALF) if adapters else None)
+
+    def __call__(self, x: BFloat16[Tensor, "N in"]) -> tuple[Tensor, Tensor | None]:
+        """y [N, out] of all layers side by side, and t [N, R] where there are adapters."""
+        t = None if self.lora_a is None else x @ self.lora_a.T
+        return linear(x if t is None else torch.cat((x, t), 1), self.matrix, _joint_bias(self.layers)), t
+
+    def to_input(self, grad: BFloat16[Tensor, "N out"]) -> tuple[Tensor, Tensor | None]:
+        """The gradients of x [N, in] and of t [N, R] from `grad`, that of y."""
+        both = grad @ self.matrix
+        if self.lora_a is None:
+            return both, None
+        to_x, to_t = both.split((self.lora_a.shape[1], len(self.lora_a)), 1)
+        return torch.addmm(to_x, to_t, self.lora_a), to_t
+
+    def to_tensors(
+        self,
+        grad: BFloat16[Tensor, "N out"],
+        x: BFloat16[Tensor, "N in"],
+        t: BFloat16[Tensor, "N R"] | None,
+        to_t: BFloat16[Tensor, "N R"] | None,
+        wanted: Sequence[Sequence[bool]],
+    ) -> list[Tensor | None]:
+        """The gradients of W, b, A and B of each layer from those of y and t.
+
+        None where one is not `wanted`, and where one was added in place.
+        """
+        sizes = [len(layer.weight) for layer in self.layers]
+        nothing: list[Tensor | None] = [None] * len(sizes)
+        to_weights = (grad.T @ x).split(sizes) if any(each[0] for each in wanted) else nothing
+        ranks = [layer.rank() for layer in self.layers]
+        to_a = nothing if to_t is None else (to_t.T @ x).split(ranks)
+        inside = nothing if t is None else t.split(ranks, 1)
+        found: list[Tensor | None] = []
+        for layer, of_weight, of_a, part, t_part, (weight, bias, a, b) in zip(
+            self.layers, to_weights, to_a, grad.split(sizes, 1), inside, wanted, strict=True
+        ):
+            found.append(add_term(layer.weight, of_weight) if weight and of_weight is not None else None)
+            found.append(part.sum(0, dtype=torch.float32) if bias else None)
+            found.append(add_term(layer.lora_a, of_a) if a and layer.lora_a is not None else None)
+            if b and layer.lora_b is not None and t_part is not None:
+                found.append(add_term(layer.lora_b, (part.T @ t_part).mul_(layer.scale)))
+            else:
+                found.append(None)
+        return found
+
+
+def _side_by_side(layers: Sequence[Linear]) -> BFloat16[Tensor, "out in_R"]:
+    """The rows [W | s B] of all layers, each B in columns of its own."""
+    sizes, ranks = [len(layer.weight) for layer in layers], [layer.rank() for layer in layers]
+    features = layers[0].weight.shape[1]
+    matrix = layers[0].weight.new_empty(sum(sizes), features + sum(ranks), dtype=HALF)
+    matrix[:, features:] = 0
+    column = features
+    for rows, layer, rank in zip(matrix.split(sizes), layers, ranks, strict=True):
+        rows[:, :features] = layer.weight
+        if layer.lora_b is not None:
+            rows[:, column : column + rank] = layer.scale * layer.lora_b
+        column += rank
+    return matrix
+
+
+def _joint_bias(layers: Sequence[Linear]) -> BFloat16[Tensor, " out"] | None:
+    """The biases in bfloat16, with zeros for a layer without one; None where none has one."""
+    if all(layer.bias is None for layer in layers):
+        return None
+    parts = [
+        layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers
+    ]
+    return torch.cat(parts).to(HALF)
