@@ -158,6 +158,19 @@ def test_two_bad_raters_of_five_do_not_decide(bad, classes):
         assert chosen.links == ()
 
 
+@pytest.mark.parametrize(("bad", "classes", "evident"), [("guess alike", 2, 0), ("mostly guess alike", 3, 1)])
+def test_what_votes_cannot_say_is_no_accusation(bad, classes, evident):
+    """Two of five who always agree could be experts, where there are two classes; a third class tells."""
+    chosen = choose_model(five_raters(bad, classes, seed=0)[0])
+    assert len(chosen.links) == 1
+    assert len(chosen.evident) == evident
+
+
+def test_raters_who_are_all_right_do_not_copy():
+    votes, _ = draw(coins([1.0] * 4, 3), [1 / 3] * 3, items=200, votes_per_item=4, seed=0)
+    assert choose_model(votes).links == ()
+
+
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_one_vote_each_is_no_reason_to_fail(name):
     votes = Votes.of("xyz", "rst", "aab")

@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 
 from tutelage.stats.calibration import Calibration, calibration
-from tutelage.stats.copies import Link, Weighted, fit_without_copies, likely_links, predict
+from tutelage.stats.copies import Link, Weighted, contested, fit_without_copies, likely_links, predict
+from tutelage.stats.copying import copying_links
 from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
 from tutelage.stats.rater_models import ConfusionMatrices, fit
 from tutelage.stats.reliability import Reliability, describe, gold_codes
@@ -82,8 +83,9 @@ COMPARED = ("coin", "biased", "hierarchical", "matrix")
 class Choice:
     """The model that was chosen: its `name`; for each of `COMPARED` the mean log-likelihood of a held-out vote in nats,
     `predicted`, and how far it lies below the best one's, `deficit`, with the standard error of that, `error`; the
-    number of `votes` held out; how often the chosen model's predictions of single votes came true, `calibration`; and
-    the `links` between raters who copy."""
+    number of `votes` held out; how often the chosen model's predictions of single votes came true, `calibration`; the
+    `links` between raters whose votes in common count as one; and those of them that are `evident`, since nothing but a
+    common source explains their agreement (`copying_links`)."""
 
     name: str
     predicted: Mapping[str, float]
@@ -92,17 +94,22 @@ class Choice:
     votes: int
     calibration: Calibration
     links: tuple[Link, ...]
+    evident: tuple[Link, ...] = ()
 
 
 def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Choice:
     """The candidate that predicts votes best which it has not seen, or a simpler one that does it as well; among few
-    raters with links between those who copy, where links predict votes better by more than two standard errors."""
+    raters with links between those who seem to have one source, where links predict contested votes better by more than
+    two standard errors."""
     trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed))
     found = trial.compare(())
     if len(votes.raters) > _FEW_RATERS:
         return found
-    links = replace(trial, parts=trial.parts[:_LINK_PARTS]).links(found.name)
-    return trial.compare(links) if links else found
+    copying = {link.pair for link in copying_links(votes, trial.gold)}
+    links = replace(trial, parts=trial.parts[:_LINK_PARTS]).links(found.name, copying)
+    if not links:
+        return found
+    return replace(trial.compare(links), evident=tuple(link for link in links if link.pair in copying))
 
 
 def fit_model(name: str, votes: Votes, gold: Ints | None = None, links: tuple[Link, ...] = ()) -> Reliability:
@@ -139,17 +146,20 @@ class _Trial:
         diagram = calibration(chance[name].ravel(), came_true.ravel())
         return Choice(name, predicted, deficit, error, len(item), diagram, links)
 
-    def links(self, name: str) -> tuple[Link, ...]:
-        """The links between raters who seem to copy, one after the other, until none predicts votes clearly better."""
+    def links(self, name: str, suspects: set[frozenset[int]]) -> tuple[Link, ...]:
+        """The links between raters who seem to copy, of these `suspects` and those who agree most, one after the other,
+        until none predicts contested votes clearly better."""
         links: tuple[Link, ...] = ()
-        item = self._held_out()[0]
+        counted = contested(self.votes)[self._numbers()]
+        item = self._held_out()[0][counted]
         before = self._log(self._predict(name, links))
-        while len(links) < len(self.votes.raters) // 2:
+        while counted.any() and len(links) < len(self.votes.raters) // 2:
             better = [
-                (float((after - before).mean()), (*links, link), after)
-                for link in self._untried(links)
+                (float(gain.mean()), (*links, link), after)
+                for link in self._untried(links, suspects)
                 for after in [self._log(self._predict(name, (*links, link)))]
-                if (after - before).mean() > _CLEARLY * _clustered_error(after - before, item)
+                for gain in [(after - before)[counted]]
+                if gain.mean() > _CLEARLY * _clustered_error(gain, item)
             ]
             if not better:
                 break
@@ -157,15 +167,19 @@ class _Trial:
         fitted = fit_without_copies(self.votes, self.gold, links, _with_tolerance(CANDIDATES[name], _QUICK))
         return fitted.links
 
-    def _untried(self, links: tuple[Link, ...]) -> list[Link]:
-        known = {(link.follower, link.leader) for link in links}
-        likely = likely_links(self.votes, _LINKS_TRIED + len(links))
-        return [link for link in likely if (link.follower, link.leader) not in known]
+    def _untried(self, links: tuple[Link, ...], suspects: set[frozenset[int]]) -> list[Link]:
+        known = {link.pair for link in links}
+        likely = {link.pair: link for link in likely_links(self.votes, _LINKS_TRIED + len(links))}
+        likely |= {pair: Link(max(pair), min(pair)) for pair in suspects - likely.keys()}
+        return [link for pair, link in likely.items() if pair not in known]
 
     def _held_out(self) -> tuple[Ints, Ints]:
         """The item and the choice of each vote that is held out."""
-        numbers = np.concatenate([np.flatnonzero(part) for part in self.parts])
+        numbers = self._numbers()
         return self.votes.item[numbers], self.votes.choice[numbers]
+
+    def _numbers(self) -> Ints:
+        return np.concatenate([np.flatnonzero(part) for part in self.parts])
 
     def _predict(self, name: str, links: tuple[Link, ...]) -> Floats:
         """[held out, K]: the probability of each choice."""

@@ -64,12 +64,19 @@ def _print_model(console: Console, found: RatersResult) -> None:
         )
         for link in choice.links:
             one, other = (printable(found.file.votes.raters[code]) for code in (link.follower, link.leader))
-            console.print(
-                f"note: {one} and {other} seem to copy or to share a source ({link.share:.0%} of the votes that they "
-                "have in common); these count as one"
-            )
+            console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
     if not found.model.converged:
         console.print("note: the rater model has not settled; its figures may still move in the third digit")
+
+
+def _link_text(share: float, evident: bool) -> str:
+    """What is said of two raters whose votes in common count as one."""
+    if evident:
+        return f"seem to copy or to share a source ({share:.0%} of their votes in common); these count as one"
+    return (
+        f"agree where the others differ ({share:.0%} of their votes in common count as one); whether they share a "
+        "source or the others were misled, votes cannot say"
+    )
 
 
 def _print_raters(console: Console, settings: RatersSettings, found: RatersResult, show: int) -> None:
