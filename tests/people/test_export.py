@@ -36,6 +36,7 @@ from tutelage.people.manifest import FORMAT
 from tutelage.people.restoring import import_export
 from tutelage.people.store.consents import Consent, ask_consent, list_agreements
 from tutelage.people.store.exports import list_exports
+from tutelage.stats.vote_files import Columns, read_votes
 
 from .test_preferences import eventful_study
 from .worlds import asked, better, raters_of, study_of, work
@@ -63,6 +64,20 @@ def test_the_files_say_what_the_study_says(store: Store, folder: Path) -> None:
     for name, told in files.items():
         assert told["sha256"] == file_hash(out / name)
     assert {path.name for path in out.iterdir()} == {*files, "manifest.json"}
+
+
+def test_the_statistics_of_raters_read_the_table_of_votes(store: Store, folder: Path) -> None:
+    study = eventful_study(store)
+    export_study(store, study.id, folder / "export", BOTH)
+    rows = [row for row in lines(folder / "export" / "votes.jsonl") if row["latest"]]
+    counted = {
+        (row["item"], row["rater"]) for row in rows if row["verdict"] != "skip" and not row["excluded"]
+    }
+    votes = read_votes(str(folder / "export" / "votes.csv"), Columns("item", "rater")).votes
+    found = {(votes.items[i], votes.raters[r]) for i, r in zip(votes.item, votes.rater, strict=True)}
+    assert found == counted
+    assert len(counted) < len(rows)
+    assert set(votes.choices) <= {"a", "b", "tie", "both_bad"}
 
 
 def test_training_reads_exactly_the_preferences_of_the_study(store: Store, folder: Path) -> None:

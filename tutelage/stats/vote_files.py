@@ -12,6 +12,7 @@ import numpy as np
 from tutelage.data.tables import Broken, Row, Table, read_table
 from tutelage.errors import TutelageError
 from tutelage.stats.consistency import Repeats, self_consistency
+from tutelage.stats.study_votes import CHOICE, is_study_export, reason_to_leave_out, require_verdicts
 from tutelage.stats.votes import Ints, Votes, ordered_names
 
 _MOST_CHOICES = 50
@@ -20,11 +21,12 @@ _PLACES_NAMED = 3
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns with the item, the rater, the choice and, if not empty, the known answer."""
+    """The names of the columns with the item, the rater, the choice and, if not empty, the known answer. Without a name
+    the choice is in `choice`, or in `verdict` where the table is the export of a study."""
 
     item: str
     rater: str
-    choice: str
+    choice: str = ""
     gold: str = ""
 
 
@@ -59,10 +61,15 @@ def read_votes(path: str, columns: Columns) -> VoteFile:
     item, rater or choice, and all but the last vote of a rater on an item. An item with two different known answers
     counts as unknown. Raises TutelageError for a column that does not exist, no usable row, a choice column with more
     than 50 different values, and a gold column that shares no value with it.
+
+    Of the export of a study (study_votes.py), what was skipped or excluded is left out too.
     """
     table = _read_tsv(Path(path)) if path.lower().endswith(".tsv") else read_table(path)
-    _require(table, columns)
+    number = len(table.rows) + len(table.broken)
     left_out: dict[str, list[str]] = {}
+    if not columns.choice:
+        table, columns = _with_choice(table, columns, left_out)
+    _require(table, columns)
     for broken in table.broken:
         left_out.setdefault(f"unreadable, {broken.reason}", []).append(broken.where)
     complete = _in_one_notation(list(_complete_rows(table, columns, left_out)))
@@ -80,7 +87,6 @@ def read_votes(path: str, columns: Columns) -> VoteFile:
     repeats = (
         self_consistency(*zip(*answers_in_order, strict=True)) if len(answers_in_order) > len(rows) else {}
     )
-    number = len(table.rows) + len(table.broken)
     return VoteFile(votes, gold if columns.gold else None, number, tuple(notes), repeats)
 
 
@@ -127,6 +133,20 @@ def _read_tsv(path: Path) -> Table:
         elif line.strip():
             broken.append(Broken(f"line {number}", f"{len(cells)} cells instead of {len(header)}"))
     return Table(str(path), tuple(rows), tuple(broken))
+
+
+def _with_choice(table: Table, columns: Columns, left_out: dict[str, list[str]]) -> tuple[Table, Columns]:
+    """The column with the choice, and the rows that count."""
+    if "choice" in table.columns or not is_study_export(table):
+        return table, replace(columns, choice="choice")
+    counted = []
+    for row in table.rows:
+        if reason := reason_to_leave_out(row.values):
+            left_out.setdefault(reason, []).append(row.where)
+        else:
+            counted.append(row)
+    require_verdicts(table, counted)
+    return replace(table, rows=tuple(counted)), replace(columns, choice=CHOICE)
 
 
 def _require(table: Table, columns: Columns) -> None:

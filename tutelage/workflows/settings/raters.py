@@ -17,8 +17,9 @@ class RatersSettings:
     """The column that says what was judged."""
     rater: str = "rater"
     """The column that says who judged."""
-    choice: str = "choice"
-    """The column with the choice: two or more classes, text or numbers."""
+    choice: str = ""
+    """The column with the choice: two or more classes, text or numbers. Without it `choice`; in the `votes.csv` of a
+    study's export `verdict`, without what was skipped or excluded."""
     gold: str = ""
     """A column with known answers, where there are any; the labels are measured against them."""
     use_gold: bool = False
