@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tutelage.stats.copies import Link, contested, fit_without_copies, likely_links, predict
+from tutelage.stats.copies import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.reliability import one_coin
 from tutelage.stats.votes import Votes
 
@@ -65,11 +65,6 @@ def test_the_copiers_are_tried_first():
     assert {first.leader, first.follower} == {3, 4}
     few = votes.keep(votes.item < 15)
     assert list(likely_links(few, 3)) == [], "too few items in common to tell"
-
-
-def test_votes_on_which_the_others_disagree_are_contested():
-    votes = Votes.of("wwwxxxyyyz", "abcabcabca", "1112211231")
-    assert contested(votes).tolist() == [False] * 3 + [True, True, False] + [True] * 3 + [False]
 
 
 def test_a_prediction_by_hand():

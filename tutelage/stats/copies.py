@@ -12,9 +12,8 @@ copying); κ is the mean of 1 - w over the votes with a leader.
 
 What votes cannot say is which of two groups knows the truth: two who agree in everything and three who agree in much
 could be two experts and three who share a prejudice. The likelihood takes those for copiers who repeat each other vote
-by vote; known answers decide where that is wrong. Nor do items on which everybody agrees speak of copies: a link has to
-predict those votes better on which the other raters of the item disagree (`contested`). Whether nothing but a common
-source could explain it is tested in copying.py.
+by vote; known answers decide where that is wrong. Whether nothing but
+a common source could explain a link is tested in copying.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -123,14 +122,6 @@ def predict(found: Independent, votes: Votes, item: Ints, rater: Ints) -> Floats
             chance[linked] *= 1 - link.share
             chance[linked, choice[item[linked]]] += link.share
     return chance
-
-
-def contested(votes: Votes) -> Bools:
-    """Whether the others who judged the item of a vote disagree [N]. It does not depend on the vote itself, so that a
-    prediction of contested votes is not biased by the choice of them."""
-    others = votes.counts()[votes.item]
-    others[np.arange(len(votes)), votes.choice] -= 1
-    return np.asarray((others > 0).sum(axis=1) > 1)
 
 
 def likely_links(votes: Votes, most: int) -> Iterator[Link]:

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from tutelage.stats.calibration import Calibration, calibration
-from tutelage.stats.copies import Link, Weighted, contested, fit_without_copies, likely_links, predict
+from tutelage.stats.copies import Link, Weighted, fit_without_copies, likely_links, predict
 from tutelage.stats.copying import copying_links
 from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
 from tutelage.stats.rater_models import ConfusionMatrices, fit
@@ -32,6 +32,7 @@ _ENOUGH = 4_000  # held-out votes, from which on one part is precise enough
 _CLEARLY = 2.0  # standard errors by which a richer model or a link must predict held-out votes better
 _QUICK = 5e-3  # tolerance of the fits that are only compared
 _FEW_RATERS = 30  # among more, no two decide what counts as true
+_WORTH = 0.05  # nats
 _LINKS_TRIED = 3
 _LINK_PARTS = 2
 
@@ -99,8 +100,8 @@ class Choice:
 
 def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Choice:
     """The candidate that predicts votes best which it has not seen, or a simpler one that does it as well; among few
-    raters with links between those who seem to have one source, where links predict contested votes better by more than
-    two standard errors."""
+    raters with links between those who seem to have one source, where links predict votes better by more than two
+    standard errors."""
     trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed))
     found = trial.compare(())
     if len(votes.raters) > _FEW_RATERS:
@@ -148,24 +149,29 @@ class _Trial:
 
     def links(self, name: str, suspects: set[frozenset[int]]) -> tuple[Link, ...]:
         """The links between raters who seem to copy, of these `suspects` and those who agree most, one after the other,
-        until none predicts contested votes clearly better."""
+        until none predicts votes clearly better, and by `_WORTH` for each vote of its two raters: raters who are nearly
+        always right are foretold a little better by each other than by any model."""
         links: tuple[Link, ...] = ()
-        counted = contested(self.votes)[self._numbers()]
-        item = self._held_out()[0][counted]
+        item = self._held_out()[0]
         before = self._log(self._predict(name, links))
-        while counted.any() and len(links) < len(self.votes.raters) // 2:
+        while len(links) < len(self.votes.raters) // 2:
             better = [
                 (float(gain.mean()), (*links, link), after)
                 for link in self._untried(links, suspects)
                 for after in [self._log(self._predict(name, (*links, link)))]
-                for gain in [(after - before)[counted]]
-                if gain.mean() > _CLEARLY * _clustered_error(gain, item)
+                for gain in [after - before]
+                if gain.mean() > _CLEARLY * _clustered_error(gain, item) and self._worth(link, gain) > _WORTH
             ]
             if not better:
                 break
             _, links, before = max(better, key=lambda found: found[0])
         fitted = fit_without_copies(self.votes, self.gold, links, _with_tolerance(CANDIDATES[name], _QUICK))
         return fitted.links
+
+    def _worth(self, link: Link, gain: Floats) -> float:
+        """The gain of all votes, for each vote of the two raters."""
+        theirs = np.isin(self.votes.rater[self._numbers()], list(link.pair))
+        return float(gain.sum()) / max(1, int(theirs.sum()))
 
     def _untried(self, links: tuple[Link, ...], suspects: set[frozenset[int]]) -> list[Link]:
         known = {link.pair for link in links}

@@ -73,7 +73,9 @@ class Store:
     @property
     def address(self) -> str:
         """The address of the data, for people to read: an absolute path, or the server's URL without its password."""
-        return str(self.path) if self.path else self.engine.url.render_as_string(hide_password=True)
+        if self.path:
+            return str(self.path)
+        return self.engine.url.set(drivername="postgresql").render_as_string(hide_password=True)
 
     @property
     def busy(self) -> bool:
