@@ -77,7 +77,7 @@ class _Test:
 
 def _pairs(table: PulledItems) -> Bools:
     """Which ordered pairs of raters have enough items in common [R, R]."""
-    judged = (table.choices >= 0).astype(np.int64)
+    judged = (table.choices >= 0).astype(np.float32)
     return np.asarray((judged.T @ judged >= _SHARED) & ~np.eye(judged.shape[1], dtype=bool))
 
 
@@ -97,14 +97,17 @@ def _suspects(table: PulledItems, null: Fit, pairs: Bools) -> list[Link]:
     weight = (null.posterior[table.votes.item] / null.chance).sum(axis=1)
     gain = np.zeros(table.choices.shape)
     gain[table.votes.item, table.votes.rater] = weight
-    raters = table.choices.shape[1]
-    score, agreement = np.zeros((raters, raters)), np.zeros((raters, raters))
-    for leader in range(raters):
-        judged = (table.choices >= 0) & (table.choices[:, [leader]] >= 0)
-        same = judged & (table.choices == table.choices[:, [leader]])
-        each = judged * (same * gain - 1)
-        score[:, leader] = each.sum(axis=0) / np.sqrt((each**2).sum(axis=0) + 1e-9)
-        agreement[:, leader] = same.sum(axis=0) / np.maximum(1, judged.sum(axis=0))
+    # each shared item adds w - 1 to the score where both chose alike, and -1 elsewhere
+    judged = (table.choices >= 0).astype(float)
+    shared = judged.T @ judged
+    alike, total, squares = np.zeros_like(shared), -shared, shared.copy()
+    for choice in range(len(table.votes.choices)):
+        chose = (table.choices == choice).astype(float)
+        alike += chose.T @ chose
+        total += (chose * gain).T @ chose
+        squares += (chose * (gain**2 - 2 * gain)).T @ chose
+    score = total / np.sqrt(squares + 1e-9)
+    agreement = alike / np.maximum(1, shared)
     open_ones = pairs.copy()
     for link in null.links:
         open_ones[link.follower, link.leader] = open_ones[link.leader, link.follower] = False
