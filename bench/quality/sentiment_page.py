@@ -107,13 +107,17 @@ def linear(lines: Sequence[Line]) -> tuple[float, float, float] | None:
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
     seen, straight, first = measured(lines), linear(lines), lines[0].settings
-    rows = ["| | score | KL, nats per answer | processor seconds |", "|---|---|---|---|"]
+    rows = [
+        "| | score | KL, nats per answer | KL of each seed | processor seconds |",
+        "|---|---|---|---|---|",
+    ]
     for name, (score, kl) in seen.items():
         seconds = np.mean([line.processor_seconds for line in of(lines, name)])
-        divergence = plain(kl) if name != "base" else "0"
-        rows.append(f"| {TITLES[name]} | {plain(score)} | {divergence} | {seconds:.0f} |")
+        each = ", ".join(f"{np.mean(line.figures['drift']):.2f}" for line in of(lines, name))
+        divergence, each = (plain(kl), each) if name != "base" else ("0", "")
+        rows.append(f"| {TITLES[name]} | {plain(score)} | {divergence} | {each} | {seconds:.0f} |")
     for n, score, kl in best(lines):
-        rows.append(f"| best of {n} | {plain(score)} | {kl:.2f} (at most {best_of_n_kl(n):.2f}) | |")
+        rows.append(f"| best of {n} | {plain(score)} | {kl:.2f} (at most {best_of_n_kl(n):.2f}) | | |")
     made = (
         f"The reward is the compound score of the VADER lexicon, from −1 to 1; {first['train']} first turns of hh-rlhf "
         f"of at most {first['longest']} tokens. {first['steps']} steps of {first['prompts_per_step']} prompts × "
@@ -121,8 +125,9 @@ def section(lines: Sequence[Line]) -> str:
         f"weights, a rate of {first['lr']:g} that falls to 0 for every method, untuned. DPO gets as many answers of "
         "the model as it was, the best of each prompt against the worst, once. Measured on "
         f"{first['held_out']} other prompts × {first['answers']} answers; seeds: {len({line.seed for line in lines})}. "
-        "Intervals are over prompts; the KL is the mean of log π − log π₀ over own answers. The KL of best-of-n counts "
-        "equal scores, of which this lexicon gives many."
+        "Intervals are over prompts and do not contain what another training run would change: runs of one method that "
+        "differ by their seed alone diverge by different amounts. The KL is the mean of log π − log π₀ over own "
+        "answers; that of best-of-n counts equal scores, of which this lexicon gives many."
     )
     told = CLAIM
     if straight is not None:
