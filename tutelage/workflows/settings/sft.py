@@ -22,7 +22,7 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     study_rows: tuple[StudyRows, ...] = field(default=WRITTEN, metadata=config.LATER)
     """What is read of a study: corrections (better responses that raters wrote), live (the better answers of
     conversations), votes (the better answers of all other questions)."""
-    answers: Literal["last", "every"] = "last"
+    answers: Literal["last", "every"] = field(default="last", metadata=config.LATER)
     """Of a conversation with several answers: the last is learnt, or every one, each after what was said before it."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(
