@@ -32,7 +32,7 @@ def test_every_verb_and_command_is_known(known):
     assert {command[0] for command in known} == {verb.name for verb in VERBS}
     assert ("collect", "payments") in known
     (sync,) = (flag for flag in known[("improve",)] if "--sync" in flag.names)
-    assert sync.choices == ("auto", "lora", "disk")
+    assert sync.choices == ("auto", "lora", "disk", "nccl")
     (resume,) = (flag for flag in known[("improve",)] if "--resume" in flag.names)
     assert (resume.names, resume.takes_value) == (("--resume", "--no-resume"), False)
 
@@ -43,7 +43,7 @@ def test_every_verb_and_command_is_known(known):
         (["imp"], "improve"),
         (["collect", "in"], "init invite"),
         (["improve", "--syn"], "--sync --sync-folder"),
-        (["improve", "--sync", ""], "auto lora disk"),
+        (["improve", "--sync", ""], "auto lora disk nccl"),
         (["collect", "init", "--engine", "p"], "plain"),
         (["collect", "serve", "--answ"], ""),
         (["improve", "--out", ""], ""),

@@ -12,6 +12,7 @@ from jobs import run
 from safetensors.torch import load_file
 
 from tutelage.cli import main
+from tutelage.cli.pages import SITE
 from tutelage.errors import TutelageError
 
 PROMPTS = [{"prompt": f"What is {word}?"} for word in ("rain", "the sun", "a star", "light", "water", "air")]
@@ -68,7 +69,10 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(given, tmp_path):
     process = start(words)
     _, told = process.communicate(timeout=300)
     assert process.returncode == 2
-    assert told.splitlines() == ["error: rank 1 of 2: there is no score for these answers"]
+    assert told.splitlines() == [
+        "error: rank 1 of 2: there is no score for these answers",
+        f"See {SITE}/reference/cli/improve.md",
+    ]
 
 
 def test_memory_that_runs_out_in_the_middle_of_a_pass_ends_all(given):

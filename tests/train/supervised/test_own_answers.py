@@ -100,6 +100,8 @@ def test_figures_of_a_round():
         "score/std": pytest.approx(1.25**0.5),
         "score/kept": 2.5,
         "ended": 0.75,
+        "length/mean": 2.0,
+        "groups/dead": 0.0,
         "kept": 2.0,
     }
 

@@ -49,7 +49,7 @@ class Linear(NamedTuple):
             return None
         return cls(*_matrix(base), a.weight, b.weight, float(layer.scaling[names[0]]))
 
-    def tensors(self) -> list[Tensor | None]:
+    def tensors(self) -> list[Float[Tensor, "..."] | None]:
         """W, b, A and B."""
         return [self.weight, self.bias, self.lora_a, self.lora_b]
 
@@ -71,7 +71,7 @@ class Linear(NamedTuple):
 
     def gradients(
         self, grad: Float[Tensor, "N out"], x: Float[Tensor, "N in"], wanted: Sequence[bool]
-    ) -> list[Tensor | None]:
+    ) -> list[Float[Tensor, "..."] | None]:
         """The gradients of W, b, A and B from `grad`, that of y.
 
         None where one is not `wanted`, and where one was added in place (see `tutelage.engines.cpu.gradients`).

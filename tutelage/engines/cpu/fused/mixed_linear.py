@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import BFloat16
+from jaxtyping import BFloat16, Float
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -36,13 +36,17 @@ class MixedLinears:
         adapters = [layer.lora_a for layer in layers if layer.lora_a is not None]
         return cls(layers, _side_by_side(layers), torch.cat(adapters).to(HALF) if adapters else None)
 
-    def __call__(self, x: BFloat16[Tensor, "N in"]) -> tuple[Tensor, Tensor | None]:
-        """y [N, out] of all layers side by side, and t [N, R] where there are adapters."""
+    def __call__(
+        self, x: BFloat16[Tensor, "N in"]
+    ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
+        """y of all layers side by side, and t where there are adapters."""
         t = None if self.lora_a is None else x @ self.lora_a.T
         return linear(x if t is None else torch.cat((x, t), 1), self.matrix, _joint_bias(self.layers)), t
 
-    def to_input(self, grad: BFloat16[Tensor, "N out"]) -> tuple[Tensor, Tensor | None]:
-        """The gradients of x [N, in] and of t [N, R] from `grad`, that of y."""
+    def to_input(
+        self, grad: BFloat16[Tensor, "N out"]
+    ) -> tuple[BFloat16[Tensor, "N in"], BFloat16[Tensor, "N R"] | None]:
+        """The gradients of x and of t from `grad`, that of y."""
         both = grad @ self.matrix
         if self.lora_a is None:
             return both, None
@@ -56,7 +60,7 @@ class MixedLinears:
         t: BFloat16[Tensor, "N R"] | None,
         to_t: BFloat16[Tensor, "N R"] | None,
         wanted: Sequence[Sequence[bool]],
-    ) -> list[Tensor | None]:
+    ) -> list[Float[Tensor, "..."] | None]:
         """The gradients of W, b, A and B of each layer from those of y and t.
 
         None where one is not `wanted`, and where one was added in place.
