@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 
 from tutelage.core.shapes import Index, Lengths, PerRow, PerToken, RowMask, TokenMask
 
@@ -115,6 +115,11 @@ class TokenScores:
     entropy: PerToken | None = None  # of the next token's whole distribution
     value: PerToken | None = None  # of the state before each token
     divergence: PerToken | None = None  # of the next token's whole distribution from the reference's
+
+    def rows(self, index: Int[Tensor, " b"]) -> Self:
+        """The scores of the rows at `index`, in which a row may occur more than once."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: x if x is None else embedding(index, x) for name, x in found.items()})
 
 
 @dataclass(frozen=True, kw_only=True)

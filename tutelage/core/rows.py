@@ -139,35 +139,42 @@ def split_by_length(batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a row that a forward pass computes, where every prompt is computed once."""
+    """The part of a row that a forward pass computes, where every prompt, and every answer to it, is computed once."""
 
     prompt: Hashable
     prompt_tokens: int
+    answer: int
+    """The number of the first row that is equal."""
     own_tokens: int
 
 
 def shares(batch: Rows | Pairs) -> list[tuple[Share, ...]]:
     """The share of each row, or of both rows of each pair."""
     rows = batch.both() if isinstance(batch, Pairs) else batch
-    columns = torch.stack([rows.families(), rows.prompt_mask.sum(1), rows.mask.sum(1)], 1).tolist()
-    each = [Share(*column) for column in columns]
+    if not len(rows):
+        return []
+    kept, same = distinct(rows)
+    columns = [rows.families(), rows.prompt_mask.sum(1), kept[same], rows.mask.sum(1)]
+    each = [Share(*column) for column in torch.stack(columns, 1).tolist()]
     if isinstance(batch, Pairs):
         return list(zip(each[: len(batch)], each[len(batch) :], strict=True))
     return [(share,) for share in each]
 
 
 def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[Int[Tensor, " b"]]:
-    """Split items into micro-batches of at most `budget` tokens, where a prompt counts once in each. Yields Int[b].
+    """Split items into micro-batches of at most `budget` tokens, where prompts and answers count once in each. Yields
+    Int[b].
 
     An item is a row, or the rows of a pair, which stay together. So do items with the same prompt as long as the budget
-    holds them; a single item beyond it stands alone.
+    holds them; of those that it does not hold, items that share an answer are neighbours. A single item beyond the
+    budget stands alone.
     """
     groups: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
         groups.setdefault(item[0].prompt, []).append(number)
     part: list[int] = []
     for group in groups.values():
-        pieces = [group] if _tokens(items, group) <= budget else [[number] for number in group]
+        pieces = [group] if _tokens(items, group) <= budget else [[one] for one in _neighbours(items, group)]
         for piece in pieces:
             if part and _tokens(items, part + piece) > budget:
                 yield torch.tensor(part)
@@ -177,8 +184,15 @@ def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[
         yield torch.tensor(part)
 
 
+def _neighbours(items: Sequence[Sequence[Share]], which: Sequence[int]) -> list[int]:
+    """Some items, ordered by the last and then by the first of their answers."""
+    answers = {number: [share.answer for share in items[number]] for number in which}
+    return sorted(which, key=lambda number: (max(answers[number]), min(answers[number]), number))
+
+
 def _tokens(items: Sequence[Sequence[Share]], which: Sequence[int]) -> int:
     """Tokens of a forward pass over some items."""
     asked = [share for number in which for share in items[number]]
     prompts = {share.prompt: share.prompt_tokens for share in asked}
-    return sum(prompts.values()) + sum(share.own_tokens for share in asked)
+    answers = {share.answer: share.own_tokens for share in asked}
+    return sum(prompts.values()) + sum(answers.values())

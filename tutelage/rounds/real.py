@@ -35,18 +35,20 @@ class Scale:
     """How large the round is, and on which model."""
 
     model: str = "smollm2"
-    judged_prompts: int = 160
+    judged_prompts: int = 200
     """Questions whose answers are judged; all of the train split are practised on."""
     answers: int = 4
     """Answers to each of them."""
-    pairs: int = 3
+    pairs: int = 6
     """Pairs of these that are judged."""
     overlap: int = 3
     """Raters per pair. Votes cost less than reading one more pair costs the reward model."""
     raters: int = 8
     reward_epochs: float = 1.0
-    steps: int = 24
-    batch: int = 4
+    reward_batch: int = 24
+    """Pairs of a step of the reward model: all pairs of four questions, so that each answer is read once."""
+    steps: int = 16
+    batch: int = 8
     """Questions of a step, each with as many answers as the recipe asks for."""
     answer_tokens: int = 64
     """Length limit of an answer."""
@@ -61,6 +63,7 @@ QUICK = Scale(
     answers=2,
     pairs=1,
     raters=4,
+    reward_batch=8,
     steps=4,
     batch=2,
     answer_tokens=48,
@@ -110,10 +113,10 @@ def _reward(place: Place, scale: Scale) -> RewardSettings:
         data=str(place.folder / "judge" / "preferences.jsonl"),
         test=str(place.folder / "judge" / "test_votes.jsonl"),
         epochs=scale.reward_epochs,
-        batch_size=8,
+        batch_size=scale.reward_batch,
         held_out=0.05,
         lora=config.Lora(rank=RANK),
-        optimiser=config.Optimiser(lr=3e-4, warmup=0.1),
+        optimiser=config.Optimiser(lr=5e-4, warmup=0.1),
         evaluate_every=20,
     )
 
@@ -128,12 +131,13 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
         set=(
             "shaping.normalise=running",  # so that −1 for an answer that was cut is one standard deviation
             "shaping.missing_end=-1",
+            "penalty.coef=0.1",  # at 0.04 the policy over-optimises the reward model: scores rise, gold does not
         ),
         steps=scale.steps,
         batch_size=scale.batch,
         sampling=answer_sampling(scale),
         lora=config.Lora(rank=RANK),
-        optimiser=config.Optimiser(lr=2e-4, eps=config.POLICY_EPS, warmup=0.1),
+        optimiser=config.Optimiser(lr=3.5e-4, eps=config.POLICY_EPS, warmup=0.1),
         checkpoints=config.Checkpoints(every=6),  # a step takes long, and an adapter is small
         watch=(f"gold/mean={GOLD}",),
     )

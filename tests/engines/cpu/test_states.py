@@ -1,7 +1,7 @@
 """Whole models on packed rows that share prompts: each prompt is computed once, and no padding is."""
 
 import logging
-from itertools import chain
+from itertools import chain, combinations
 
 import pytest
 import tiny
@@ -245,7 +245,10 @@ def test_unsupported_attention_is_computed_row_by_row_with_one_warning(tiny_mode
         for batch in (short, long, long):
             got = policy.scores(batch).logp
             assert torch.isfinite(got).all()
-    width = [batch.prompt.numel() + batch.response.numel() for batch in (short, long)]
+    width = [
+        len({*rows}) * (batch.prompt.shape[1] + batch.response.shape[1])
+        for rows, batch in ((groups(((2, (3, 4)), (4, (4, 1)))), short), (groups(), long))
+    ]
     assert reading == [width[0] if family == "gemma2" else 2 + 2 + 3 + 4 + 3, width[1], width[1]]
     (said,) = caplog.messages
     assert "prompts are read once for each response" in said
@@ -261,6 +264,7 @@ def test_unsupported_attention_is_computed_row_by_row_with_one_warning(tiny_mode
 
 def tokens_of(rows):
     """The number of tokens that some rows cost."""
+    rows = set(rows)
     return sum(len(prompt) for prompt in {row.prompt for row in rows}) + sum(len(r.response) for r in rows)
 
 
@@ -301,6 +305,54 @@ def test_pairs_stay_whole_and_their_prompt_counts_once(tiny_model, reading):
     assert reading[-1] == tokens_of(rows + [EncodedRow(r.prompt[1:], r.response) for r in others]) - 2 * len(
         rows
     )
+
+
+def all_pairs(counts=((3, (5, 4, 6, 5)), (4, (3, 7, 2, 4)))):
+    """Every pair of four answers to each of two prompts, shuffled."""
+    by_prompt = {}
+    for row in groups(counts):
+        by_prompt.setdefault(row.prompt, []).append(row)
+    both = [pair for rows in by_prompt.values() for pair in combinations(rows, 2)]
+    order = torch.randperm(len(both), generator=torch.Generator().manual_seed(1)).tolist()
+    return [both[i][0] for i in order], [both[i][1] for i in order]
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_answers_of_several_pairs_count_once_and_their_pairs_are_neighbours(spare):
+    rows, others = all_pairs()
+    sizes = {
+        prompt: tokens_of([row for row in rows + others if row.prompt == prompt])
+        for prompt in {row.prompt for row in rows}
+    }
+    budget = max(sizes.values()) + spare
+    parts = [index.tolist() for index in by_shared_tokens(shares(pairs_of(rows, others)), budget)]
+    costs = [tokens_of([rows[i] for i in part] + [others[i] for i in part]) for part in parts]
+    assert sorted(chain(*parts)) == list(range(len(rows)))
+    assert max(costs) <= budget
+    if spare == 0:
+        assert len(parts) == 2
+        assert sorted(costs) == sorted(sizes.values())
+    else:
+        alone = [tokens_of([row, other]) for row, other in zip(rows, others, strict=True)]
+        assert sum(costs) < 0.7 * sum(alone)
+
+
+def test_log_probabilities_of_equal_rows_are_computed_once(tiny_model, reading):
+    rows, others = all_pairs()
+    pairs = pairs_of(rows, others).both()
+    policy = policy_of(tiny_model("llama"))
+    scores = policy.scores(pairs, entropy=True)
+    assert reading == [tokens_of(rows + others) - len({*rows, *others})]
+    weight = weights_like(pairs.mask)
+    found = gradients((weight * scores.logp).sum(), policy.parameters())
+    total = [torch.zeros_like(p) for p in policy.parameters()]
+    for number in range(len(pairs)):
+        one = policy.scores(pairs.rows(torch.tensor([number])), entropy=True)
+        torch.testing.assert_close(one.logp[0], scores.logp[number], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(one.entropy[0], scores.entropy[number], rtol=1e-5, atol=1e-5)
+        each = gradients((weight[number] * one.logp[0]).sum(), policy.parameters())
+        total = [a + b for a, b in zip(total, each, strict=True)]
+    same_gradients(found, total)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tutelage.core.batch import Pairs, Rows, TokenScores
-from tutelage.core.rows import by_shared_tokens, shares
+from tutelage.core.rows import by_shared_tokens, distinct, shares
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import differentiable_twice
@@ -95,7 +95,15 @@ class CpuEngine(PlainEngine):
         reference: Callable[[], AbstractContextManager[Reference]] | None = None,
         mixture: float = 1.0,
     ) -> TokenScores:
-        """See `Engine.score`. The first scores from kept activations are compared with those of a forward pass."""
+        """See `Engine.score`. Equal rows are read once, unless a reference reads along. The first scores from kept
+        activations are compared with those of a forward pass."""
+        if reference is None and len(rows):
+            kept, same = distinct(rows)
+            if len(kept) < len(rows):
+                once = self.score(
+                    rows.rows(kept), temperature=temperature, entropy=entropy, value_head=value_head
+                )
+                return once.rows(same)
         taken = self._tokens_taken()
         scores = super().score(
             rows,
