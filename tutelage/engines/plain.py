@@ -288,6 +288,7 @@ class CachedDecoder:
         self.mask = pad(mask, (0, limit), value=True)
         self.filled = mask.shape[1]
         self.cache = preallocated(inner(backbone.model).config, self.filled + limit)
+        self.cache_name = cache_name(trunk(backbone.model))
         self.rows_can_move = rows_can_move(self.cache)
         self.live = torch.arange(sum(batch.answers), device=self.device)  # each answer's line in the cache
 
@@ -327,8 +328,9 @@ class CachedDecoder:
             "input_ids": tokens,
             "attention_mask": mask.long(),
             "position_ids": positions,
+            self.cache_name: self.cache,
+            "use_cache": True,
         }
-        inputs |= {cache_name(trunk(self.backbone.model)): self.cache, "use_cache": True}
         return next_logits(self.backbone, self.head, last_states(self.backbone, self.head, inputs)[:, -1])
 
 

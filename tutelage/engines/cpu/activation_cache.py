@@ -65,10 +65,7 @@ class ActivationCache:
             return False
         layers = list(trunk(model).layers)
         state = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
-        return all(
-            layer.is_two_steps(state) and not layer.self_attn.norms_of_heads() and not _has_adapter(layer)
-            for layer in layers
-        )
+        return all(_can_be_kept(layer, state) for layer in layers)
 
     def start(self, prompts: Sequence[Sequence[int]], answers: int, limit: int) -> bool:
         """Forget the last rollout. Returns whether there is memory for `answers` of `limit` tokens to each prompt."""
@@ -220,8 +217,11 @@ class _PackedActivations:
         """See `LayerCache.record`: all activations are kept already."""
 
 
-def _has_adapter(layer: FusedLayer) -> bool:
-    return any(product.rank() for product in layer.linears() or ())
+def _can_be_kept(layer: FusedLayer, x: Tensor) -> bool:
+    """Whether `layer` takes two steps for `x`, without norms of heads and without adapters."""
+    products = layer.products_of_steps(x)
+    adapted = products is None or any(product.rank() for product in products)
+    return not adapted and not layer.self_attn.norms_of_heads()
 
 
 def _length_if_range(index: Tensor) -> Tensor | int:

@@ -54,41 +54,38 @@ class FusedLayer:
                 **more,
             )
             return _select(x, index)
-        if self.is_two_steps(hidden_states):
+        products = self.products_of_steps(hidden_states)
+        if products is not None:
             if not torch.is_autocast_enabled(hidden_states.device.type):
-                return self._in_two_steps(hidden_states, position_embeddings, index)
+                return self._in_two_steps(hidden_states, position_embeddings, index, products)
             if self.is_mixed(hidden_states):
-                return self._in_mixed_steps(hidden_states, position_embeddings, index)
+                return self._in_mixed_steps(hidden_states, position_embeddings, index, products)
         normed = self.input_layernorm(hidden_states)
         out, _ = self.self_attn.attended(normed, position_embeddings, attention_mask, **more)
         x = _select(hidden_states, index) + self.self_attn.o_proj(_select(out, index))
         return x + self.mlp(self.post_attention_layernorm(x))
 
-    def is_two_steps(self, x: Float[Tensor, "B T d"]) -> bool:
-        """Whether the layer can be computed in two steps for `x`.
+    def products_of_steps(self, x: Float[Tensor, "B T d"]) -> list[Linear] | None:
+        """The tensors of q, k, v, o, gate, up and down; None where the layer cannot be computed in two steps for `x`.
 
         Its parts must be products, with an adapter or without, and norms of one type without hooks, since the steps do
         not call them.
         """
-        norms, products = _norms_of(self), self.linears()
-        return (
-            len(x) == 1
-            and x.dtype.itemsize >= 4
-            and products is not None
-            and all_of_type(products, x.dtype)
-            and all(norm.weight.dtype == x.dtype for norm in norms)
-            and all(is_unmodified(part) for part in (self.mlp, *norms))
-        )
-
-    def linears(self) -> list[Linear] | None:
-        """The tensors of q, k, v, o, gate, up and down; None where one of them computes anything else."""
-        attention, gate = self.self_attn, self.mlp
+        attention, gate, norms = self.self_attn, self.mlp, _norms_of(self)
         products = (
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
         found = [each for each in map(Linear.of, products) if each is not None]
-        return found if len(found) == len(products) else None
+        fits = (
+            len(x) == 1
+            and x.dtype.itemsize >= 4
+            and len(found) == len(products)
+            and all_of_type(found, x.dtype)
+            and all(norm.weight.dtype == x.dtype for norm in norms)
+            and all(is_unmodified(part) for part in (gate, *norms))
+        )
+        return found if fits else None
 
     def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
         """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""
@@ -100,9 +97,10 @@ class FusedLayer:
             and can_be_mixed(x.shape[-1], gate.up_proj.out_features, attention.head_dim)
         )
 
-    def _in_mixed_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
-        attention, products = self.self_attn, self.linears()
-        assert products is not None
+    def _in_mixed_steps(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
+    ) -> Tensor:
+        attention = self.self_attn
         before, after, *of_heads = _norms_of(self)
         cos, sin = (angle[0].float().unsqueeze(1) for angle in angles)
         x = x.squeeze(0)
@@ -117,9 +115,10 @@ class FusedLayer:
         )
         return result[None]
 
-    def _in_two_steps(self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None) -> Tensor:
-        attention, products, cache = self.self_attn, self.linears(), current_layer_cache()
-        assert products is not None
+    def _in_two_steps(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
+    ) -> Tensor:
+        attention, cache = self.self_attn, current_layer_cache()
         kept = None if cache is None else cache.lookup(self)
         before, after, *of_heads = _norms_of(self)
         cos, sin = (angle[0].unsqueeze(1) for angle in angles)
