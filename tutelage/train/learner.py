@@ -265,6 +265,13 @@ class LossTerms:
         """Keep the terms of a part, and which `rows` it was computed from."""
         self._noted += [(name, rows, value.detach().float().sum()) for name, value in terms.items()]
 
+    def totals(self) -> dict[str, Tensor]:
+        """The sum over the parts of each term by its name. []"""
+        found: dict[str, Tensor] = {}
+        for name, _, value in self._noted:
+            found[name] = found[name] + value if name in found else value
+        return found
+
     def refuse_not_finite(self) -> None:
         """Raise `NotFinite` naming the first term that is not a finite number, and its rows."""
         if not self._noted:

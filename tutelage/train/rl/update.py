@@ -115,25 +115,25 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
     used, weight = rows, token_weights(rows.mask, recipe.reduce, settings.sampling.max_new_tokens)
     if not moving.all():
         used, weight = rows.rows(moving), weight[moving]
-    sums, noted = _Sums(used), LossTerms(learner.step + 1)
-    for index in settings.budget.parts(policy.split, used, noted.refuse_not_finite):
+    terms = _MinibatchTerms(learner.step + 1, used)
+    for index in settings.budget.parts(policy.split, used, terms.refuse_not_finite):
         part, part_weight = cut(used, weight, index)
         with torch.set_grad_enabled(not warming):
             scores = policy_scores(setup, part, with_values=not warming)
         value = objective(
             recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
         )
-        terms, loss = {"policy/objective": value}, -value
+        found, loss = {"policy/objective": value}, -value
         if scores.value is not None and recipe.critic is not None:
-            terms["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
-            loss = loss + recipe.critic.coef * terms["value/loss"]
-        noted.note(terms, named(part))
+            found["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
+            loss = loss + recipe.critic.coef * found["value/loss"]
+        terms.note(found, named(part))
         if not warming:
             policy.backward(loss)
         if setup.critic is not None and scores.value is None:
-            terms["value/loss"] = critic_backward(setup, part, part_weight, noted)
-        sums.add(terms, setup, part, scores, state)
-    result = sums.over(settings.budget.ranks)
+            critic_backward(setup, part, part_weight, terms)
+        terms.note_scores(setup, part, scores, state)
+    result = terms.over(settings.budget.ranks)
     if first and setup.is_exact:
         refuse_disagreement(result.distance)
     limit = recipe.update.max_kl
@@ -148,30 +148,20 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
     return replace(result, metrics=metrics | learner.update())
 
 
-class _Sums:
-    """Sums over the parts of a minibatch."""
+class _MinibatchTerms(LossTerms):
+    """The terms of the loss of every part of a minibatch, weighed over the whole minibatch already, and what the scores
+    of its tokens say about the policy."""
 
-    def __init__(self, rows: Batch) -> None:
+    def __init__(self, step: int, rows: Batch) -> None:
+        super().__init__(step)
         self._tokens = rows.mask.sum().clamp(min=1)
         zero = torch.zeros((), device=rows.mask.device)
-        self._terms: defaultdict[str, Tensor] = defaultdict(
-            lambda: zero
-        )  # weighed over the whole batch already
         self._shares: defaultdict[str, Tensor] = defaultdict(lambda: zero)  # per token
-        self._terms["policy/objective"] = self._kl = self._distance = zero
+        self._kl = self._distance = zero
 
     @torch.no_grad()
-    def add(
-        self,
-        terms: Mapping[str, Tensor],
-        setup: Setup,
-        part: Batch,
-        scores: TokenScores,
-        state: RecipeState,
-    ) -> None:
-        """Add the terms of a part's loss, and what its scores say about the policy's distance from the sampler."""
-        for name, value in terms.items():
-            self._terms[name] = self._terms[name] + value.detach()
+    def note_scores(self, setup: Setup, part: Batch, scores: TokenScores, state: RecipeState) -> None:
+        """Add what the scores of a part say about the policy's distance from the sampler."""
         self._kl = self._kl + (kl_estimate(part.logp, scores.logp, "k3") * part.mask).sum() / self._tokens
         self._distance = torch.maximum(self._distance, distance(part, scores.logp))
         clipped = clipped_tokens(setup.recipe, part, scores.logp, state)
@@ -187,8 +177,8 @@ class _Sums:
 
     def over(self, ranks: Ranks) -> MinibatchResult:
         """The sums over the parts of all ranks; the metrics are the terms of the loss, and means over tokens."""
-        own = {name: float(value) for name, value in (self._terms | self._shares).items()}
-        metrics = ranks.totals(own | {"kl": float(self._kl)})
+        own = {name: float(value) for name, value in (self.totals() | self._shares).items()}
+        metrics = ranks.totals({"policy/objective": 0.0} | own | {"kl": float(self._kl)})
         return MinibatchResult(metrics.pop("kl"), ranks.largest(float(self._distance)), metrics)
 
 
