@@ -7,6 +7,9 @@ from tutelage.config.mapping import LATER
 from tutelage.config.pieces import Lora
 from tutelage.errors import TutelageError
 
+SyncName = Literal["lora", "disk", "nccl"]
+"""How servers get new weights: as an adapter, as a whole model by a folder, or from GPU to GPU."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerServers:
@@ -21,14 +24,14 @@ class AnswerServers:
 class RolloutServers(AnswerServers):
     """Servers that write answers with a policy that is being trained."""
 
-    sync: Literal["auto", "lora", "disk", "nccl"] = field(default="auto", metadata=LATER)
+    sync: Literal["auto"] | SyncName = field(default="auto", metadata=LATER)
     """How the servers of --rollouts get new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
     model from GPU to GPU; auto takes lora where --lora.rank is set, else disk."""
     sync_folder: str = field(default="", metadata=LATER)
     """Folder in which new weights wait for the servers, which see it at the same path; one in --out when empty."""
 
     @property
-    def sync_by(self) -> Literal["lora", "disk", "nccl"]:
+    def sync_by(self) -> SyncName:
         """How new weights get to the servers."""
         if self.sync != "auto":
             return self.sync

@@ -5,8 +5,8 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
+from tutelage.config.servers import SyncName
 from tutelage.data.transport import Refusal, Unanswered
 from tutelage.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
@@ -14,8 +14,6 @@ from tutelage.rollout.server.api import Handover
 from tutelage.rollout.server.connect import Server
 from tutelage.rollout.server.fleet import Fleet
 from tutelage.rollout.server.probe import Probe
-
-SyncName = Literal["lora", "disk", "nccl"]
 
 
 class WeightSync:
