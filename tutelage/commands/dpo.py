@@ -1,24 +1,29 @@
 """`tutelage dpo`: a policy from preferences directly, without a reward model."""
 
-import sys
+from typing import TYPE_CHECKING
 
 from tutelage.workflows.settings.dpo import DpoSettings
+
+if TYPE_CHECKING:
+    from tutelage.workflows.results import DpoResult
 
 Settings = DpoSettings
 
 
 def main(settings: DpoSettings) -> int:
     """Train, with the progress on the terminal, and print the held-out figures."""
-    from tutelage.train.run.terminal import complete, conclude, remarks
+    from tutelage.train.run.terminal import train
     from tutelage.workflows.dpo import prepare_dpo
 
-    with remarks(quiet=settings.quiet):
-        result = complete(prepare_dpo(settings), quiet=settings.quiet)
-    if settings.quiet:
-        return 0
+    return train(prepare_dpo(settings), quiet=settings.quiet, figures=figures)
+
+
+def figures(result: "DpoResult") -> list[str]:
+    """Accuracy and margin on the held-out pairs, and the score of fresh answers, as far as they were measured; a line
+    each."""
+    lines = []
     if result.accuracy is not None and result.margin is not None:
-        print(f"held-out accuracy {result.accuracy:.3f}, margin {result.margin:.3f}", file=sys.stderr)
+        lines.append(f"held-out accuracy {result.accuracy:.3f}, margin {result.margin:.3f}")
     if result.score is not None:
-        print(f"held-out score {result.score:.3f}", file=sys.stderr)
-    conclude(result.out, result.model, quiet=settings.quiet)
-    return 0
+        lines.append(f"held-out score {result.score:.3f}")
+    return lines

@@ -7,10 +7,7 @@ Settings = ImproveSettings
 
 def main(settings: ImproveSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import complete, conclude, remarks
+    from tutelage.train.run.terminal import train
     from tutelage.workflows.improve import prepare_improve
 
-    with remarks(quiet=settings.quiet):
-        result = complete(prepare_improve(settings), quiet=settings.quiet)
-    conclude(result.out, result.model, quiet=settings.quiet)
-    return 0
+    return train(prepare_improve(settings), quiet=settings.quiet)

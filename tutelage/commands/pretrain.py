@@ -7,10 +7,7 @@ Settings = PretrainSettings
 
 def main(settings: PretrainSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import complete, conclude, remarks
+    from tutelage.train.run.terminal import train
     from tutelage.workflows.pretrain import prepare_pretrain
 
-    with remarks(quiet=settings.quiet):
-        result = complete(prepare_pretrain(settings), quiet=settings.quiet)
-    conclude(result.out, result.model, quiet=settings.quiet)
-    return 0
+    return train(prepare_pretrain(settings), quiet=settings.quiet)

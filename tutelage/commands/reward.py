@@ -1,6 +1,5 @@
 """`tutelage reward`: a reward model from preferences."""
 
-import sys
 from typing import TYPE_CHECKING
 
 from tutelage.workflows.settings.reward import RewardSettings
@@ -13,15 +12,10 @@ Settings = RewardSettings
 
 def main(settings: RewardSettings) -> int:
     """Train, with the progress on the terminal, and print the accuracy."""
-    from tutelage.train.run.terminal import complete, conclude, remarks
+    from tutelage.train.run.terminal import train
     from tutelage.workflows.reward import prepare_reward
 
-    with remarks(quiet=settings.quiet):
-        result = complete(prepare_reward(settings), quiet=settings.quiet)
-    for line in () if settings.quiet else accuracies(result):
-        print(line, file=sys.stderr)
-    conclude(result.out, result.model, quiet=settings.quiet)
-    return 0
+    return train(prepare_reward(settings), quiet=settings.quiet, figures=accuracies)
 
 
 def accuracies(result: "RewardResult") -> list[str]:

@@ -7,10 +7,7 @@ Settings = SftSettings
 
 def main(settings: SftSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import complete, conclude, remarks
+    from tutelage.train.run.terminal import train
     from tutelage.workflows.sft import prepare_sft
 
-    with remarks(quiet=settings.quiet):
-        result = complete(prepare_sft(settings), quiet=settings.quiet)
-    conclude(result.out, result.model, quiet=settings.quiet)
-    return 0
+    return train(prepare_sft(settings), quiet=settings.quiet)

@@ -3,11 +3,14 @@
 import logging
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tutelage.train.run.terminal import conclude, remarks
+from tutelage.train.run.drive import Training
+from tutelage.train.run.terminal import remarks, train
 
 log = logging.getLogger("tutelage.somewhere")
 
@@ -44,9 +47,15 @@ def test_a_library_that_gives_the_root_logger_a_handler_repeats_nothing(
 
 
 def test_the_end_of_a_run_says_how_to_look_at_it_in_words_that_a_shell_reads_back(capsys):
-    conclude(Path("my runs/ppo"), Path("my runs/ppo/model"), quiet=True)
-    assert capsys.readouterr() == ("", "")
-    conclude(Path("my runs/ppo"), Path("my runs/ppo/model"), quiet=False)
-    out, told = capsys.readouterr()
-    assert (out, shlex.split(told.partition("run: ")[2])) == ("", ["tutelage", "report", "my runs/ppo"])
-    assert "my runs/ppo/model" in told
+    result = SimpleNamespace(out=Path("my runs/ppo"), model=Path("my runs/ppo/model"), score=0.5)
+
+    def finished(quiet):
+        prepared = nullcontext(Training(None, lambda: result))
+        status = train(prepared, quiet=quiet, figures=lambda one: [f"score {one.score}"])
+        return status, *capsys.readouterr()
+
+    assert finished(True) == (0, "", "")
+    status, out, told = finished(False)
+    assert (status, out) == (0, "")
+    assert shlex.split(told.partition("run: ")[2]) == ["tutelage", "report", "my runs/ppo"]
+    assert told.startswith("score 0.5\nThe model is my runs/ppo/model.")

@@ -3,16 +3,29 @@
 import logging
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tutelage.train.run.drive import Loop, Training
 from tutelage.train.run.interrupt import Interrupted, interrupted
 from tutelage.train.run.progress import progress
 
 R = TypeVar("R")
+
+
+class Result(Protocol):
+    """The result of a finished run: its folder, and that of its model."""
+
+    @property
+    def out(self) -> Path: ...
+
+    @property
+    def model(self) -> Path: ...
+
+
+M = TypeVar("M", bound=Result)
 
 
 class StandardError(logging.Handler):
@@ -69,10 +82,18 @@ def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool) -> R
         return training.finish()
 
 
-def conclude(out: Path, model: Path, *, quiet: bool) -> None:
-    """Say where the model of the finished run in `out` is, and which command shows the run."""
+def train(
+    prepared: AbstractContextManager[Training[M]],
+    *,
+    quiet: bool,
+    figures: Callable[[M], Iterable[str]] = lambda result: (),
+) -> int:
+    """The whole of a verb that trains: follow the run to its end, with its remarks, and say its `figures`, a line each,
+    where the model is, and which command shows the run. Returns the exit status, 0."""
+    with remarks(quiet=quiet):
+        result = complete(prepared, quiet=quiet)
     if not quiet:
-        print(
-            f"The model is {model}. A page about the run: tutelage report {shlex.quote(str(out))}",
-            file=sys.stderr,
-        )
+        shown = f"tutelage report {shlex.quote(str(result.out))}"
+        for line in (*figures(result), f"The model is {result.model}. A page about the run: {shown}"):
+            print(line, file=sys.stderr)
+    return 0
