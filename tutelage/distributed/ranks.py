@@ -44,18 +44,24 @@ class Ranks:
         """Replace each tensor by its sum over all ranks. Every rank gets the same bits."""
         if self.size == 1:
             return
-        for tensor in tensors:
-            if tensor.numel() >= LARGE and tensor.is_contiguous():
-                self._all_reduce(tensor)
         kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for tensor in tensors:
-            if tensor.numel() < LARGE or not tensor.is_contiguous():
+            if tensor.numel() < LARGE:
                 kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+            else:
+                self._sum_large(tensor)
         for small in kinds.values():
             buffer = torch.cat([tensor.reshape(-1) for tensor in small])
             self._all_reduce(buffer)
             for tensor, values in zip(small, buffer.split([t.numel() for t in small]), strict=True):
                 tensor.copy_(values.view_as(tensor))
+
+    def _sum_large(self, tensor: Tensor) -> None:
+        """Sum one tensor in an operation of its own, whose layout may be another on every rank."""
+        whole = tensor.contiguous()
+        self._all_reduce(whole)
+        if whole is not tensor:
+            tensor.copy_(whole)
 
     def totals(self, values: Mapping[str, float]) -> dict[str, float]:
         """The sum over ranks of each value by its name. A rank that lacks a name adds nothing to it."""
