@@ -20,12 +20,14 @@ class Settings:
 class Round:
     """Three stages that write their names, and what happened."""
 
-    def __init__(self, folder, *, middle=1, titles="", fail=None):
+    def __init__(self, folder, *, middle=1, last=1, titles="", fail=None):
         self.folder, self.ran, self.told = folder, [], []
         self.fail = fail
         self.stages = [
             Stage(name, name.capitalize() + titles, (settings,), lambda name=name: self.run(name))
-            for name, settings in (("first", Settings()), ("second", Settings(middle)), ("third", Settings()))
+            for name, settings in zip(
+                ("first", "second", "third"), (Settings(), Settings(middle), Settings(last)), strict=True
+            )
         ]
 
     def run(self, name):
@@ -101,6 +103,22 @@ def test_other_settings_are_refused_whether_or_not_the_stage_was_done(tmp_path, 
         changed.go()
     assert changed.ran == []
     assert (tmp_path / "second" / "note.txt").read_text() == "x"
+
+
+def test_a_stage_that_has_not_begun_takes_other_settings(tmp_path):
+    """It has no output that could be lost. Once it is begun with them, they are its own."""
+    with pytest.raises(ValueError, match="no"):
+        Round(tmp_path, fail=ValueError("no")).go()
+    assert Round(tmp_path).statuses() == ["done", "failed", "waiting"]
+    other = Round(tmp_path, last=2)
+    other.go()
+    assert other.ran == ["second", "third"]
+    assert (tmp_path / "first" / "note.txt").read_text() == "x"
+    with pytest.raises(TutelageError, match="stage 'third' was made with other settings"):
+        Round(tmp_path).go()
+    again = Round(tmp_path, last=2)
+    again.go()
+    assert again.ran == []
 
 
 def test_a_stage_depends_on_the_settings_of_those_before_it(tmp_path):

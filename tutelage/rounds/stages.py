@@ -18,6 +18,8 @@ from tutelage.errors import TutelageError
 log = logging.getLogger(__name__)
 
 ROUND = "round.json"
+WAITING = "waiting"
+"""The status of a stage that was planned and has not begun."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class Story:
 def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str, float]:
     """Run the stages that are not done yet, each announced by a remark; returns the seconds that each stage took.
 
-    A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError when the folder
-    holds a round of other settings: a stage is never silently thrown away.
+    A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError when a stage was
+    begun with other settings: what it wrote is never silently thrown away. One that waits takes the new settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = {entry["name"]: entry for entry in _read(folder).get("stages", [])}
@@ -86,7 +88,7 @@ def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
-    if known is not None and known["fingerprint"] != fingerprint:
+    if known is not None and known["status"] != WAITING and known["fingerprint"] != fingerprint:
         raise TutelageError(
             f"The folder {folder} holds a round whose stage {stage.name!r} was made with other settings. "
             "Choose another --out, or delete the folder."
@@ -99,7 +101,7 @@ def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder:
         "folder": stage.name,
         "fingerprint": fingerprint,
         "seconds": known["seconds"] if known else 0.0,
-        "status": known["status"] if known else "waiting",
+        "status": known["status"] if known else WAITING,
     }
 
 
