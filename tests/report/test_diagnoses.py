@@ -106,7 +106,16 @@ def test_scores_without_a_spread_are_constant_whatever_their_size() -> None:
         told = run(score__mean=[size] * 20, score__std=[size * 1e-8] * 20)
         assert "a constant reward teaches nothing" in diagnoses.constant_score(told)
         assert not diagnoses.constant_score(run(score__mean=[size] * 20, score__std=[0.01 + size / 100] * 20))
-    assert not diagnoses.constant_score(run(score__mean=[1.0] * 3, score__std=[0.0] * 3))
+
+
+def test_a_short_run_in_which_nothing_could_be_learnt_is_told_of() -> None:
+    """Three steps are enough where the fault was whole in each of them: there is no trend to guess."""
+    for steps, enough in ((5, True), (3, True), (2, False)):
+        assert bool(diagnoses.dead_groups(run(groups__dead=[1.0] * steps))) == enough
+        flat = run(score__mean=[1.0] * steps, score__std=[0.0] * steps)
+        assert bool(diagnoses.constant_score(flat)) == enough
+    assert not diagnoses.dead_groups(run(groups__dead=[1.0, 0.9, 1.0, 1.0, 1.0]))
+    assert not diagnoses.constant_score(run(score__mean=[1.0] * 5, score__std=[0.0, 0.0, 0.1, 0.0, 0.0]))
 
 
 def test_a_leap_of_the_kl_is_named_by_its_step() -> None:

@@ -16,6 +16,7 @@ from tutelage.report.json_values import number as number_in
 Column = tuple[tuple[float, ...], tuple[float, ...]]
 
 SHORTEST = 8  # below this number of points a trend is a guess
+SHORTEST_WHOLE = 3  # points that are enough where the fault was whole at every one of them
 SURE = 3.0  # standard errors of a running average that a fall must exceed
 OVERFITTED = 0.02  # relative rise of the held-out loss above its lowest value
 SMALL = 0.1  # a fall below this share of the rise before it is not worth a word
@@ -188,7 +189,8 @@ def diverging_values(run: Run) -> str:
 def dead_groups(run: Run) -> str:
     """A diagnosis of prompts that teach nothing, because all answers to one scored the same."""
     _, dead = finite(run, "groups/dead")
-    if len(dead) < SHORTEST or closing(dead) <= DEAD:
+    always = min(dead, default=0.0) == 1.0
+    if len(dead) < (SHORTEST_WHOLE if always else SHORTEST) or closing(dead) <= DEAD:
         return ""
     return (
         f"Lately all answers to {percent(closing(dead))} of the prompts scored the same, so these prompts taught"
@@ -200,7 +202,11 @@ def constant_score(run: Run) -> str:
     """A diagnosis of a reward that gives one score to everything."""
     _, spread = finite(run, "score/std")
     _, mean = finite(run, "score/mean")
-    if len(spread) < SHORTEST or not mean or closing(spread) > CONSTANT * max(1.0, abs(closing(mean))):
+    if not spread or not mean:
+        return ""
+    most = CONSTANT * max(1.0, abs(closing(mean)))
+    always = max(spread) <= most
+    if len(spread) < (SHORTEST_WHOLE if always else SHORTEST) or closing(spread) > most:
         return ""
     return (
         f"Every answer of the last steps scored {number(closing(mean))}: a constant reward teaches nothing."
