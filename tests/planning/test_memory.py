@@ -57,6 +57,16 @@ def test_an_adapter_needs_no_copy_for_the_reference_and_fewer_moments():
     assert adapter.weights == whole.weights
 
 
+def test_an_engine_that_casts_one_layer_at_a_time_holds_no_copy_of_all():
+    whole, each = (
+        memory(on_policy(half=True, casts_layers=kind), cluster(), Setting(tokens=256)).copies
+        for kind in (False, True)
+    )
+    assert whole == 2 * SMALL.parameters
+    assert each == 2 * SMALL.head, "larger than a layer"
+    assert memory(on_policy(casts_layers=True), cluster(), Setting(tokens=256)).copies == 0
+
+
 def test_parts_that_are_not_there_take_nothing():
     plain = memory(on_policy(sampling=None, has_reference=False), cluster(), Setting(tokens=256))
     assert plain.rows == 0

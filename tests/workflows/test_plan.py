@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
+from compilers import needs_compiler
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import tutelage as tt
+from tutelage.engines.cpu.fused import fuse
 from tutelage.errors import TutelageError
+from tutelage.models.outline import outline
+from tutelage.workflows.plan import IN_STEPS
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +65,37 @@ def test_the_plain_engine_computes_prompts_for_every_row(bare):
     plain = tt.plan(tt.ImproveSettings(model=model, recipe="grpo", **named), where).plan.work
     assert not plain.batch.shared
     assert not plain.keeps
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", IN_STEPS)
+def test_the_families_that_round_weights_while_they_are_read(family):
+    """The CPU engine computes their layers in steps, with products in bf16."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1}
+    shape = AutoConfig.for_model(family, **sizes, head_dim=32, num_hidden_layers=2, vocab_size=50)
+    model = AutoModelForCausalLM.from_config(shape)
+    fuse(model)
+    x = torch.zeros(1, 3, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        for layer in model.model.layers:
+            assert layer.products_of_steps(x) is not None
+            assert layer.is_mixed(x)
+
+
+def test_the_cpu_engine_holds_less_in_bf16(bare):
+    where = tt.PlanSettings(prompt_tokens=20, response_tokens=8)
+    shape = outline(bare)
+    for engine, copies, decoding, read in (
+        ("auto", 2 * shape.head, 2.5, 2.0),
+        ("plain", 2 * shape.parameters, 0, 8.0),
+    ):
+        model = tt.Model(bare, engine=engine, dtype="bf16", device="cpu")
+        named = {"prompts": "no", "reward": ("own:reward",), "out": Path("no"), "recipe": "grpo"}
+        found = tt.plan(tt.ImproveSettings(model=model, **named), where).plan
+        held = found.estimates[0].memory
+        assert (held.copies, held.decoding) == (copies, decoding * shape.parameters)
+        assert found.work.sampling.weights == read
+        assert not found.work.keeps, "activations of sampling are kept in float32 alone"
 
 
 def test_servers_sample_in_place_of_the_trainers(bare):

@@ -136,12 +136,13 @@ def keeps_activations(work: Workload, free: float) -> bool:
 
 
 def _copies(work: Workload, shards: int) -> float:
-    """The copy in bf16 that autocast keeps; of a sharded model two layers in the precision of the arithmetic, and what
-    lies outside the layers in float32, with such a copy. A teacher's head is there beside the policy's, its layers are
-    not."""
+    """The copy in bf16 that autocast keeps, of the layer or head at work where the engine casts one at a time; of a
+    sharded model two layers in the precision of the arithmetic, and what lies outside the layers in float32, with such
+    a copy. A teacher's head is there beside the policy's, its layers are not."""
     model, half = work.model, work.half
     if shards == 1:
-        return 2.0 * model.parameters * (half and work.trains)
+        cast = max(model.largest_layer, model.head) if work.casts_layers else model.parameters
+        return 2.0 * cast * (half and work.trains)
     models = [model, *([work.teacher] if work.teacher else [])]
     outside = sum(max(0, one.parameters - one.layers * one.largest_layer) for one in models)
     layer = max(one.largest_layer for one in models)

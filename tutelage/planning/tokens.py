@@ -31,9 +31,10 @@ def tokens_at_once(
         tokens = (½ · free − 12 · trainable − 2 · weights [bf16] − 12 · C) / each
 
     `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
-    weights; C logits, a chunk of them or those of all tokens, exist up to three times (see `engines.logprobs`); `each`
-    is the estimate of `bytes_per_token`. At least `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two,
-    so that a little more or less memory gives the same run.
+    weights (the CPU engine keeps none of most models, and has so much more room); C logits, a chunk of them or those of
+    all tokens, exist up to three times (see `engines.logprobs`); `each` is the estimate of `bytes_per_token`. At least
+    `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two, so that a little more or less memory gives the
+    same run.
 
     On a processor no more than about
 

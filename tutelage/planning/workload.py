@@ -91,6 +91,9 @@ class Workload:
     selects: bool = False
     """Whether the engine computes the last layer only for the states that are read: those before response tokens, or of
     a reward model the last one of every row."""
+    casts_layers: bool = False
+    """Whether the engine rounds weights to bf16 product by product, in both passes, and keeps no rounded copy of the
+    model."""
     can_shard: bool = True
     """Whether the run can be sharded: not one that takes natural steps, which need whole models and vectors."""
 

@@ -25,7 +25,11 @@ from tutelage.workflows.workloads import Lengths, Run, run_of
 
 ELSEWHERE = "the servers of --rollouts are not counted; --servers counts GPUs that serve"
 COPIES = 5.0
-"""Bytes per weight of the CPU engine's panels for decoding, whose columns are padded."""
+"""Bytes per weight of the CPU engine's panels for decoding in float32, whose columns are padded. In bf16 they take, and
+decoding reads, half as much."""
+IN_STEPS = ("llama", "qwen2", "qwen3")
+"""Families whose layers the CPU engine computes in steps, which round the weights of a product to bf16 while it is
+computed."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,14 @@ def _on(run: Run, cluster: Cluster) -> Workload:
     shared = compiled or (cluster.device.is_gpu and _packs(work))
     work = replace(work, batch=replace(work.batch, shared=shared))
     if compiled and work.sampling:
-        work = replace(work, sampling=replace(work.sampling, copies=COPIES))
-    return replace(work, keeps=compiled and work.model.family == "llama", selects=compiled)
+        half = 0.5 if work.half else 1.0
+        work = replace(work, sampling=replace(work.sampling, copies=half * COPIES, weights=half * 4.0))
+    return replace(
+        work,
+        keeps=compiled and work.model.family == "llama" and not work.half,
+        selects=compiled,
+        casts_layers=compiled and work.model.family in IN_STEPS,
+    )
 
 
 def _packs(work: Workload) -> bool:
