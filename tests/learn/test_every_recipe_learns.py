@@ -39,3 +39,27 @@ def test_learns(name: str) -> None:
     policy, _ = improved(recipe, START, SCORE, prompts=16, rate=1.0, steps=40)
     reached = (expected(policy.table.detach(), score) - before) / (float(score.amax(1).mean()) - before)
     assert reached > 0.5, f"closed {reached:.0%} of the way to the best policy"
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [("k1", "reward"), ("k3", "loss"), ("mse", "loss"), ("abs", "reward"), ("exact", "loss")],
+)
+def test_a_larger_kl_coefficient_keeps_the_policy_nearer_to_the_reference(kind: str, where: str) -> None:
+    """By the divergence itself, a sum over all sentences."""
+    found = []
+    for coef in (0.001, 1.0):
+        changes = (f"penalty.kind={kind}", f"penalty.where={where}", f"penalty.coef={coef}")
+        recipe = override(RECIPES["ppo"], [*changes, "shaping.missing_end=none"])
+        policy, _ = improved(recipe, START, SCORE, prompts=16, rate=1.0, steps=40)
+        found.append(divergence(policy.table.detach(), START))
+    assert found[1] < 0.5 * found[0], found
+
+
+def divergence(table: Tensor, reference: Tensor) -> float:
+    """KL(table‖reference) of a sentence, a mean over the two prompts."""
+    total = 0.0
+    for i in range(2):
+        p, q = (probability(each[i : i + 1]) for each in (table, reference))
+        total += float((p * (p / q).log()).sum()) / 2
+    return total

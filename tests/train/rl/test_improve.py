@@ -160,15 +160,14 @@ def test_with_an_adapter_that_was_trained_before_the_reference_is_that_adapter(t
 
 
 @pytest.mark.parametrize("place", ["trunk", "network"])
-@pytest.mark.parametrize(
-    "changes", [("update.minibatches=3", "update.epochs=2"), ("entropy=0.01", "samples=2")]
-)
-def test_no_budget_changes_what_the_policy_and_the_critic_learn(tiny_model, place, changes):
+def test_no_budget_changes_what_the_policy_and_the_critic_learn(tiny_model, place):
+    """Several answers to a prompt, in several minibatches and epochs, with every term of the objective."""
+    recipe = recipe_of("update.minibatches=3", "update.epochs=2", "entropy=0.01", "samples=2")
     found, told = [], []
     for budget in (1, 60, 100_000):
         policy = policy_of(tiny_model("llama"))
         start = whole(tiny_model("llama")) if place == "network" else None
-        world = World(policy, recipe_of(*changes), budget=budget, place=place, start=start)
+        world = World(policy, recipe, steps=2, budget=budget, place=place, start=start)
         own = ("tokens_per_second", "tokens_at_once")
         told.append([{k: v for k, v in m.items() if k not in own} for m in metrics_of(world)])
         found.append(world.everything())
@@ -241,11 +240,9 @@ def test_the_score_is_logged_unshaped_and_trained_on_shaped(tiny_model):
     assert sorted(prompts) == sorted(q.prompt.messages[-1].content for q in world.order.items)
 
 
-@pytest.mark.parametrize(
-    ("kind", "where"), [("k1", "reward"), ("k3", "loss"), ("mse", "loss"), ("abs", "reward")]
-)
+@pytest.mark.parametrize(("kind", "where"), [("k1", "reward"), ("k3", "loss")])
 def test_a_larger_kl_coefficient_keeps_the_policy_nearer_to_the_reference(tiny_model, kind, where):
-    """Over several steps: a single one has too much noise."""
+    """Over several steps: a single one has too much noise. Every kind is held to this on a table (tests/learn)."""
     found = []
     for coef in (0.001, 3.0):
         changes = (

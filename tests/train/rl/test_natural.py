@@ -230,7 +230,7 @@ def test_no_budget_changes_the_step(tiny_model, rank):
     found = []
     for budget in (20, 100_000):
         policy = policy_of(tiny_model("llama"), rank)
-        world = World(policy, natural("update.cg=4"), steps=2, budget=budget)
+        world = World(policy, natural("update.cg=4"), steps=1, budget=budget)
         told = [step.metrics for step in world.train()]
         found.append((world.everything(), told))
     assert_close(found[0][0], found[1][0], atol=2e-4)
@@ -276,15 +276,15 @@ def test_the_critic_fits_its_targets_and_in_the_warm_up_nothing_else_moves(tiny_
 
 
 @pytest.mark.parametrize("name", ["trpo", "natural_gradient"])
-@pytest.mark.parametrize(("rank", "rise"), [(0, 0.15), (4, 0.04)])  # an adapter has no hold on the head
-def test_it_learns(tiny_model, name, rank, rise):
-    policy = policy_of(tiny_model("llama"), rank)
+def test_an_adapter_learns(tiny_model, name):
+    """It has no hold on the head, and learns less than all weights do (see test_every_recipe)."""
+    policy = policy_of(tiny_model("llama"), 4)
     recipe = natural("penalty=none", "update.max_kl=0.1", "samples=8", name=name)
     world = World(policy, recipe, steps=8, lr=1e-2, reward=low_tokens, tokens=2)
     before = expected(policy, world.order.items)
     for _ in world.train():
         pass
-    assert expected(policy, world.order.items) > before + rise
+    assert expected(policy, world.order.items) > before + 0.04
 
 
 def test_the_text_loss_is_part_of_the_objective(tiny_model):

@@ -4,9 +4,7 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import python
 
 from tutelage.config import Checkpoints, Lora
 from tutelage.errors import TutelageError
@@ -62,12 +61,6 @@ def begin(path: Path, settings: object, **more: Any) -> None:
 
 def steps(run: Run) -> list[str]:
     return sorted(path.name for path in (run.path / "checkpoints").iterdir())
-
-
-def child(code: str, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-    """A process of its own that runs `code`."""
-    words = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 # what a run writes down
@@ -137,7 +130,7 @@ def test_a_full_disk_does_not_stop_the_log_or_leave_half_a_line(tmp_path: Path) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
         lines.append({"step": 50})
     """
-    process = child(code, str(tmp_path / "m.jsonl"))
+    process = python(code, str(tmp_path / "m.jsonl"))
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
     assert err.count("Cannot write to") == 1
@@ -176,8 +169,7 @@ def test_the_lock_of_another_process_holds_until_it_is_killed(tmp_path: Path) ->
         time.sleep(60)
     """
 
-    process = child(code, str(tmp_path / "r"))
-    assert process.stdout is not None
+    process = python(code, str(tmp_path / "r"))
     assert process.stdout.readline() == "open\n"
     with pytest.raises(TutelageError, match=f"pid {process.pid}"):
         Run.open(tmp_path / "r", Empty(), resume=True)
@@ -477,7 +469,7 @@ def test_a_limit_of_the_system_is_reported_whichever_library_writes(tmp_path: Pa
         run.checkpoint(3, save)
         print("LATEST", run.latest().name)
     """
-    process = child(code, str(tmp_path / "r"))
+    process = python(code, str(tmp_path / "r"))
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "TOLD The checkpoint of step 2 could not be written" in out
@@ -511,8 +503,7 @@ def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(
                 print("go", flush=True)
     """
 
-    process = child(code, str(tmp_path / "r"))
-    assert process.stdout is not None
+    process = python(code, str(tmp_path / "r"))
     assert process.stdout.readline() == "go\n"
     time.sleep(moment)
     process.kill()
@@ -609,8 +600,7 @@ def test_ctrl_c_finishes_the_step_saves_and_leaves_a_run_that_goes_on(tmp_path: 
                     run.checkpoint(step, lambda folder: (folder / "s").write_text("x"))
                     break
     """
-    process = child(code, str(tmp_path / "r"))
-    assert process.stdout is not None
+    process = python(code, str(tmp_path / "r"))
     assert process.stdout.readline() == "1\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)

@@ -1,12 +1,11 @@
 """The supervised loop: its loss, independence of the budget, and stops at values that are not finite."""
 
 import math
-import subprocess
-import sys
 from itertools import groupby
 
 import pytest
 import torch
+from forked import python
 from tiny_training import (
     CPU,
     PAD,
@@ -230,8 +229,8 @@ except TutelageError as error:
 
 def test_moments_without_room_are_told_of_in_a_sentence_and_change_no_weight():
     """In a process of its own, whose address space is limited to what it has and 100 MiB."""
-    run = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], capture_output=True, text=True, check=False)
-    told, weights = run.stdout.splitlines()
+    out, _ = python(LITTLE_MEMORY).communicate(timeout=300)
+    told, weights = out.splitlines()
     assert told.startswith(
         "Memory ran out in the optimiser's step 1: its moments take 8 bytes for each of 16,777,216"
     )
