@@ -4,12 +4,12 @@ import contextlib
 import itertools
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import command
 from people.sites import serving
 from people.worlds import asked, better, study_of
 
@@ -139,9 +139,7 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
         "import sys, time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    sys.exit(7)\n",
     )
-    words = [sys.executable, "-m", "tutelage", "watch", str(tmp_path), "--votes", "1" if runs else "9"]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    child = subprocess.Popen([*words, "--then", then], **pipes)  # type: ignore[call-overload]
+    child = command(["watch", str(tmp_path), "--votes", "1" if runs else "9", "--then", then])
     with contextlib.closing(child.stdout), contextlib.closing(child.stderr):
         ready = child.stdout.readline() if runs else child.stderr.readline()
         assert ready == ("ready\n" if runs else "1 of 9 votes\n")

@@ -1,13 +1,11 @@
 """A server from its beginning to its end: addresses, keys, signals."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
+from forked import command
 
 import tutelage as tt
 from tutelage.errors import TutelageError
@@ -69,11 +67,8 @@ def test_only_names_of_this_machine_are_answered(host, allowed):
 
 
 def test_a_signal_ends_the_process_in_order(tiny_model):
-    words = [sys.executable, "-m", "tutelage", "serve", "--model", tiny_model("llama"), "--port", "0"]
-    words += ["--engine", "plain"]
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    )
+    words = ["serve", "--model", tiny_model("llama"), "--port", "0", "--engine", "plain"]
+    process = command(words)
     try:
         lines = [process.stdout.readline() for _ in range(3)]
         url = lines[1].split()[1]

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from forked import command
 from scripted_chat import finished
 from served import Served, serving
 
@@ -152,8 +153,6 @@ def test_a_served_model_ends_with_a_parent_that_is_killed(tmp_path: Path) -> Non
 
 
 def test_the_server_itself_watches_its_parent(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tutelage", "serve", "--model", str(tmp_path / "none"), "--port", "0"]
-    done = subprocess.run(
-        words, input=b"", env=os.environ | {PARENT_KEY: "1"}, capture_output=True, check=False
-    )
-    assert done.returncode == -signal.SIGTERM, done.stderr
+    done = command(["serve", "--model", str(tmp_path / "none"), "--port", "0"], **{PARENT_KEY: "1"})
+    _, told = done.communicate(timeout=300)
+    assert done.returncode == -signal.SIGTERM, told
