@@ -21,7 +21,8 @@ from tutelage.rewards.model import ModelReward
 
 pytestmark = pytest.mark.filterwarnings("error::FutureWarning")
 
-FIVE = ("opt", "gpt2", "llama", "qwen3", "gemma3")
+WHOLE, ADAPTED = ("opt", "gpt2", "gemma3"), ("gpt2", "llama", "qwen3")
+"""Families of which every weight or an adapter is trained here: both of the one whose matrices are transposed."""
 
 
 def steps_of(run):
@@ -38,8 +39,9 @@ def loads(kind, run):
         AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("family", FIVE)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(
+    ("family", "rank"), [*((family, 0) for family in WHOLE), *((family, 2) for family in ADAPTED)]
+)
 def test_from_demonstrations_to_an_evaluated_policy(tiny_model, tmp_path, family, rank):
     data, lora = files(tmp_path / "data"), config.Lora(rank=rank)
     a, b, c = tmp_path / "sft", tmp_path / "reward", tmp_path / "policy"
