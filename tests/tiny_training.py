@@ -4,7 +4,7 @@ import torch
 
 from tutelage import config
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import initial_state
+from tutelage.algorithms.recipe import initial_state, needs_divergence, needs_entropy
 from tutelage.algorithms.registry import recipe_named
 from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, Prompt, user
@@ -113,6 +113,12 @@ def letters(wanted):
 
 def recipe_of(*changes, name="ppo"):
     return override(recipe_named(name), changes)
+
+
+def passes(recipe):
+    """What decides the passes of a step through the models: a critic, a reference and what is asked of it, entropy."""
+    kl = recipe.penalty and (recipe.penalty.kind, recipe.penalty.where)
+    return recipe.critic is not None, kl, needs_entropy(recipe), needs_divergence(recipe)
 
 
 class World:

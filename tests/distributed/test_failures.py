@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from forked import command
 from jobs import run
 from safetensors.torch import load_file
 
@@ -37,8 +38,10 @@ def given(tiny_model, tmp_path):
 
 
 def start(words, *launcher):
-    launcher = launcher or (sys.executable, "-m", "tutelage")
+    """`tutelage WORDS`, whose ranks are processes of `python -m tutelage`; with a `launcher` by that."""
     path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    if not launcher:
+        return command(words, PYTHONPATH=path, OMP_NUM_THREADS="1")
     return subprocess.Popen(
         [*launcher, *words],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},

@@ -5,10 +5,8 @@ import pickle
 import socket
 import sys
 import traceback
-from multiprocessing import get_context
 
-PRELOADED = ["tutelage.workflows.improve", "tutelage.workflows.evaluate", "tutelage.workflows.dpo"]
-"""What every rank imports: once, in the process that the ranks are forked from."""
+from forked import forking
 
 
 class World:
@@ -16,8 +14,7 @@ class World:
     returns on each."""
 
     def __init__(self, size, local):
-        context = get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
+        context = forking()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

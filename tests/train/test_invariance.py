@@ -45,11 +45,10 @@ def improved(folder, recipe, *, turn, budget):
     "name", ["ppo", "grpo", "rloo", "dapo", "minimum_variance", "off_policy", "trpo", "a2c"]
 )
 def test_neither_the_order_of_the_prompts_nor_the_micro_batches_matter_to_improve(tiny_model, name):
-    recipe = recipe_of(*([] if name in ("trpo",) else ONE_BATCH), name=name)
+    recipe = recipe_of(*(("update.cg=4",) if name == "trpo" else ONE_BATCH), name=name)
     folder = tiny_model("llama")
     usual = improved(folder, recipe, turn=False, budget=100_000)
-    for turn, budget in ((False, 1), (True, 37)):
-        assert_close(improved(folder, recipe, turn=turn, budget=budget), usual, atol=2e-4)
+    assert_close(improved(folder, recipe, turn=True, budget=37), usual, atol=2e-4)
 
 
 def supervised(folder, kind, order, budget, padding):
