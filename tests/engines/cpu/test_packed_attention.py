@@ -154,12 +154,14 @@ def test_values_of_another_width_and_a_torch_without_the_kernels(shape, monkeypa
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
-def attended(shape, width, heads=(4, 2)):
+def attended(shape, width, heads=(4, 2), dtype=torch.float32):
     """The attention of random tensors, and their gradients."""
     packed = pack(collate(rows_of(shape), 0, CPU), with_last=True)
     generator = torch.Generator().manual_seed(0)
     tensors = [
-        torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator).requires_grad_()
+        torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator)
+        .to(dtype)
+        .requires_grad_()
         for n in range(3)
     ]
     out, _ = packed_attention(packed.layout)(LAYER, *tensors, None)
@@ -178,27 +180,31 @@ def test_the_compiled_kernel_serves_heads_of_whole_vectors(width, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(shape):
+def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(shape, dtype):
     before = torch.get_num_threads()
     found = []
     try:
         for threads in (1, 2, 3, 3, 3, 5):
             torch.set_num_threads(threads)
-            found.append(attended(shape, 32))
+            found.append(attended(shape, 32, dtype=dtype))
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(each, found[0], strict=True))
 
 
 @needs_compiler
-def test_large_scores_do_not_overflow():
+@pytest.mark.parametrize(
+    ("dtype", "relative", "absolute"), [(torch.float32, 1e-4, 1e-3), (torch.bfloat16, 2**-7, 0.5)]
+)
+def test_large_scores_do_not_overflow(dtype, relative, absolute):
     packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
-    query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16) for _ in range(3))
+    query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16).to(dtype) for _ in range(3))
     got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with differentiable_twice():
-        expected, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-3)
+        expected, _ = packed_attention(packed.layout)(LAYER, *(x.float() for x in (query, key, value)), None)
+    torch.testing.assert_close(got.float(), expected, rtol=relative, atol=absolute)
 
 
 @needs_compiler
@@ -207,6 +213,50 @@ def test_large_scores_do_not_overflow():
 def test_on_processors_with_narrower_registers(shape, flag):
     with compiled_with(flag):
         test_outputs_and_gradients_are_those_of_the_definition(shape, (4, 2), False, None, 48)
+
+
+def check_bfloat16(shape, heads, width, sharpness=None):
+    """Operands of products are rounded, and so are results: P, dS and the results are off by half a unit in the last of
+    8 bits, 2⁻⁹ / √3 in the root mean square, which sums over tokens do not add up. So the whole is off by less than
+    2⁻⁸. Whole models are held against the reference engine in fused/test_mixed_steps.py."""
+    packed = pack(collate(rows_of(shape), 0, CPU), with_last=True)
+    where = lines(rows_of(shape), packed)
+    generator = torch.Generator().manual_seed(0)
+    count, scale = len(packed.tokens), width**-0.5 if sharpness is None else sharpness
+    tensors = [
+        torch.randn(1, number, count, width, generator=generator).bfloat16().requires_grad_()
+        for number in (heads[0], heads[1], heads[1])
+    ]
+    weight = torch.randn(1, count, heads[0], width, generator=generator).bfloat16()
+    out, _ = packed_attention(packed.layout)(LAYER, *tensors, None, scaling=scale)
+    found = [out[0], *(x[0].transpose(0, 1) for x in torch.autograd.grad(out, tensors, weight))]
+    exact = [x.detach().double()[0].transpose(0, 1).requires_grad_() for x in tensors]
+    wanted = by_definition(*exact, where, scale)
+    expected = [wanted.detach(), *torch.autograd.grad(wanted, exact, weight[0].double())]
+    for own, true in zip(found, expected, strict=True):
+        assert own.dtype == torch.bfloat16
+        assert (own.double() - true).norm() < 2**-8 * true.norm()
+
+
+@needs_compiler
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (3, 1)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_bfloat16_only_operands_of_products_are_rounded(shape, heads):
+    check_bfloat16(shape, heads, 32)
+
+
+@needs_compiler
+@pytest.mark.parametrize("sharpness", [-0.2, 1.1])
+def test_scores_in_bfloat16_are_scaled_in_float32(sharpness):
+    check_bfloat16("long", (4, 2), 16, sharpness)
+
+
+@needs_compiler
+@narrower_registers
+@pytest.mark.parametrize("shape", ["ragged", "long"])
+def test_in_bfloat16_on_processors_with_narrower_registers(shape, flag):
+    with compiled_with(flag):
+        check_bfloat16(shape, (4, 2), 48)
 
 
 @needs_compiler

@@ -1,8 +1,8 @@
 """Attention of a packed sequence: suffixes attend to their shared prefix, which exists once, and to themselves.
 
-On a processor in float32 it runs on compiled kernels (`native.packed_attention`) where those are available, else on
-torch's flash attention (`flash_attention`). Either keeps the result and the log-sum-exp of the scores for the backward
-pass, never a matrix of scores, and is compared with the masked form before it is used.
+On a processor it runs on compiled kernels (`native.packed_attention`) where those are available, else on torch's flash
+attention (`flash_attention`). Either keeps the result and the log-sum-exp of the scores for the backward pass, never a
+matrix of scores, and is compared with the masked form before it is used.
 """
 
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def _attend(
     repeats = query.shape[1] // key.shape[1]
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     kernels_serve = device == "cpu" and not gradients_are_differentiated()
-    if kernels_serve and native.supports(query, key, value) and _native_agrees():
+    if kernels_serve and native.supports(query, key, value) and _native_agrees(query.dtype):
         return _Attention.apply(query, key, value, known, native, scale)[None], None
     use_flash = kernels_serve and query.shape[-1] == value.shape[-1] and _flash_agrees()
     if repeats > 1 and not (use_flash and _flash_shares_heads()):
@@ -138,9 +138,10 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: fl
 
 
 @cache
-def _native_agrees() -> bool:
-    """Whether the compiled kernels agree with the masked form on this machine. Logs a warning where they do not."""
-    same = _agree_with_masked(NativeKernels, 1) and _agree_with_masked(NativeKernels, 2)
+def _native_agrees(dtype: torch.dtype) -> bool:
+    """Whether the compiled kernels for queries of that type agree with the masked form on this machine. Logs a warning
+    where they do not."""
+    same = all(_agree_with_masked(NativeKernels, repeats, dtype) for repeats in (1, 2))
     if not same:
         warn_disabled("The compiled attention is not used: its results differ from torch's.")
     return same
@@ -167,33 +168,42 @@ def returns_lse(
     return plain and _flash_agrees() and (not shared or _flash_shares_heads())
 
 
-def _agree_with_masked(kernels: Callable[[Layout], Kernels], repeats: int) -> bool:
+def _agree_with_masked(
+    kernels: Callable[[Layout], Kernels], repeats: int, dtype: torch.dtype = torch.float32
+) -> bool:
     """Whether kernels and masked form agree on a prefix tree and two short sequences, output and gradients.
 
     The result is kept for the process, so it must not depend on the precision of the pass that asks first.
     """
     with torch.autocast("cpu", enabled=False):
-        return _computed_alike(kernels, repeats)
+        return _computed_alike(kernels, repeats, dtype)
 
 
 @torch.enable_grad()
-def _computed_alike(kernels: Callable[[Layout], Kernels], repeats: int) -> bool:
+def _computed_alike(kernels: Callable[[Layout], Kernels], repeats: int, dtype: torch.dtype) -> bool:
+    """Inputs are rounded to `dtype`; the masked form computes in float32."""
     sequence = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 3)
     prefix = torch.tensor([0] * 10 + [3] * 3)
     suffixes = Bucket(torch.tensor([[5, 6, 7], [8, 9, 13]]), True)
     lone = Bucket(torch.tensor([[10, 11, 12]]), False)
     layout = Layout((PrefixTree(0, 5, 10),), (suffixes, lone), sequence, prefix)
     wave = torch.arange(13 * 4 * 16, dtype=torch.float32).view(13, 4, 16)
+    grad = (wave * 0.9).cos().to(dtype)
     query, key, value = (
-        (wave[:, :heads] * step).sin().requires_grad_()
+        (wave[:, :heads] * step).sin().to(dtype).requires_grad_()
         for heads, step in ((4, 0.7), (4 // repeats, 1.3), (4 // repeats, 2.1))
     )
     try:
         out = _Attention.apply(query, key, value, None, kernels(layout), 0.4)
-        found = [out, *torch.autograd.grad(out, (query, key, value), (wave * 0.9).cos())]
+        found = [out, *torch.autograd.grad(out, (query, key, value), grad)]
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
         return False
-    keys, values = (x.repeat_interleave(repeats, 1) for x in (key, value))
-    exact = _masked(query, keys, values, layout, 0.4)
-    expected = [exact, *torch.autograd.grad(exact, (query, key, value), (wave * 0.9).cos())]
-    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(found, expected, strict=True))
+    inputs = [x.detach().float().requires_grad_() for x in (query, key, value)]
+    keys, values = (x.repeat_interleave(repeats, 1) for x in inputs[1:])
+    exact = _masked(inputs[0], keys, values, layout, 0.4)
+    expected = [exact, *torch.autograd.grad(exact, inputs, grad.float())]
+    relative, absolute = (1e-4, 1e-5) if dtype == torch.float32 else (2**-6, 2**-6)
+    return all(
+        torch.allclose(a.float(), b, rtol=relative, atol=absolute)
+        for a, b in zip(found, expected, strict=True)
+    )

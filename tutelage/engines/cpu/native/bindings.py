@@ -72,6 +72,8 @@ def library() -> Any:
     found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
     found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]
     found.tutelage_packed_attention_gradients.argtypes = [pool, *[c_void_p] * 10]
+    found.tutelage_half_attention.argtypes = found.tutelage_packed_attention.argtypes
+    found.tutelage_half_attention_gradients.argtypes = [pool, *[c_void_p] * 9]
     found.tutelage_scale_rows.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
     found.tutelage_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 7]
     found.tutelage_gate_gradients.argtypes = [pool, c_int64, *[c_void_p] * 5]
@@ -88,7 +90,7 @@ def library() -> Any:
     for name in ("step_workspace", "packed_attention_workspace", "parts"):
         getattr(found, f"tutelage_{name}").restype = c_int64
     steps = ("step", "product", "pack", "pack_half", "exponential")
-    attention = ("packed_attention", "packed_attention_gradients")
+    attention = [f"{kind}_attention{part}" for kind in ("packed", "half") for part in ("", "_gradients")]
     elementwise = ("scale_rows", "norm_gradients", "gate_gradients", "rotate", "sum_of_squares", "softmax")
     mixed = ("norm", "norm_gradients", "swiglu", "swiglu_gradients", "rotate", "add")
     for name in (*steps, *attention, *elementwise, *(f"mixed_{name}" for name in mixed)):

@@ -23,12 +23,15 @@ INLINE Registers<N> load(const Half *from) {
     }
 }
 
-INLINE Halves rounded(Register x) {
+// x rounded, in the upper halves; the lower ones are undefined.
+INLINE Bits rounded_bits(Register x) {
     Bits bits;
     std::memcpy(&bits, &x, sizeof bits);
     const Bits nearest = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
-    return __builtin_convertvector((x == x ? nearest : quiet) >> 16, Halves);
+    return x == x ? nearest : quiet;
 }
+
+INLINE Halves rounded(Register x) { return __builtin_convertvector(rounded_bits(x) >> 16, Halves); }
 
 template <int N>
 INLINE void store(Half *to, Registers<N> x) {

@@ -4,23 +4,10 @@
 // elsewhere A is stored in float32, [in][16], and B is widened. In both forms A is rounded to bfloat16.
 #pragma once
 
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
-
-#include "half.hpp"
 #include "kernel.hpp"
+#include "pairs.hpp"
 
 namespace {
-
-#if defined(__AVX512BF16__)
-constexpr bool MULTIPLIES_PAIRS = true;
-#else
-constexpr bool MULTIPLIES_PAIRS = false;
-#endif
-
-typedef uint32_t Pair;  // two numbers in bfloat16: the first in the lower half
-constexpr int HALF_ROWS = std::max(1, std::min<int>(LANES, (REGISTERS - 1) / PARTS - 2));
 
 // Writes `count` consecutive features of line r, from `first` on, into a block of 16 lines. Both are even.
 INLINE void put_pairs(float *block, long r, long first, long count, const float *x) {
@@ -43,38 +30,20 @@ INLINE void put_pairs(float *block, long r, long first, long count, const float 
 
 template <int R>
 INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) {
-    __m512 sums[R];
+    Floats sums[R];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) sums[r] = _mm512_loadu_ps(c + r * LANES);
+    for (int r = 0; r < R; r++) sums[r] = load(c + r * LANES);
     for (long k = 0; k < pairs; k++, a += LANES, b += LANES) {
         __builtin_prefetch(b + AHEAD, 0, 2);
-        const __m512bh column = (__m512bh)_mm512_loadu_si512(b);
+        const Pairs column = columns_at(b);
 #pragma GCC unroll 16
-        for (int r = 0; r < R; r++) {
-            Pair x;
-            std::memcpy(&x, a + r, sizeof x);
-            sums[r] = _mm512_dpbf16_ps(sums[r], (__m512bh)_mm512_set1_epi32(static_cast<int>(x)), column);
-        }
+        for (int r = 0; r < R; r++) add_product(sums[r], spread(reinterpret_cast<const Pair *>(a + r)), column);
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) _mm512_storeu_ps(c + r * LANES, sums[r]);
+    for (int r = 0; r < R; r++) store(c + r * LANES, sums[r]);
 }
 
 #else
-
-// The even or the odd ones of 16 pairs.
-template <bool ODD, int N = PARTS>
-INLINE Registers<N> widened(const Pair *b) {
-    if constexpr (N == 1) {
-        typedef Bits Unaligned __attribute__((aligned(4), may_alias));
-        const Bits pairs = *reinterpret_cast<const Unaligned *>(b), bits = ODD ? pairs & 0xffff0000u : pairs << 16;
-        Register x;
-        std::memcpy(&x, &bits, sizeof x);
-        return x;
-    } else {
-        return {widened<ODD, N / 2>(b), widened<ODD, N / 2>(b + N / 2 * EACH)};
-    }
-}
 
 template <int R>
 INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) {
@@ -95,7 +64,7 @@ INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) 
 
 #endif
 
-template <int R = HALF_ROWS>
+template <int R = PAIR_ROWS>
 INLINE void up_to_half(int rows, const float *a, const Pair *b, long pairs, float *c) {
     if (rows == R) return some_half_rows<R>(a, b, pairs, c);
     if constexpr (R > 1) up_to_half<R - 1>(rows, a, b, pairs, c);
@@ -105,7 +74,7 @@ INLINE void up_to_half(int rows, const float *a, const Pair *b, long pairs, floa
 void set_half_product(int rows, const float *a, const Pair *b, long pairs, float *c) {
     std::fill_n(c, rows * LANES, 0.0f);
     const long of_pair = MULTIPLIES_PAIRS ? LANES : 2 * LANES;
-    const int runs = (rows + HALF_ROWS - 1) / HALF_ROWS;
+    const int runs = (rows + PAIR_ROWS - 1) / PAIR_ROWS;
     const long piece = runs > 1 ? PIECE : pairs;
     for (long k = 0; k < pairs; k += piece, a += piece * of_pair, b += piece * LANES)
         for (int run = 0, first = 0; run < runs; run++) {

@@ -16,7 +16,8 @@ from tutelage.engines.packing import Layout
 ACCUMULATORS = 4
 """Gradient accumulators of a shared prefix: more need more memory and additions, fewer leave threads idle."""
 TYPES = (torch.float32, torch.bfloat16)
-"""Types of queries, keys and values. The arithmetic is float32 in any case."""
+"""Types of queries, keys and values. In bfloat16 scores, softmax and sums are float32, and operands of products are
+rounded."""
 MOST_FLOATS = 1 << 26
 """Floats that all accumulators may take together: with long prompts they take more, and torch's kernels serve."""
 
@@ -51,12 +52,12 @@ class NativeKernels:
         scale: float,
     ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N H"]]:
         """See `Kernels.forward`."""
-        held = tuple(x.float().contiguous() for x in (query, key, value))
+        held, is_half = _as_computed(query, key, value)
         packed = self._sequences.struct(held, scale)
-        out, lse = torch.empty_like(held[0]), held[0].new_empty(query.shape[:2])
-        transposed, workspaces = self._transposed(held[1]), _workspaces(packed)
-        pointers = (x.data_ptr() for x in (out, lse, transposed, workspaces))
-        library().tutelage_packed_attention(byref(thread_pool()), byref(packed), *pointers)
+        out, lse = torch.empty_like(held[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
+        copies, workspaces = self._copies(held[1], 2 if is_half else 1), _workspaces(packed)
+        compute = library().tutelage_half_attention if is_half else library().tutelage_packed_attention
+        compute(byref(thread_pool()), byref(packed), *(x.data_ptr() for x in (out, lse, copies, workspaces)))
         return out.to(query.dtype), lse
 
     def backward(
@@ -68,18 +69,21 @@ class NativeKernels:
         scale: float,
     ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
         """See `Kernels.backward`."""
-        held = tuple(x.float().contiguous() for x in tensors)
+        held, is_half = _as_computed(*tensors)
         packed = self._sequences.struct(held, scale)
-        inputs = tuple(x.float().contiguous() for x in (out, lse, grad))
-        to_query, to_key, to_value = map(torch.empty_like, held)
-        transposed, workspaces = self._transposed(*held[1:]), _workspaces(packed)
-        accumulated = transposed.new_empty(self._floats(held[1]))
-        pointers = (
-            x.data_ptr() for x in (*inputs, to_query, to_key, to_value, transposed, accumulated, workspaces)
-        )
-        library().tutelage_packed_attention_gradients(byref(thread_pool()), byref(packed), *pointers)
+        lse, grad = lse.float().contiguous(), grad.to(held[0].dtype).contiguous()
+        to_query = torch.empty_like(held[0])
+        to_key, to_value = (torch.empty_like(x, dtype=torch.float32) for x in held[1:])
+        copies, workspaces = self._copies(held[1], 3 if is_half else 2), _workspaces(packed)
+        accumulated = to_key.new_empty(self._floats(held[1]))
+        rest = [lse, grad, to_query, to_key, to_value, copies, accumulated, workspaces]
+        if is_half:
+            compute, given = library().tutelage_half_attention_gradients, rest
+        else:
+            compute, given = library().tutelage_packed_attention_gradients, [out.float().contiguous(), *rest]
+        compute(byref(thread_pool()), byref(packed), *(x.data_ptr() for x in given))
         to_query, to_key, to_value = (
-            x.to(own.dtype) for x, own in zip((to_query, to_key, to_value), tensors, strict=True)
+            x.to(tensor.dtype) for x, tensor in zip((to_query, to_key, to_value), tensors, strict=True)
         )
         return to_query, to_key, to_value
 
@@ -87,9 +91,15 @@ class NativeKernels:
         """Floats of all accumulators: what suffixes add to the gradients of the keys and values of prefixes."""
         return 2 * self._sequences.most_accumulators * self._sequences.prefix_tokens * key[0].numel()
 
-    def _transposed(self, *tensors: Tensor) -> Tensor:
-        """Memory for a transposed copy of each tensor [N, K, w]."""
-        return tensors[0].new_empty(self._sequences.all_columns * sum(x[0].numel() for x in tensors))
+    def _copies(self, key: Tensor, count: int) -> Tensor:
+        """Memory for copies of the keys or values [N, K, w] in other layouts."""
+        return key.new_empty(count * self._sequences.all_columns * key[0].numel())
+
+
+def _as_computed(*tensors: Tensor) -> tuple[tuple[Tensor, ...], bool]:
+    """The tensors in the type of the arithmetic, without gaps, and whether that is bfloat16: where all of them are."""
+    is_half = all(x.dtype == torch.bfloat16 for x in tensors)
+    return tuple((x if is_half else x.float()).contiguous() for x in tensors), is_half
 
 
 class _Sequences:

@@ -68,5 +68,5 @@ struct PackedSequence {
     int64_t longest, all_columns, prefix_tokens;  // columns of the longest row of scores; of all sequences together
     const int64_t *first, *length, *prefix, *columns, *offset, *accumulator, *next_suffix, *accumulators;
     float scale;
-    const float *query, *key, *value;  // [N][H][w], [N][K][w] twice
+    const float *query, *key, *value;  // [N][H][w], [N][K][w] twice; in bfloat16 for half_attention.hpp
 };
