@@ -129,6 +129,16 @@ def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypat
     assert found[1] / found[0] == 0.625
 
 
+def test_a_pass_in_bf16_takes_no_more_tokens_on_a_processor(monkeypatch):
+    """Smaller activations are memory saved, where float32 takes as many tokens as keep the products busy."""
+    deep = llama(num_hidden_layers=12, hidden_size=512, intermediate_size=1376)
+    half = chosen(monkeypatch, 64 * GIB, deep, dtype=torch.bfloat16)
+    assert half == chosen(monkeypatch, 64 * GIB, deep)
+    assert chosen(monkeypatch, 1.0 * GIB, deep, dtype=torch.bfloat16) < half, (
+        "less memory still leaves less room"
+    )
+
+
 def test_activations_on_a_gpu_may_take_more(monkeypatch):
     assert chosen(monkeypatch, 80 * GIB, llama(), device=torch.device("cuda")) == 131_072
 

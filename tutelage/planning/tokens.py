@@ -11,6 +11,8 @@ SMALL = 192 << 20
 MOST_ON_GPU = 131_072
 SHARE = 0.5
 """Of the memory that is left, what the estimate may fill: the rest is for what it does not see."""
+WHOLE_BYTES, HALF_BYTES = 4.0, 2.5
+"""Bytes of an activation in float32, and in bf16 on average, where norms stay in float32."""
 CHUNK_ELEMENTS = 1 << 25
 """Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
 
@@ -38,17 +40,19 @@ def tokens_at_once(
 
     On a processor no more than about
 
-        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each
+        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / bytes of a token in float32
 
     A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
-    tokens was not faster, and would need half as much memory again.
+    tokens was not faster, and would need half as much memory again. A pass in bf16 takes no more tokens: more of them
+    were no faster either.
     """
     most = MOST_ON_CPU if on_cpu else MOST_ON_GPU
     held = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
     fitting = int(min(max((SHARE * free - held) / each, FEWEST), most))
     tokens = 1 << (fitting.bit_length() - 1)
     if on_cpu:
-        enough = max(4 * weights + 12 * trainable, SMALL) / each
+        whole = each * WHOLE_BYTES / HALF_BYTES if half else each
+        enough = max(4 * weights + 12 * trainable, SMALL) / whole
         tokens = min(tokens, max(FEWEST, 1 << round(math.log2(enough))))
     return tokens
 
@@ -60,12 +64,13 @@ def bytes_per_token(
 
         layers · (16 · hidden + 5 · feed-forward) · bytes of an activation
 
-    What is kept of them for the backward pass is `Transformer.kept`. In bf16 norms stay in float32, so that an
-    activation has 2.5 bytes on average instead of 4. With activation checkpointing all of one layer, and of the others
-    their inputs.
+    What is kept of them for the backward pass is `Transformer.kept`. With activation checkpointing all of one layer,
+    and of the others their inputs.
     """
     layer = 16 * hidden + 5 * feed_forward
-    return int((layers * hidden + layer if checkpointing else layers * layer) * (2.5 if half else 4))
+    return int(
+        (layers * hidden + layer if checkpointing else layers * layer) * (HALF_BYTES if half else WHOLE_BYTES)
+    )
 
 
 def rows_at_once(free: float, *, layers: int, hidden: int, limit: int, itemsize: int) -> int:
