@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tutelage.data.records import CompletionRecord, Prompt, user
@@ -166,6 +166,26 @@ def shown(page: Page, besides: str = "") -> Shown:
     number = page.get_attribute("#screen", "data-question")
     assert number is not None
     return Shown(number, tuple(page.locator("#responses .text").all_inner_texts()))
+
+
+class Requests:
+    """The requests of a page to an address, each of which is handed to `answer`. This has to be made before the page is
+    opened: a page that is there already begins to hand its requests over some time after it was told to, and those that
+    it makes meanwhile go through."""
+
+    def __init__(self, page: Page, pattern: str) -> None:
+        self.answer: Callable[[Route], object] = self.let
+        page.route(pattern, lambda route: self.answer(route))
+
+    @staticmethod
+    def let(route: Route) -> None:
+        """Let the request through."""
+        route.continue_()
+
+    @staticmethod
+    def lose(route: Route) -> None:
+        """Let the request fail, as without a network."""
+        route.abort("internetdisconnected")
 
 
 def press(page: Page, keys: str) -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from scripted_chat import Scripted, Step, saying
 
 from tutelage.data.records import Messages
@@ -14,7 +14,7 @@ from tutelage.people import Study, list_questions, list_votes
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import streams
 
-from .sites import Site, press, saved, shown, until
+from .sites import Requests, Site, press, saved, shown, until
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
@@ -103,6 +103,29 @@ def test_a_whole_conversation_by_keyboard_on_the_smallest_screen_in_the_dark(
     votes = list_votes(site.store, study.id)
     assert [vote.displayed["choice"] for vote in votes] == ["right", "left"]
     assert second.texts != first.texts
+
+
+def test_keys_count_from_the_moment_that_both_answers_stand_there(site: Site, visit: Visit) -> None:
+    """The question about them takes a request more, which is held here until the keys were pressed."""
+    study = talking(site, models(saying("one"), saying("two")))
+    page = visit()
+    requests = Requests(page, "**/rate/next")
+    open_talk(page, site, study)
+    waiting: list[Route] = []
+    requests.answer = waiting.append
+    page.keyboard.type("Hello")
+    press(page, "Enter")
+    until(
+        lambda: page.evaluate("true") and len(waiting) == 1
+    )  # looking at the page lets its requests through
+    expect(page.locator("#responses .writing")).to_have_count(0)
+    press(page, "6 n Escape Enter")
+    requests.answer = Requests.let
+    waiting[0].continue_()
+    asked(page)
+    saved(page)
+    (vote,) = list_votes(site.store, study.id)
+    assert (vote.displayed["choice"], vote.displayed["strength"]) == ("right", 2)
 
 
 def test_hostile_text_in_pieces_does_nothing(site: Site, visit: Visit) -> None:

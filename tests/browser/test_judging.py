@@ -12,7 +12,7 @@ from tutelage.people import Answer, add_rater, list_votes, next_assignment, rele
 from tutelage.people.store import leases
 from tutelage.people.store.sessions import end_session
 
-from .sites import QUIET, Shown, Site, open_rating, press, ready, saved, shown, until
+from .sites import QUIET, Requests, Shown, Site, open_rating, press, ready, saved, shown, until
 
 Visit = Callable[..., Page]
 CRITERIA = ("clear", "accurate")
@@ -29,6 +29,7 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
 ) -> None:
     study = site.study(pairs=16, criteria=CRITERIA)
     page = visit()
+    answers = Requests(page, "**/rate/answers")
     page.goto(site.invitation(study))
     expect(page.locator("#name")).to_be_focused()
     page.keyboard.type("Anna")
@@ -65,24 +66,20 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
     assert shown(page, seen[9].question) == eleventh
     saved(page)
 
-    def lose(route: Route) -> None:
-        route.abort("internetdisconnected")
-
-    page.route("**/rate/answers", lose)
+    answers.answer = Requests.lose
     press(page, "1 Enter")  # the eleventh, into the void
     twelfth = shown(page, eleventh.question)
     expect(page.locator("#save")).to_have_text(re.compile("Offline, 1 answer kept here"))
-    page.unroute_all(behavior="wait")
 
     def take_but_not_tell(route: Route) -> None:
         route.fetch()
         route.abort("connectionreset")
 
-    page.route("**/rate/answers", take_but_not_tell)
+    answers.answer = take_but_not_tell
     press(page, "7 Enter")  # the server gets it, but the browser is not told
     shown(page, twelfth.question)
     expect(page.locator("#save")).to_have_text(re.compile("Offline"))
-    page.unroute_all(behavior="wait")
+    answers.answer = Requests.let
     page.reload()
     thirteenth = shown(page)
     saved(page)
@@ -487,7 +484,7 @@ def test_an_earlier_answer_is_changed_while_the_next_question_is_on_its_way(site
         else:
             route.continue_()
 
-    page.route("**/rate/next", hold)
+    Requests(page, "**/rate/next").answer = hold
     first = open_rating(page, site).question
     press(page, "1 Enter")
     expect(page.locator("#screen")).to_have_attribute("aria-busy", "true")
@@ -505,13 +502,39 @@ def test_an_earlier_answer_is_changed_while_the_next_question_is_on_its_way(site
     assert [(vote.displayed["choice"], vote.revision) for vote in votes] == [("right", 2)]
 
 
+def test_nothing_is_asked_once_leave_was_pressed(site: Site, visit: Visit) -> None:
+    """The server ends the session before the browser has the page that follows: a question that is fetched ahead in
+    between would be refused, with an error in the console."""
+    study = site.study(pairs=3)
+    page = visit()
+    errors: list[str] = []
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    questions, leaving = Requests(page, "**/rate/next"), Requests(page, "**/leave")
+    site.sign_in(page, study)
+    open_rating(page, site)
+    ready(page, 2)
+    asked: list[str] = []
+    held: list[Route] = []
+    questions.answer, leaving.answer = lambda route: asked.append(route.request.url), held.append
+    page.evaluate("""() => {
+        const leave = document.querySelector("#leave");
+        leave.form.addEventListener("submit", () => dispatchEvent(new Event("online")));  // time to fetch one more
+        setTimeout(() => leave.click());
+    }""")
+    until(lambda: page.wait_for_timeout(20) is None and len(held) == 1)
+    assert asked == []  # it would have come before
+    held[0].continue_()
+    expect(page.locator("h1")).to_contain_text("Goodbye")
+    assert errors == []
+
+
 def test_practice_is_answered_once_however_often_enter_is_pressed(site: Site, visit: Visit) -> None:
     study = site.study([("first", "second")], pool="training")
     page = visit()
     site.sign_in(page, study, training=True)
-    open_rating(page, site)
     waiting: list[Route] = []
-    page.route("**/rate/answers", lambda route: waiting.append(route))
+    Requests(page, "**/rate/answers").answer = waiting.append
+    open_rating(page, site)
     press(page, "1 Enter Enter Enter")
     until(
         lambda: page.evaluate("true") and len(waiting) == 1

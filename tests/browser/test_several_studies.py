@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 from starlette.types import ASGIApp
 
 from tutelage.people import Store, Study, create_invite, list_votes, open_store, start_session
 from tutelage.people.store.team import list_team
 from tutelage.people.web import Served, create_server
 
-from .sites import Site, go, press, saved, shown
+from .sites import Requests, Site, go, press, saved, shown
 
 Visit = Callable[..., Page]
 
@@ -65,11 +65,8 @@ def rate_in(page: Page, site: Several, number: int, name: str) -> None:
 def test_answers_wait_for_the_study_that_they_are_about(several: Several, visit: Visit) -> None:
     """Both databases give the same numbers to study, rater and question, and one browser rates in both."""
     page = visit()
-
-    def lost(route: Route) -> None:
-        route.abort()
-
-    page.route("**/s/north/rate/answers", lost)
+    north = Requests(page, "**/s/north/rate/answers")
+    north.answer = Requests.lose
     rate_in(page, several, 0, "anna")
     press(page, "2 Enter")
     expect(page.locator("#save")).to_contain_text("1 answer")
@@ -79,7 +76,7 @@ def test_answers_wait_for_the_study_that_they_are_about(several: Several, visit:
     press(page, "1 Enter")
     saved(page)
     assert [len(list_votes(s, 1)) for s in several.stores] == [0, 1]
-    page.unroute("**/s/north/rate/answers")
+    north.answer = Requests.let
     page.goto(f"{several.url}/s/north/rate")
     shown(page)
     saved(page)

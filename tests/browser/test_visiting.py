@@ -9,7 +9,7 @@ from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.recruitments import entry_of, recruit
 from tutelage.people.store.visits import list_visits
 
-from .sites import Site, press, shown
+from .sites import Requests, Site, press, shown
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
@@ -55,15 +55,16 @@ def test_answers_that_are_still_on_their_way_reach_the_code(site: Site, visit: V
     study = site.study(pairs=6)
     recruit(site.store, study.id, Recruitment("mturk", answers=1))
     page = visit()
+    answers = Requests(page, "**/rate/answers")
+    answers.answer = Requests.lose
     page.goto(link(site, study.id))
     page.click("text=Start")
     page.wait_for_url("**/welcome")
     page.click("text=agree")
     shown(page)
-    page.route("**/rate/answers", lambda route: route.abort())
     press(page, "1 Enter")
     expect(page.locator("#pause-title")).to_have_text("Your last answers are being sent")
-    page.unroute("**/rate/answers")
+    answers.answer = Requests.let
     page.wait_for_url("**/finish")
     assert page.input_value("#code")
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.recruiting import Recruitment, Work, estimate
 
 
 @pytest.mark.parametrize(
-    ("wrong", "about"),
+    ("wrong", "field"),
     [
         ({"platform": "elsewhere"}, "platform"),
         ({"platform": "prolific", "code": "A"}, "screened_code"),
@@ -16,15 +16,16 @@ from tutelage.people.recruiting import Recruitment, Work, estimate
         ({"platform": "mturk", "return_url": "javascript:alert(1)"}, "return_url"),
         ({"platform": "mturk", "return_url": "https://[x"}, "return_url"),
         ({"platform": "sona"}, "return_url"),
-        ({"platform": "sona", "return_url": "https://school.example/credit"}, "XXXX"),
+        ({"platform": "sona", "return_url": "https://school.example/credit"}, "return_url"),
         ({"platform": "mturk", "answers": 0}, "answers"),
         ({"platform": "mturk", "places": 0}, "places"),
         ({"platform": "mturk", "pay": float("nan")}, "pay"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(wrong: dict[str, object], about: str) -> None:
-    with pytest.raises(TutelageError, match=about):
+def test_settings_that_cannot_work_are_refused_by_their_name(wrong: dict[str, object], field: str) -> None:
+    with pytest.raises(FieldError) as refused:
         Recruitment(**wrong)  # type: ignore[arg-type]
+    assert refused.value.field == field
 
 
 def test_the_cost_is_votes_by_time_by_pay_with_the_fee() -> None:

@@ -122,4 +122,4 @@ def _check_texts(answer: Answer) -> None:
     if any(len(flag) > LONGEST_NAME for flag in answer.flags):
         raise TutelageError(f"A flag is a name of at most {LONGEST_NAME} characters.")
     for text in (answer.reason, answer.key, answer.client, *answer.flags):
-        refuse_unstorable(text, "The answer")
+        refuse_unstorable(text, Sentence("The answer"))

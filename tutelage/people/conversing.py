@@ -210,7 +210,7 @@ def keep_answer(
         TutelageError: the text holds what no database stores.
         Unavailable: the database cannot be written just now; nothing was saved.
     """
-    refuse_unstorable(text, "The answer")
+    refuse_unstorable(text, Sentence("The answer"))
     with store.write() as connection:
         rater = lock_rater(connection, turn.rater_id)
         live = load_live_models(connection, turn.live_id)

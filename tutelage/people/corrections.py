@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.texts import refuse_unstorable
 
@@ -95,20 +96,22 @@ def _is_index(value: object) -> bool:
 
 
 def check_categories(categories: Sequence[str]) -> None:
-    """Raises TutelageError for categories that a study cannot offer."""
+    """Raises FieldError for categories that a study cannot offer."""
     if len(categories) > MOST_CATEGORIES or len(set(categories)) != len(categories):
-        raise TutelageError(
+        raise FieldError(
+            "spans",
             Sentence(
                 "There are %(count)s categories of wrong words; give at most %(most)s, no two alike.",
                 count=len(categories),
                 most=MOST_CATEGORIES,
-            )
+            ),
         )
     if any(not name.strip() or len(name) > LONGEST_CATEGORY for name in categories):
-        raise TutelageError(
+        raise FieldError(
+            "spans",
             Sentence(
                 "A category of wrong words is a name of 1 to %(most)s characters.", most=LONGEST_CATEGORY
-            )
+            ),
         )
 
 
@@ -118,19 +121,23 @@ def check_correction(correction: Correction, texts: Sequence[str]) -> None:
         raise TutelageError(f"There is no response {correction.response + 1} on the screen to correct.")
     if len(correction.text) > LONGEST_CORRECTION:
         raise TutelageError(
-            f"The better response has {len(correction.text):,} characters; at most {LONGEST_CORRECTION:,} are kept."
+            Sentence(
+                "The better response has %(length)s characters; at most %(most)s are kept.",
+                length=len(correction.text),
+                most=LONGEST_CORRECTION,
+            )
         )
-    refuse_unstorable(correction.text, "The better response")
+    refuse_unstorable(correction.text, Sentence("The better response"))
     if not correction.text.strip():
-        raise TutelageError("The better response is empty; leave it out, or write it.")
+        raise TutelageError(Sentence("The better response is empty; leave it out, or write it."))
     if _plain(correction.text) in map(_plain, texts):
-        raise TutelageError("The better response is one of those shown, without a change.")
+        raise TutelageError(Sentence("The better response is one of those shown, without a change."))
 
 
 def check_spans(spans: Sequence[Span], texts: Sequence[str], categories: Sequence[str]) -> None:
     """Raises TutelageError for spans that the responses on the screen, from left to right, do not allow."""
     if len(spans) > MOST_SPANS or len(set(spans)) != len(spans):
-        raise TutelageError(f"An answer marks at most {MOST_SPANS} spans, each once.")
+        raise TutelageError(Sentence("An answer marks at most %(most)s spans, each once.", most=MOST_SPANS))
     for span in spans:
         if span.category not in categories:
             raise TutelageError(

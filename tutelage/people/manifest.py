@@ -8,7 +8,7 @@ from dataclasses import asdict
 from tutelage import __version__
 from tutelage.people.aggregate import agreements
 from tutelage.people.corrected import IN_USE
-from tutelage.people.languages import LANGUAGES, Sentence, Share
+from tutelage.people.languages import LANGUAGES, Sentence, Share, counted
 from tutelage.people.preferences import LabelledStudy
 from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.consents import (
@@ -137,9 +137,10 @@ def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
         )
     if fates["other_kind"]:
         kinds = ", ".join(selection.kinds)
-        yield Sentence(
-            "%(number)s judgements by raters of other kinds than %(kinds)s are left out (see --kinds).",
-            number=fates["other_kind"],
+        yield counted(
+            "%(count)s judgement by a rater of another kind than %(kinds)s is left out (see --kinds).",
+            "%(count)s judgements by raters of other kinds than %(kinds)s are left out (see --kinds).",
+            count=fates["other_kind"],
             kinds=kinds,
         )
 

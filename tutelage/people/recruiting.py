@@ -1,10 +1,11 @@
 """The settings of recruiting on a platform, and what a study will cost there."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.platforms import SURVEY_CODE, Platform, find_platform
 
@@ -35,32 +36,7 @@ class Recruitment:
 
     def __post_init__(self) -> None:
         platform = find_platform(self.platform)
-        for name, code in (("code", self.code), ("screened_code", self.screened_code)):
-            if (
-                len(code) > LONGEST_CODE
-                or not code.isascii()
-                or not (code + "x").isprintable()
-                or " " in code
-            ):
-                raise TutelageError(
-                    Sentence(
-                        "%(name)s is '%(code)s'; a code has up to %(most)s ASCII characters without spaces.",
-                        name=name,
-                        code=code[:50],
-                        most=LONGEST_CODE,
-                    )
-                )
-        if self.code and self.code == self.screened_code:
-            raise TutelageError(
-                Sentence("screened_code is the same as code: those screened out need one of their own.")
-            )
-        if platform.code_needed and not (self.code and self.screened_code):
-            raise TutelageError(
-                Sentence(
-                    "%(platform)s needs code and screened_code: make both in the settings of the study there.",
-                    platform=platform.words,
-                )
-            )
+        _check_codes(platform, {"code": self.code, "screened_code": self.screened_code})
         _check_return(platform, self.return_url)
         self._check_numbers()
 
@@ -74,24 +50,54 @@ class Recruitment:
             ("seconds", self.seconds, 0.1, 86_400),
         ):
             if not math.isfinite(value) or not least <= value <= most:
-                raise TutelageError(f"{name} is {value:g}; it is from {least:g} to {most:g}.")
+                raise FieldError(name, f"{name} is {value:g}; it is from {least:g} to {most:g}.")
         if len(self.currency) > 10 or not (self.currency + "x").isprintable():
-            raise TutelageError(
+            raise FieldError(
+                "currency",
                 Sentence(
-                    "currency is '%(currency)s'; write up to 10 characters, such as GBP.",
+                    "The currency is “%(currency)s”; write up to 10 characters, such as GBP.",
                     currency=self.currency[:20],
-                )
+                ),
             )
+
+
+def _check_codes(platform: Platform, codes: Mapping[str, str]) -> None:
+    """Raises FieldError for a code, by the name of its field, that cannot be one, and where one is missing."""
+    for name, code in codes.items():
+        if len(code) > LONGEST_CODE or not code.isascii() or not (code + "x").isprintable() or " " in code:
+            raise FieldError(
+                name,
+                Sentence(
+                    "The code is “%(code)s”; a code has up to %(most)s ASCII characters without spaces.",
+                    code=code[:50],
+                    most=LONGEST_CODE,
+                ),
+            )
+        if platform.code_needed and not code:
+            raise FieldError(
+                name,
+                Sentence(
+                    "%(platform)s needs a code for those who are done and one for those who are screened out: make "
+                    "both in the settings of the study there.",
+                    platform=platform.words,
+                ),
+            )
+    if codes["code"] and codes["code"] == codes["screened_code"]:
+        raise FieldError(
+            "screened_code",
+            Sentence("Those who are screened out need a code of their own, not the same one."),
+        )
 
 
 def _check_return(platform: Platform, url: str) -> None:
     if not url:
         if platform.back_needed:
-            raise TutelageError(
+            raise FieldError(
+                "return_url",
                 Sentence(
-                    "%(platform)s needs return_url: the completion URL that it shows for the study (client-side).",
+                    "%(platform)s needs a return link: the completion URL that it shows for the study (client-side).",
                     platform=platform.words,
-                )
+                ),
             )
         return
     try:
@@ -99,22 +105,27 @@ def _check_return(platform: Platform, url: str) -> None:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc or not url.isprintable() or len(url) > 2_000:
-        raise TutelageError(
-            Sentence("return_url is '%(url)s'; it is an address that begins with https://.", url=url[:80])
+        raise FieldError(
+            "return_url",
+            Sentence(
+                "The return link is “%(url)s”; it is an address that begins with https://.", url=url[:80]
+            ),
         )
     if platform.code_needed:
-        raise TutelageError(
+        raise FieldError(
+            "return_url",
             Sentence(
-                "%(platform)s makes its return_url from the code; leave it out.", platform=platform.words
-            )
+                "%(platform)s makes its return link from the code; leave it out.", platform=platform.words
+            ),
         )
     if platform.back_needed and SURVEY_CODE not in url:
-        raise TutelageError(
+        raise FieldError(
+            "return_url",
             Sentence(
-                "return_url has no %(code)s: %(platform)s writes it where the survey code goes; keep it as it is.",
+                "The return link has no %(code)s: %(platform)s writes it where the survey code goes; keep it as it is.",
                 code=SURVEY_CODE,
                 platform=platform.words,
-            )
+            ),
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.votes import Vote
 
@@ -33,14 +33,30 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.ties not in ("drop", "keep"):
-            raise TutelageError(
-                f"ties is '{self.ties}'; they are dropped (drop) or kept with p_chosen = 0.5 (keep)."
+            raise FieldError(
+                "ties",
+                Sentence(
+                    "Equal pairs are left out (drop) or kept at one half (keep), not “%(given)s”.",
+                    given=str(self.ties)[:50],
+                ),
             )
         unknown = set(self.kinds) - {"human", "llm", "simulated"}
         if unknown or not self.kinds:
-            raise TutelageError(f"kinds is {self.kinds}; raters are human, llm or simulated.")
+            raise FieldError(
+                "kinds",
+                Sentence(
+                    "Kinds of rater are human, llm and simulated; these are %(given)s.",
+                    given=", ".join(self.kinds)[:100] or "–",
+                ),
+            )
         if self.min_votes < 1:
-            raise TutelageError(f"min_votes is {self.min_votes}; a pair needs at least one vote for a side.")
+            raise FieldError(
+                "min_votes",
+                Sentence(
+                    "The least number of votes is %(given)s; a pair needs at least one for a side.",
+                    given=self.min_votes,
+                ),
+            )
 
 
 FATES = (
@@ -72,14 +88,15 @@ def refuse_mixed_versions(votes: Sequence[Vote], selection: Selection) -> None:
     """Refuse to mix votes on several versions of the question unless the selection names the versions.
 
     Raises:
-        TutelageError: the votes that count were made under several versions and the selection names none.
+        FieldError: the votes that count were made under several versions and the selection names none.
     """
     versions = sorted({vote.version for vote in votes})
     if selection.versions is None and len(versions) > 1:
-        raise TutelageError(
+        raise FieldError(
+            "versions",
             Sentence(
                 "The votes were made under versions %(versions)s of the question; say which of them count, or name "
                 "them all to mix them.",
                 versions=", ".join(map(str, versions)),
-            )
+            ),
         )

@@ -2,7 +2,8 @@
 
 import unicodedata
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
+from tutelage.people.languages import Sentence
 
 
 def folded(name: str) -> str:
@@ -18,14 +19,22 @@ def storable(text: str) -> str:
     return whole.replace("\x00", "\ufffd")
 
 
-def refuse_unstorable(text: str, where: str) -> None:
-    """Raises TutelageError for a text with a zero byte (PostgreSQL has no room for it) or half a surrogate pair (which
-    no encoding has); `where` says whose text it is."""
+def refuse_unstorable(text: str, where: str, field: str = "") -> None:
+    """Raises FieldError for a text with a zero byte (PostgreSQL has no room for it) or half a surrogate pair (which
+    no encoding has); `where` says whose text it is, `field` which value of a form it is, if it is one."""
     if "\x00" in text:
-        raise TutelageError(f"{where} contains a zero character, which cannot be stored; remove it.")
+        raise FieldError(
+            field,
+            Sentence("%(where)s contains a zero character, which cannot be stored; remove it.", where=where),
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise TutelageError(
-            f"{where} contains half a surrogate pair at character {error.start + 1}, which is no text; remove it."
+        raise FieldError(
+            field,
+            Sentence(
+                "%(where)s contains half a surrogate pair at character %(number)s, which is no text; remove it.",
+                where=where,
+                number=error.start + 1,
+            ),
         ) from error

@@ -13,9 +13,10 @@ from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, use
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
+from tutelage.people.fields import FieldError
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
-from tutelage.people.languages import Sentence
+from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
 
@@ -83,11 +84,18 @@ def meaning_of(text: str) -> tuple[str, int]:
     """The verdict and strength that a word of `MEANINGS` stands for.
 
     Raises:
-        TutelageError: it is none of them.
+        FieldError: it is none of them.
     """
     found = CHOICES.get(text.strip().lower())
     if found is None:
-        raise TutelageError(f"'{text[:50]}' is no meaning of a choice; it is one of {', '.join(MEANINGS)}.")
+        raise FieldError(
+            "means",
+            Sentence(
+                "“%(given)s” is no meaning of a choice; it is one of %(known)s.",
+                given=text[:50],
+                known=", ".join(MEANINGS),
+            ),
+        )
     return found
 
 
@@ -109,13 +117,11 @@ def read_votes(table: Table, columns: Columns, kind: Kind, screen: Screen) -> Vo
 
 
 def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
-    """Raises TutelageError where the table lacks a column, with what it has; a table of pairs is told what to do."""
-    who = list(columns.annotators) or [columns.rater]
-    choice = [columns.choice] if kind.traits.sides and not columns.annotators else []
-    needed = [*columns.prompts, columns.a, columns.b, *choice, *who]
-    needed += [name for name in (columns.model_a, columns.model_b, columns.time, columns.reason) if name]
-    missing = [name for name in needed if name not in table.columns]
-    if {"chosen", "rejected"} <= set(table.columns) and set(who) & set(missing):
+    """Raises FieldError for the first column that the table lacks, with what it has; a table of pairs is told what to
+    do."""
+    needed = _needed(columns, kind)
+    missing = {name: field for name, field in needed if name not in table.columns}
+    if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
         raise TutelageError(
             Sentence(
                 "%(source)s holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
@@ -124,14 +130,30 @@ def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
             )
         )
     if missing:
-        raise TutelageError(
+        raise FieldError(
+            next(iter(missing.values())),
             Sentence(
                 "%(source)s has no column %(missing)s; it has %(known)s. Say which columns hold the votes.",
                 source=str(table.source),
                 missing=", ".join(repr(name) for name in missing),
                 known=_listed(table.columns),
-            )
+            ),
         )
+
+
+def _needed(columns: Columns, kind: Kind) -> list[tuple[str, str]]:
+    """The columns that are read, each with the field of `Columns` that names it."""
+    who = [(name, "annotators") for name in columns.annotators] or [(columns.rater, "rater")]
+    if kind.traits.sides and not columns.annotators:
+        who = [(columns.choice, "choice"), *who]
+    others = ((getattr(columns, field), field) for field in ("model_a", "model_b", "time", "reason"))
+    return [
+        *((name, "prompt") for name in columns.prompts),
+        (columns.a, "a"),
+        (columns.b, "b"),
+        *who,
+        *((name, field) for name, field in others if name),
+    ]
 
 
 class _VoteReader:
@@ -246,7 +268,12 @@ class _VoteReader:
         if others:
             places = tuple(place for _, (_, some) in others for place in some)[:SHOWN]
             total = sum(count for _, (count, _) in others)
-            found[Sentence("%(number)s other choices are not known", number=len(others))] = (total, places)
+            told = counted(
+                "%(count)s other choice is not known",
+                "%(count)s other choices are not known",
+                count=len(others),
+            )
+            found[told] = (total, places)
         return self._dropped | found
 
 
@@ -279,7 +306,10 @@ def milliseconds(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise TutelageError(f"'{text[:50]}' is no time: give ISO 8601 or seconds since the epoch.") from error
+        raise FieldError(
+            "time",
+            Sentence("“%(given)s” is no time: give ISO 8601 or seconds since the epoch.", given=text[:50]),
+        ) from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -287,7 +317,12 @@ def _listed(names: Sequence[str], most: int = 30) -> str:
     shown = ", ".join(names[:most])
     if len(names) <= most:
         return shown
-    return Sentence("%(shown)s and %(number)s others", shown=shown, number=len(names) - most)
+    return counted(
+        "%(shown)s and %(count)s other",
+        "%(shown)s and %(count)s others",
+        count=len(names) - most,
+        shown=shown,
+    )
 
 
 def _text(values: Mapping[str, object], name: str | None) -> str:

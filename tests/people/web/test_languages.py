@@ -227,13 +227,24 @@ def test_what_is_wrong_with_a_form_is_told_in_the_language(world: World) -> None
     for path, fields, told in (
         (
             "settings/plan",
-            {"overlap": "x", "policy": "random", "gold_rate": "0.4", "repeat_rate": "0.3"},
+            {
+                "overlap": "2",
+                "policy": "random",
+                "gold_rate": "0.4",
+                "repeat_rate": "0.3",
+                "training_pass": "1",
+                "lease_seconds": "60",
+            },
             "(40\u00a0%)",
         ),
         ("invitations", {"uses": "0", "days": "3"}, "Zahl der Personen: „0“ geht nicht"),
         ("programs/tokens", {"name": "x", "days": ""}, "Ein Token ohne Recht ist nutzlos"),
         ("consent", {"votes": "keep", "retention_days": "0.5"}, "Zahl der Tage: „0.5“ geht nicht"),
-        ("recruiting", {"platform": "x"}, "Wählen Sie eine Plattform."),
+        (
+            "recruiting",
+            {"platform": "x", "answers": "1", "minutes": "1", "pay": "1", "fee": "0", "seconds": "1"},
+            "Plattform „x“ gibt es hier nicht",
+        ),
     ):
         reply = owner.form(f"/owner/{path}", fields, **{"accept-language": "de"})
         assert reply.status_code == 400, path

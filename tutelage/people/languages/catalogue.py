@@ -19,7 +19,7 @@ from babel.messages.pofile import read_po
 from babel.numbers import format_decimal, format_percent
 from babel.support import NullTranslations, Translations
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages.sentences import Sentence, Share
 
 FOLDER = Path(__file__).parent
@@ -60,20 +60,22 @@ LANGUAGES: Mapping[str, Language] = {
 
 
 def check_languages(codes: Sequence[str]) -> None:
-    """Raises TutelageError unless the codes are at least one of `LANGUAGES`, each once."""
+    """Raises FieldError unless the codes are at least one of `LANGUAGES`, each once."""
     unknown = next((code for code in codes if code not in LANGUAGES), None)
     if unknown is not None:
         known = ", ".join(f"{each.code} ({each.name})" for each in LANGUAGES.values())
-        raise TutelageError(
+        raise FieldError(
+            "language",
             Sentence(
                 "There is no language '%(code)s' here; a study is asked in %(known)s.",
                 code=unknown[:50],
                 known=known,
-            )
+            ),
         )
     if not codes or len(set(codes)) != len(codes):
-        raise TutelageError(
-            Sentence("A study is asked in at least one language; name each once, the usual one first.")
+        raise FieldError(
+            "language",
+            Sentence("A study is asked in at least one language; name each once, the usual one first."),
         )
 
 

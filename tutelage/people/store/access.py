@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
@@ -97,18 +98,22 @@ def personal_links(
     capitals, and else of a new one. Returns names, as the study writes them, with tokens.
 
     Raises:
-        TutelageError: a name cannot be one, or is that of an owner, of a reviewer, or of a rater who is no person.
+        FieldError: a name cannot be one, or is that of an owner, of a reviewer, or of a rater who is no person.
     """
     now = store.now()
     links: dict[int, tuple[str, str]] = {}
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
         training = has_training(connection, load_study(connection, study_id))
         for name in names:
-            rater = named_rater(connection, study_id, name) or insert_rater(
-                connection, study_id, name, now=now, training=training, actor=actor
-            )
+            try:
+                rater = named_rater(connection, study_id, name) or insert_rater(
+                    connection, study_id, name, now=now, training=training, actor=actor
+                )
+            except FieldError as error:  # of one name among the `names`
+                raise FieldError("names", error.args[0]) from error
             if rater.role != "rater" or rater.kind != "human":
-                raise TutelageError(
+                raise FieldError(
+                    "names",
                     Sentence(
                         "'%(name)s' is an owner or a reviewer of this study, so a personal link is not for them.",
                         name=rater.name,
@@ -116,7 +121,7 @@ def personal_links(
                     if rater.role != "rater"
                     else Sentence(
                         "'%(name)s' is no person, so a personal link is not for them.", name=rater.name
-                    )
+                    ),
                 )
             if rater.id not in links:
                 links[rater.id] = rater.name, _new_link(connection, rater, now, days, note, actor)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
@@ -49,20 +49,27 @@ class Consent:
 
     def __post_init__(self) -> None:
         if self.votes not in ("keep", "erase"):
-            raise TutelageError(
-                f"votes is '{self.votes}'; those of a forgotten rater are kept (keep) or not (erase)."
+            raise FieldError(
+                "votes",
+                Sentence(
+                    "Votes of a forgotten rater are kept under a number (keep) or erased (erase), not “%(given)s”.",
+                    given=self.votes[:50],
+                ),
             )
         if self.retention_days is not None and not 1 <= self.retention_days <= 36_500:
-            raise TutelageError(f"retention_days is {self.retention_days}; it is from 1 to 36,500.")
+            raise FieldError(
+                "retention_days", f"retention_days is {self.retention_days}; it is from 1 to 36,500."
+            )
         if len(self.text) > LONGEST_CONSENT:
-            raise TutelageError(
+            raise FieldError(
+                "text",
                 Sentence(
-                    "text has %(length)s characters; at most %(most)s are kept.",
+                    "The text has %(length)s characters; at most %(most)s are kept.",
                     length=len(self.text),
                     most=LONGEST_CONSENT,
-                )
+                ),
             )
-        refuse_unstorable(self.text, "text")
+        refuse_unstorable(self.text, Sentence("The text"), "text")
 
 
 class Agreement(NamedTuple):

@@ -21,6 +21,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 
 Connection: TypeAlias = sa.Connection
@@ -139,7 +140,11 @@ class Store:
             return
         if not self._queue.acquire(timeout=BUSY_SECONDS):
             raise Unavailable(
-                f"{self.address} has been busy for more than {BUSY_SECONDS} seconds; nothing was saved."
+                Sentence(
+                    "%(database)s has been busy for more than %(seconds)s seconds; nothing was saved.",
+                    database=self.address,
+                    seconds=BUSY_SECONDS,
+                )
             )
         try:
             yield
@@ -161,26 +166,53 @@ def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
     said, code = str(error.orig).strip(), _code(error)
     if code in ("SQLITE_BUSY", "SQLITE_LOCKED"):
         return Unavailable(
-            f"The database {address} has been locked by another process for more than {BUSY_SECONDS} seconds; "
-            "nothing was saved. Close the program that holds it and send the request again."
+            Sentence(
+                "The database %(database)s has been locked by another process for more than %(seconds)s seconds; "
+                "nothing was saved. Close the program that holds it and send the request again.",
+                database=address,
+                seconds=BUSY_SECONDS,
+            )
         )
     if code in ("40001", "40P01"):
         return Unavailable(
-            f"Two writers got in each other's way in {address}; nothing was saved. Send it again."
+            Sentence(
+                "Two writers got in each other's way in %(database)s; nothing was saved. Send it again.",
+                database=address,
+            )
         )
     if code in ("SQLITE_FULL", "SQLITE_IOERR", "53100"):
         return Unavailable(
-            f"The disk under {address} is full or failing ({said}); nothing was saved. Free some space."
+            Sentence(
+                "The disk under %(database)s is full or failing (%(reason)s); nothing was saved. Free some space.",
+                database=address,
+                reason=said,
+            )
         )
     if code in ("SQLITE_CANTOPEN", "SQLITE_READONLY"):
         return TutelageError(
-            f"The database {address} cannot be opened for writing ({said}); check its permissions."
+            Sentence(
+                "The database %(database)s cannot be opened for writing (%(reason)s); check its permissions.",
+                database=address,
+                reason=said,
+            )
         )
     if code in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
-        return DamagedStore(f"The database {address} is damaged ({said}); nothing was saved.")
+        return DamagedStore(
+            Sentence(
+                "The database %(database)s is damaged (%(reason)s); nothing was saved.",
+                database=address,
+                reason=said,
+            )
+        )
     unreachable = isinstance(error, sa.exc.OperationalError) and not code
     if error.connection_invalidated or unreachable or code.startswith(("08", "57P")):
-        return Unavailable(f"The connection to {address} is lost ({said}); nothing was saved.")
+        return Unavailable(
+            Sentence(
+                "The connection to %(database)s is lost (%(reason)s); nothing was saved.",
+                database=address,
+                reason=said,
+            )
+        )
     return error
 
 

@@ -6,13 +6,15 @@ event, so that what was excluded at any earlier moment can be told.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.studies import room_for, touched_from
@@ -21,6 +23,11 @@ Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
 _items, _given, _said, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
 _CHUNK = 500
+_UNKNOWN: Mapping[Scope, Callable[[str], Sentence]] = {
+    "rater": lambda name: Sentence("There is no rater “%(name)s” in this study.", name=name),
+    "item": lambda name: Sentence("There is no item “%(name)s” in this study.", name=name),
+    "judgement": lambda name: Sentence("There is no judgement “%(name)s” in this study.", name=name),
+}
 _TABLES = {"rater": _raters, "item": _items, "judgement": _said}
 
 
@@ -39,7 +46,7 @@ def exclude(
     """Exclude a rater (by name), an item (by key) or a judgement (by number): its votes count no more.
 
     Raises:
-        TutelageError: no such thing in the study, or no reason.
+        FieldError: no such thing in the study, or no reason.
     """
     exclude_all(store, study_id, scope, [name], reason, actor=actor)
 
@@ -49,7 +56,9 @@ def exclude_all(
 ) -> None:
     """Exclude several raters, items or judgements for the same reason, all or none. Raises as `exclude` does."""
     if not reason.strip():
-        raise TutelageError("An exclusion needs a reason: it is what others will know about it later.")
+        raise FieldError(
+            "reason", Sentence("Say why: it is what others will know about the exclusion later.")
+        )
     _set(store, study_id, scope, names, reason, actor)
 
 
@@ -118,7 +127,7 @@ def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int
     match = same[scope] if scope in same else _said.c.id == int(name)
     found = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
     if found is None:
-        raise TutelageError(f"There is no {scope} '{name}' in this study.")
+        raise FieldError(f"{scope}s", _UNKNOWN[scope](name[:100]))
     return found
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.backup import backups_since, delete_backups
 from tutelage.people.store.backup_erasure import Mark, copies_beside, erase_in_backups, mark_of, rewrite_file
@@ -67,11 +68,14 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         rater = lock_rater(connection, rater_id)
         if rater.kind != "human" or (rater.role != "rater" and rater.removed is None):
             raise TutelageError(
-                f"'{rater.name}' is an owner, a reviewer or no person; only raters who are people are forgotten, and "
-                "owners and reviewers once their access was taken away."
+                Sentence(
+                    "“%(name)s” is an owner, a reviewer or no person; only raters who are people are forgotten, and "
+                    "owners and reviewers once their access was taken away.",
+                    name=rater.name,
+                )
             )
         if rater.forgotten is not None:
-            raise TutelageError(f"'{rater.name}' was forgotten already.")
+            raise TutelageError(Sentence("“%(name)s” was forgotten already.", name=rater.name))
         now = store.now()
         erased = load_consent(connection, rater.study_id, rater.agreed).votes == "erase"
         name = _number(connection, rater)

@@ -158,7 +158,7 @@ def write_note(store: Store, rater_id: int, text: str) -> None:
                 length=len(text),
             )
         )
-    refuse_unstorable(text, "The note")
+    refuse_unstorable(text, Sentence("The note"))
     with store.write() as connection:
         rater = load_rater(connection, rater_id)
         insert_notice(connection, rater.study_id, "note", store.now(), rater_id=rater.id, text=text.strip())

@@ -8,7 +8,9 @@ import sqlalchemy as sa
 
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.kinds.values import Traits
+from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, lock, record_event
 from tutelage.people.store.studies import load_study, room_for, touched_from
@@ -123,8 +125,13 @@ def set_overlap(
             mine = sa.and_(items.c.study_id == study_id, items.c.key.in_(chunk), items.c.pool == "production")
             changed = connection.execute(items.update().where(mine).values(**values)).rowcount
             if changed != len(set(chunk)):
-                raise TutelageError(
-                    f"{len(set(chunk)) - changed} of the items are no production items of this study."
+                raise FieldError(
+                    "items",
+                    counted(
+                        "One of the items is practice, a known answer, or not in this study.",
+                        "%(count)s of the items are practice, known answers, or not in this study.",
+                        count=len(set(chunk)) - changed,
+                    ),
                 )
         record_event(connection, study_id, now, actor, "overlap_set", f"{len(keys)} items", overlap=overlap)
 

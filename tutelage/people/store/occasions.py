@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 from tutelage.people.store.inbox import insert_notice
@@ -42,10 +43,16 @@ def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: st
     """Set the least agreement, a share; None for no alarm.
 
     Raises:
-        TutelageError: it is no share above 0.
+        FieldError: it is no share above 0.
     """
     if agreement is not None and not 0 < agreement <= 1:
-        raise TutelageError(f"The least agreement is {agreement:g}; it is a share above 0 and at most 1.")
+        raise FieldError(
+            "bound",
+            Sentence(
+                "The least agreement is %(given)s; it is a share above 0 and at most 1.",
+                given=float(agreement),
+            ),
+        )
     now = store.now()
     with store.write() as connection:
         lock(connection, schema.study, study_id)

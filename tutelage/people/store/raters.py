@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
@@ -23,11 +24,18 @@ DECIDING: tuple[Role, ...] = ("owner", "reviewer")
 LONGEST_NAME = 80
 
 
-class NameTaken(TutelageError):
+class NameTaken(FieldError):
     """A name that a rater of the study has already; `name` is how that rater writes it."""
 
     def __init__(self, study: str, name: str) -> None:
-        super().__init__(f"'{study}' already has a rater named '{name}'; choose another name.")
+        super().__init__(
+            "name",
+            Sentence(
+                "'%(study)s' already has a rater named '%(name)s'; choose another name.",
+                study=study,
+                name=name,
+            ),
+        )
         self.name = name
 
 
@@ -103,7 +111,7 @@ def add_rater(
 
     Raises:
         NameTaken: there is a rater of that name, whatever its capitals.
-        TutelageError: the name is empty, too long or not printable.
+        FieldError: the name is empty, too long or not printable.
     """
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
         return insert_rater(
@@ -130,12 +138,13 @@ def insert_rater(
     differs from another in capitals only, as studies of earlier versions may have them."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise TutelageError(
+        raise FieldError(
+            "name",
             Sentence(
                 "A rater's name has 1 to %(most)s printable characters; %(name)s has not.",
                 most=LONGEST_NAME,
                 name=repr(name),
-            )
+            ),
         )
     known = named_rater(connection, study_id, name)
     if known is not None and not (same_name and known.name != name):

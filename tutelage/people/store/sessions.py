@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, Unavailable, inserted, record_event
 from tutelage.people.store.raters import Rater, load_rater
@@ -52,7 +53,9 @@ def new_session(
 ) -> str:
     """`start_session` within a transaction."""
     if rater.removed is not None:
-        raise TutelageError(f"The access of '{rater.name}' was taken away; an owner can give it back.")
+        raise TutelageError(
+            Sentence("The access of “%(name)s” was taken away; an owner can give it back.", name=rater.name)
+        )
     token = secrets.token_urlsafe(32)
     row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": token_hash(token)}
     row |= {"device": device, "seen": now if device is not None else None}

@@ -16,9 +16,10 @@ import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people.corrections import check_categories
+from tutelage.people.fields import FieldError
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
-from tutelage.people.languages import ENGLISH, Sentence, check_languages
+from tutelage.people.languages import ENGLISH, Sentence, Share, check_languages
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 
@@ -67,19 +68,36 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 1 <= self.overlap <= 100:
-            raise TutelageError(f"overlap is {self.overlap}; each item needs between 1 and 100 raters.")
+            raise FieldError(
+                "overlap", f"overlap is {self.overlap}; each item needs between 1 and 100 raters."
+            )
         if self.policy not in ("finish_first", "random", "priority"):
-            raise TutelageError(f"policy is '{self.policy}'; it is finish_first, random or priority.")
+            raise FieldError(
+                "policy",
+                Sentence(
+                    "There is no order “%(given)s” of items; it is %(known)s.",
+                    given=str(self.policy)[:50],
+                    known="finish_first, random, priority",
+                ),
+            )
         if self.gold_rate < 0 or self.repeat_rate < 0 or self.gold_rate + self.repeat_rate > 0.5:
-            raise TutelageError(
-                f"The shares of known answers ({self.gold_rate:g}) and of questions asked again ({self.repeat_rate:g}) "
-                "must not be negative nor take more than half of the questions together."
+            raise FieldError(
+                "gold_rate",
+                Sentence(
+                    "Known answers (%(gold)s) and questions asked again (%(repeats)s) must not be negative, nor take "
+                    "more than half of all questions together.",
+                    gold=Share(self.gold_rate),
+                    repeats=Share(self.repeat_rate),
+                ),
             )
         if not 0 <= self.training_pass <= 1:
-            raise TutelageError(f"training_pass is {self.training_pass}; it is a share between 0 and 1.")
+            raise FieldError(
+                "training_pass", f"training_pass is {self.training_pass}; it is a share between 0 and 1."
+            )
         if self.lease_seconds < 1:
-            raise TutelageError(
-                f"lease_seconds is {self.lease_seconds}; a reservation lasts at least a second."
+            raise FieldError(
+                "lease_seconds",
+                f"lease_seconds is {self.lease_seconds}; a reservation lasts at least a second.",
             )
 
 
@@ -276,9 +294,10 @@ def _add_version(
 ) -> None:
     scales = sorted(kind.traits.scales)
     if presentation.scale not in scales:
-        raise TutelageError(
+        raise FieldError(
+            "scale",
             f"scale is {presentation.scale}; in a study that {kind.traits.does} it is one of "
-            f"{', '.join(map(str, scales))}."
+            f"{', '.join(map(str, scales))}.",
         )
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
     row |= asdict(presentation) | {"corrections": int(presentation.corrections)}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, lock, record_event
 from tutelage.people.store.raters import (
@@ -98,7 +99,9 @@ def _member(connection: Connection, rater_id: int) -> Rater:
     lock(connection, schema.study, load_rater(connection, rater_id).study_id)
     member = load_rater(connection, rater_id)
     if member.role not in DECIDING:
-        raise TutelageError(f"'{member.name}' is a rater; pause or exclude raters on their page.")
+        raise TutelageError(
+            Sentence("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name)
+        )
     return member
 
 
@@ -110,7 +113,9 @@ def _refuse_last(connection: Connection, owner: Rater) -> None:
         _raters.c.id != owner.id,
     )
     if not connection.scalar(others):
-        raise TutelageError(f"'{owner.name}' is the only owner of the study; invite another one first.")
+        raise TutelageError(
+            Sentence("“%(name)s” is the only owner of the study; invite another one first.", name=owner.name)
+        )
 
 
 def _free_name(connection: Connection, study_id: int, name: str) -> str:

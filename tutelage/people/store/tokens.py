@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias, cast
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
@@ -70,34 +71,40 @@ def create_token(
     """Make a token; returns it, which cannot be read again later.
 
     Raises:
-        TutelageError: the name is empty, too long or that of a token that works; a right is unknown, or there is none;
+        FieldError: the name is empty, too long or that of a token that works; a right is unknown, or there is none;
             the time is not positive.
     """
     name = name.strip()
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise TutelageError(
+        raise FieldError(
+            "name",
             Sentence(
                 "A token's name has 1 to %(most)s printable characters; %(name)s has not.",
                 most=LONGEST_NAME,
                 name=repr(name[:120]),
-            )
+            ),
         )
-    refuse_unstorable(name, "The name of the token")
+    refuse_unstorable(name, Sentence("The name of the token"), "name")
     wanted = [right for right in RIGHTS if right in rights]
     unknown = [right for right in rights if right not in RIGHTS]
     if unknown or not wanted:
         given = ", ".join(RIGHTS)
-        raise TutelageError(
+        raise FieldError(
+            "rights",
             Sentence(
                 "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
                 unknown=unknown[0],
                 known=given,
             )
             if unknown
-            else Sentence("A token without a right is of no use: give one or more of %(known)s.", known=given)
+            else Sentence(
+                "A token without a right is of no use: give one or more of %(known)s.", known=given
+            ),
         )
     if days is not None and not 0 < days <= 36_500:
-        raise TutelageError(f"A token works for a positive number of days, 36,500 at most, not for {days:g}.")
+        raise FieldError(
+            "days", f"A token works for a positive number of days, 36,500 at most, not for {days:g}."
+        )
     now, token = store.now(), PREFIX + secrets.token_urlsafe(32)
     row = {
         "study_id": study_id, "name": name, "rights": json.dumps(wanted), "token_sha256": token_hash(token),
@@ -106,10 +113,11 @@ def create_token(
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         if any(known.name == name and not known.problem for known in _tokens_of(connection, study_id, now)):
-            raise TutelageError(
+            raise FieldError(
+                "name",
                 Sentence(
                     "There is a token '%(name)s' already; revoke it first, or choose another name.", name=name
-                )
+                ),
             )
         number = inserted(connection, _tokens, row)
         told = {"name": name, "rights": wanted, "days": days}

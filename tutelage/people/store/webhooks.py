@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
@@ -71,21 +72,22 @@ def add_webhook(
     with.
 
     Raises:
-        TutelageError: it is no http or https address, a topic is unknown, or there is none.
+        FieldError: it is no http or https address, a topic is unknown, or there is none.
     """
     check_address(url)
     wanted = [topic for topic in TOPICS if topic in topics]
     unknown = [topic for topic in topics if topic not in TOPICS]
     if unknown or not wanted:
         given = ", ".join(TOPICS)
-        raise TutelageError(
+        raise FieldError(
+            "topics",
             Sentence(
                 "'%(unknown)s' is nothing to be told of: give one or more of %(known)s.",
                 unknown=unknown[0],
                 known=given,
             )
             if unknown
-            else Sentence("Say what the address is told of: give one or more of %(known)s.", known=given)
+            else Sentence("Say what the address is told of: give one or more of %(known)s.", known=given),
         )
     secret, now = _new_secret(), store.now()
     with store.write() as connection:
@@ -102,21 +104,22 @@ def add_webhook(
 
 
 def check_address(url: str) -> None:
-    """Raises TutelageError for what is no http or https address, and for one with a password in it."""
+    """Raises FieldError for what is no http or https address, and for one with a password in it."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable or not url.isprintable() or " " in url or len(url) > 2_000:
-        raise TutelageError(
+        raise FieldError(
+            "url",
             Sentence(
                 "The webhook '%(url)s' is no address; write it as https://hooks.example.org/….", url=url[:200]
-            )
+            ),
         )
     if parts.username or parts.password:
-        raise TutelageError(
-            Sentence("Leave name and password out of the webhook; its messages are signed instead.")
+        raise FieldError(
+            "url", Sentence("Leave name and password out of the webhook; its messages are signed instead.")
         )
 
 

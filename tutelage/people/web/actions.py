@@ -1,8 +1,9 @@
-"""What the actions of the history are called."""
+"""What the actions of the history, their subjects and their details are called."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
-from tutelage.people.languages import Sentence
+from tutelage.people.languages import Sentence, counted
 
 ACTIONS: Mapping[str, Sentence] = {
     "alarm_set": Sentence("least agreement set"),
@@ -56,3 +57,94 @@ ACTIONS: Mapping[str, Sentence] = {
     "webhook_rotated": Sentence("secret of a webhook renewed"),
 }
 """By the name under which the store records them."""
+DETAILS: Mapping[str, Sentence] = {
+    "active": Sentence("active"),
+    "again": Sentence("second visit"),
+    "answers": Sentence("answers"),
+    "backups": Sentence("backups"),
+    "before": Sentence("before"),
+    "bound": Sentence("bound"),
+    "code": Sentence("code"),
+    "corrections": Sentence("better responses"),
+    "criteria": Sentence("criteria"),
+    "currency": Sentence("currency"),
+    "days": Sentence("days"),
+    "exports": Sentence("exports"),
+    "fee": Sentence("fee"),
+    "flags": Sentence("flags"),
+    "gold_rate": Sentence("share of known answers"),
+    "guidelines": Sentence("guidelines"),
+    "host": Sentence("host"),
+    "hours": Sentence("hours"),
+    "items": Sentence("items"),
+    "kind": Sentence("kind"),
+    "known": Sentence("known already"),
+    "language": Sentence("language"),
+    "languages": Sentence("languages"),
+    "lease_seconds": Sentence("seconds reserved"),
+    "lineage": Sentence("lineage"),
+    "minutes": Sentence("minutes"),
+    "models": Sentence("models"),
+    "name": Sentence("name"),
+    "new": Sentence("new"),
+    "openings": Sentence("openings"),
+    "overlap": Sentence("raters per item"),
+    "pay": Sentence("pay"),
+    "places": Sentence("places"),
+    "platform": Sentence("platform"),
+    "policy": Sentence("order of items"),
+    "prompts": Sentence("prompts"),
+    "question": Sentence("question"),
+    "quota": Sentence("most answers"),
+    "rater": Sentence("rater"),
+    "reason": Sentence("reason"),
+    "repeat_rate": Sentence("share asked again"),
+    "responses": Sentence("responses"),
+    "retention_days": Sentence("days kept"),
+    "return_url": Sentence("return link"),
+    "right": Sentence("right"),
+    "rights": Sentence("rights"),
+    "role": Sentence("role"),
+    "scale": Sentence("scale"),
+    "scope": Sentence("what"),
+    "screened_code": Sentence("code of those screened out"),
+    "seconds": Sentence("seconds"),
+    "sessions": Sentence("sessions"),
+    "sha256": Sentence("checksum"),
+    "source": Sentence("source"),
+    "spans": Sentence("categories of wrong words"),
+    "text": Sentence("text"),
+    "topics": Sentence("topics"),
+    "training_pass": Sentence("share of practice"),
+    "turns": Sentence("turns"),
+    "uses": Sentence("uses"),
+    "version": Sentence("version"),
+    "votes": Sentence("votes"),
+    "why": Sentence("why"),
+}
+"""What the parts of a detail are called, by the names under which the store records them."""
+_NUMBERED: Mapping[str, Callable[[int], Sentence]] = {
+    "export": lambda n: Sentence("export %(number)s", number=n),
+    "invite": lambda n: Sentence("invitation %(number)s", number=n),
+    "item": lambda n: Sentence("item %(number)s", number=n),
+    "notice": lambda n: Sentence("notice %(number)s", number=n),
+    "round": lambda n: Sentence("round %(number)s", number=n),
+    "token": lambda n: Sentence("token %(number)s", number=n),
+    "webhook": lambda n: Sentence("webhook %(number)s", number=n),
+}
+_COUNTED: Mapping[str, Callable[[int], Sentence]] = {
+    "items": lambda n: counted("%(count)s item", "%(count)s items", count=n),
+    "notices": lambda n: counted("%(count)s notice", "%(count)s notices", count=n),
+}
+
+
+def subject_of(written: str) -> str:
+    """What an event is about: a number of the store (`invite 3`) or a count (`12 items`) as a sentence, a name as it
+    is."""
+    numbered = re.fullmatch(r"([a-z]+) (\d{1,15})", written, re.ASCII)
+    if numbered and numbered[1] in _NUMBERED:
+        return _NUMBERED[numbered[1]](int(numbered[2]))
+    several = re.fullmatch(r"(\d{1,15}) ([a-z]+)", written, re.ASCII)
+    if several and several[2] in _COUNTED:
+        return _COUNTED[several[2]](int(several[1]))
+    return written

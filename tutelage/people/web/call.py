@@ -134,6 +134,7 @@ class Call:
             "now": self.store.now(),
             "at": self.at,
             "owns": self.rater is not None and self.rater.role == "owner",
+            "problems": {},
         }
         if self.rater and self.rater.role in DECIDING:
             known["waiting"] = waiting = count_notices(self.store, self.here.id)
@@ -226,7 +227,7 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
         if refusal.study is not None:
             language = choose_language(refusal.study.languages, wanted_languages(request))
     except Unavailable as error:
-        found = Refusal(503, str(error), retry_after=2)
+        found = Refusal(503, sentence(error), retry_after=2)
     except TutelageError as error:
         found = Refusal(400, sentence(error))
     return refused(site, found, _by_script(route), language)
@@ -281,13 +282,14 @@ def _address(site: Site, request: Request) -> str:
     return forwarded.rpartition(",")[2].strip() or (request.client.host if request.client else "")
 
 
-def _wrong_origin(site: Site, request: Request) -> str:
-    seen = request.headers.get("origin") or "a page that does not say where it is"
-    own = site.origin or f"http://{request.headers.get('host', '')}"
-    address = seen if seen.startswith("http") else "followed by the address that browsers use"
-    return (
-        f"This was sent from {seen}, but this site is {own}, so it was refused. If the site stands behind a proxy, "
-        f"start `tutelage collect serve` with --public-url {address}."
+def _wrong_origin(site: Site, request: Request) -> Sentence:
+    origin = request.headers.get("origin", "")
+    return Sentence(
+        "This was sent from %(seen)s, but this site is %(own)s, so it was refused. If the site stands behind a proxy, "
+        "start it with the address that browsers use: %(command)s",
+        seen=origin or Sentence("a page that does not say where it is"),
+        own=site.origin or f"http://{request.headers.get('host', '')}",
+        command=f"tutelage collect serve --public-url {origin if origin.startswith('http') else 'ADDRESS'}",
     )
 
 
@@ -295,7 +297,9 @@ def _fields(body: bytes) -> Fields:
     try:
         pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=500)
     except ValueError as error:
-        raise Refusal(400, f"The form that was sent cannot be read: {error}.") from error
+        raise Refusal(
+            400, Sentence("The form that was sent cannot be read: %(reason)s.", reason=str(error))
+        ) from error
     return _collected(pairs)
 
 

@@ -1,25 +1,46 @@
-"""Fields of forms, and what is wrong with them, told beside the field."""
+"""Forms: what their fields hold, and pages that tell what is wrong beside the field."""
 
-from collections.abc import Callable, Mapping
 from math import isfinite
 
+from starlette.responses import Response
+
 from tutelage.errors import TutelageError
+from tutelage.people import Unavailable
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
-from tutelage.people.web.call import Call
+from tutelage.people.web.call import Call, sentence
 
 
-class FieldError(TutelageError):
-    """What is wrong with one field of a form; `field` is its name."""
+def form_page(call: Call, template: str, error: TutelageError | None = None, /, **values: object) -> Response:
+    """A page with forms. The template gets `problems`, the sentence of the error by the field that it belongs to, and
+    `given`, what the fields hold: what was sent where there is a problem, else what they held before. A sentence that
+    belongs to no field of the page stands above the forms, under the empty name. The address of a page fills no form:
+    it may have been written by somebody else. The status is 400 where something was to be done and was not, 200 for a
+    look that shows a problem.
 
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.field = field
+    Raises:
+        Unavailable: that is what the error says. No other value of a field would help.
+    """
+    if error is None:
+        return call.page(template, **values, given=_before)
+    if isinstance(error, Unavailable):
+        raise error
+    field, told = _field(error), sentence(error)
+    page = call.page(template, **values, problems={field: told}, given=call.text)
+    if f'id="{field}-problem"'.encode() not in bytes(page.body):
+        page = call.page(template, **values, problems={"": told}, given=call.text)
+    if call.fields:
+        page.status_code = 400
+    return page
 
 
-def given_again(call: Call, problems: Mapping[str, str]) -> Callable[..., str]:
-    """What the fields of a form hold: what was sent where there is a problem with it, else what they held before. The
-    address of a page fills no form: it may have been written by somebody else."""
-    return call.text if problems else lambda name, default="": default
+def _field(error: TutelageError) -> str:
+    return error.field if isinstance(error, FieldError) else ""
+
+
+def _before(name: str, default: str = "") -> str:
+    """What a field held before."""
+    return default
 
 
 def lines_of(call: Call, name: str) -> tuple[str, ...]:
@@ -98,15 +119,13 @@ def share(call: Call, name: str, what: str, most: float) -> float:
     return value
 
 
-def reason_of(call: Call) -> str:
-    """The reason for an exclusion, from the field of that name.
+def reason_of(call: Call, field: str = "reason") -> str:
+    """The reason for an exclusion, from the field `reason`; on a page with several such forms `field` names the input.
 
     Raises:
         FieldError: there is none.
     """
     reason = call.text("reason")[:500]
     if not reason:
-        raise FieldError(
-            "reason", Sentence("Say why: it is what others will know about the exclusion later.")
-        )
+        raise FieldError(field, Sentence("Say why: it is what others will know about the exclusion later."))
     return reason

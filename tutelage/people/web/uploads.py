@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tutelage.data.tables import Table, read_table
 from tutelage.errors import TutelageError
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
@@ -30,11 +31,18 @@ class Upload:
     at: float
 
     def read(self) -> Table:
-        """The rows of the file, under its own name. Raises TutelageError where it is no table."""
+        """The rows of the file, under its own name. Raises FieldError where it is no table."""
         try:
             return replace(read_table(self.path), source=self.name)
         except TutelageError as error:
-            raise TutelageError(str(error).replace(str(self.path), self.name)) from error
+            raise FieldError(
+                "file",
+                Sentence(
+                    "%(name)s cannot be read as a table. The reason, in English: %(reason)s",
+                    name=self.name,
+                    reason=str(error).replace(str(self.path), self.name),
+                ),
+            ) from error
 
 
 class Uploads:
@@ -50,20 +58,21 @@ class Uploads:
         """Keep a file for an owner, in place of the one before. Only its ending is taken from its name.
 
         Raises:
-            TutelageError: it is of no kind that is read here, or empty.
+            FieldError: it is of no kind that is read here, or empty.
         """
         name = Path(name.replace("\\", "/")).name[:100] or "file"
         ending = Path(name).suffix.lower()
         if ending not in ENDINGS:
-            raise TutelageError(
+            raise FieldError(
+                "file",
                 Sentence(
                     "%(name)s is of no kind that can be read here: use %(endings)s.",
                     name=name,
                     endings=", ".join(ENDINGS),
-                )
+                ),
             )
         if not content.strip():
-            raise TutelageError(Sentence("%(name)s is empty.", name=name))
+            raise FieldError("file", Sentence("%(name)s is empty.", name=name))
         with self._lock:
             self._forget()
             if self._folder is None:

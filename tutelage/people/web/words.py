@@ -9,19 +9,22 @@ from babel.numbers import format_decimal
 
 from tutelage.people.answers import FLAGS
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, catalogue, counted, say
-from tutelage.people.web.actions import ACTIONS
+from tutelage.people.web.actions import ACTIONS, DETAILS, subject_of
 from tutelage.people.web.render import plain
 
 NOUNS: Mapping[str, Callable[[int], Sentence]] = {
+    "answer": lambda n: counted("%(count)s answer", "%(count)s answers", count=n),
     "better response": lambda n: counted("%(count)s better response", "%(count)s better responses", count=n),
     "day": lambda n: counted("%(count)s day", "%(count)s days", count=n),
     "demonstration": lambda n: counted("%(count)s demonstration", "%(count)s demonstrations", count=n),
     "export": lambda n: counted("%(count)s export", "%(count)s exports", count=n),
     "item": lambda n: counted("%(count)s item", "%(count)s items", count=n),
+    "judgement": lambda n: counted("%(count)s judgement", "%(count)s judgements", count=n),
     "label": lambda n: counted("%(count)s label", "%(count)s labels", count=n),
     "mark": lambda n: counted("%(count)s mark", "%(count)s marks", count=n),
     "marked span": lambda n: counted("%(count)s marked span", "%(count)s marked spans", count=n),
     "message": lambda n: counted("%(count)s message", "%(count)s messages", count=n),
+    "more vote": lambda n: counted("%(count)s more vote", "%(count)s more votes", count=n),
     "new item": lambda n: counted("%(count)s new item", "%(count)s new items", count=n),
     "new rater": lambda n: counted("%(count)s new rater", "%(count)s new raters", count=n),
     "new vote": lambda n: counted("%(count)s new vote", "%(count)s new votes", count=n),
@@ -150,6 +153,30 @@ def done(name: str, *, language: str = ENGLISH) -> str:
     return say(ACTIONS.get(name, spaced(name)), language)
 
 
+def about(subject: str, *, language: str = ENGLISH) -> str:
+    """What an event of the history is about."""
+    return say(subject_of(subject), language)
+
+
+def detailed(detail: Mapping[str, object], *, language: str = ENGLISH) -> str:
+    """The details of an event in words; what is empty is left out."""
+    told = {name: _value(value, language) for name, value in detail.items() if value not in (None, "")}
+    return ", ".join(
+        f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in told.items()
+    )
+
+
+def _value(value: object, language: str) -> str:
+    """A value of a detail: codes by their names, everything else as it was recorded."""
+    if isinstance(value, Mapping):
+        return f"({detailed(value, language=language)})"
+    if isinstance(value, list):
+        return ", ".join(_value(each, language) for each in value)
+    if isinstance(value, bool):
+        return say(Sentence("yes") if value else Sentence("no"), language)
+    return say(CODES.get(value, value), language) if isinstance(value, str) else str(value)
+
+
 def flagged(name: str, *, language: str = ENGLISH) -> str:
     """What a rater flagged."""
     return say(FLAGS.get(name, spaced(name)), language)
@@ -174,6 +201,8 @@ def filters(language: str) -> dict[str, Callable[..., str]]:
         "plural": plural,
         "code": coded,
         "action": done,
+        "about": about,
+        "detailed": detailed,
         "flag": flagged,
     }
     spoken = {name: partial(each, language=language) for name, each in told.items()}

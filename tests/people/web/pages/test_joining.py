@@ -158,7 +158,7 @@ def test_a_personal_link_works_once_and_is_a_session_of_the_same_rater(world: Wo
 
 def personal(page: str) -> str:
     """The token of the personal link on a page."""
-    return page.split('value="/return/')[1].split('"')[0]
+    return page.split(f'value="{URL}/return/')[1].split('"')[0]
 
 
 def test_leaving_shows_a_link_that_brings_the_same_rater_back_again_and_again(world: World) -> None:

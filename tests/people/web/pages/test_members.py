@@ -14,7 +14,7 @@ from tutelage.people import (
 from tutelage.people.store.sessions import list_sessions
 from tutelage.people.store.team import list_team
 
-from ..conftest import Browser, World
+from ..conftest import URL, Browser, World
 
 
 def number_of(world: World, browser: Browser) -> int:
@@ -27,7 +27,7 @@ def test_an_owner_invites_reviewers_and_owners_by_link(world: World) -> None:
     owner = world.owner()
     for role in ("reviewer", "owner"):
         page = owner.form("/owner/invitations", {"role": role, "uses": "1", "days": "7", "note": ""}).text
-        link = re.search(r'value="(/join/[^"]+)"', page)
+        link = re.search(rf'value="{URL}(/join/[^"]+)"', page)
         assert link is not None
         joined = world.nobody().form(link[1], {"name": f"new {role}"})
         assert joined.headers["location"] == "/owner"

@@ -26,7 +26,8 @@ from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import end_visit, visit_of
 from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
-from tutelage.people.web.call import Call, Refusal, see, sentence
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import form_page
 from tutelage.people.web.membership import announce_member, forget_member
 from tutelage.people.web.site import Site
 
@@ -51,33 +52,29 @@ def invitation(call: Call) -> Response:
 
 def join(call: Call) -> Response:
     """Accept the invitation under a name."""
-    invite = _invite(call)
-    name = call.text("name")
+    _invite(call)
     try:
-        rater, session = accept_invite(call.store, call.path["token"], name, session_days=SESSION_DAYS)
-    except NameTaken as error:
-        return _join_page(call, invite, name, taken=error.name)
+        rater, session = accept_invite(
+            call.store, call.path["token"], call.text("name"), session_days=SESSION_DAYS
+        )
     except TutelageError as error:
-        return _join_page(call, invite, name, problem=sentence(error))
+        return _join_page(call, _invite(call), error)
     return signed_in(call, rater, session)
 
 
-def _join_page(call: Call, invite: Invite, name: str = "", *, problem: str = "", taken: str = "") -> Response:
+def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -> Response:
     """The page of an invitation. Whoever is signed in to the same study may go on under the name that is known."""
     host = study_of(call.store, invite.study_id)
     known = call.rater is not None and call.rater.study_id == invite.study_id
-    page = call.page(
+    return form_page(
+        call,
         "join.html",
+        error,
         invite=invite,
-        name=name,
-        problem=problem or invite.problem,
-        taken=taken,
+        taken=error.name if isinstance(error, NameTaken) else "",
         host=host,
         known=call.rater if known else None,
     )
-    if problem or taken:
-        page.status_code = 400
-    return page
 
 
 def way_back(call: Call) -> Response:
@@ -118,7 +115,7 @@ def leave(call: Call) -> Response:
             "name": call.me.name,
             "until": call.store.now() + round(PERSONAL_DAYS * DAY_MS),
         }
-        response = call.page("left.html", link=f"/return/{token}", **left)
+        response = call.page("left.html", link=f"{call.origin}/return/{token}", **left)
     response.headers["set-cookie"] = _session_cookie(call.site, "")
     forget_member(call.site, response)
     return response

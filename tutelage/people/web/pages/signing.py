@@ -4,10 +4,11 @@ from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import list_studies
+from tutelage.people.languages import Sentence
 from tutelage.people.store.studies import Study, open_study, study_of
 from tutelage.people.store.team import Identity, sign_in
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.joining import signed_in
 from tutelage.people.web.signing.oidc import Pending, SignInError
 
@@ -22,11 +23,11 @@ def begin(call: Call) -> Response:
         return _enter(call, call.visitor)
     provider = call.site.doors.provider
     if provider is None:
-        raise Refusal(404, "Nobody signs in here but by a personal link or an invitation.")
+        raise Refusal(404, Sentence("Nobody signs in here but by a personal link or an invitation."))
     try:
         address, pending = provider.begin(_redirect(call), call.site.mount)
     except SignInError as error:
-        raise Refusal(502, str(error)) from error
+        raise Refusal(502, sentence(error)) from error
     response = see(address)
     response.headers["set-cookie"] = _cookie(call, pending.cookie())
     return response
@@ -36,12 +37,12 @@ def come_back(call: Call) -> Response:
     """The way back from the provider: a session for the person that it vouches for, where they have a role."""
     provider = call.site.doors.provider
     if provider is None:
-        raise Refusal(404, "There is no such page.")
+        raise Refusal(404, Sentence("There is no such page."))
     query = {name: values[-1] for name, values in call.query.items()}
     try:
         person = provider.finish(Pending.of(call.cookies.get(COOKIE, "")), query, _redirect(call))
     except SignInError as error:
-        raise Refusal(403, str(error)) from error
+        raise Refusal(403, sentence(error)) from error
     response = _enter(call, person)
     response.headers.append("set-cookie", _cookie(call, ""))
     return response
@@ -50,12 +51,12 @@ def come_back(call: Call) -> Response:
 def _enter(call: Call, person: Identity) -> Response:
     role = call.site.doors.roles.role_of(person.contact)
     if role is None:
-        raise Refusal(403, f"{person.contact} has no role in this study; ask its owner.")
+        raise Refusal(403, Sentence("%(who)s has no role in this study; ask its owner.", who=person.contact))
     study = _study(call)
     try:
         member, token = sign_in(call.store, study.id, person, role, days=SESSION_DAYS, device=call.device)
     except TutelageError as error:
-        raise Refusal(403, str(error)) from error
+        raise Refusal(403, sentence(error)) from error
     return signed_in(call, member, token)
 
 
@@ -64,7 +65,10 @@ def _study(call: Call) -> Study:
         return study_of(call.store, call.site.study_id)
     names = list_studies(call.store)
     if len(names) != 1:
-        raise Refusal(404, "This database holds several studies; serve the one to sign in to by its name.")
+        raise Refusal(
+            404,
+            Sentence("This database holds several studies; serve the one to sign in to by its name."),
+        )
     return open_study(call.store, names[0])
 
 

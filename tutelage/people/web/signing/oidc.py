@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tutelage.errors import TutelageError
+from tutelage.people.languages import Sentence
 from tutelage.people.store.team import Identity
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Pending:
             return cls(str(row["state"]), str(row["nonce"]), str(row["verifier"]))
         except (ValueError, KeyError, TypeError) as error:
             raise SignInError(
-                "This browser began no sign-in here, or more than ten minutes ago; begin once more."
+                Sentence("This browser began no sign-in here, or more than ten minutes ago; begin once more.")
             ) from error
 
 
@@ -110,16 +111,21 @@ class Provider:
                 is not for us, not of now, not of this sign-in, or tells no verified e-mail address.
         """
         if not secrets.compare_digest(query.get("state", "").encode(), pending.state.encode()):
-            raise SignInError("This is not the sign-in that this browser began; begin once more.")
+            raise SignInError(Sentence("This is not the sign-in that this browser began; begin once more."))
         if query.get("iss", self.issuer) != self.issuer:
-            raise SignInError(f"The answer comes from another provider than {self.issuer}.")
+            raise SignInError(
+                Sentence("The answer comes from another provider than %(issuer)s.", issuer=self.issuer)
+            )
         if "code" not in query:
-            reason = query.get("error_description") or query.get("error") or "it sent no code"
-            raise SignInError(f"The provider did not sign you in: {reason[:200]}.")
+            reason = query.get("error_description") or query.get("error")
+            told = reason[:200] if reason else Sentence("it sent no code")
+            raise SignInError(Sentence("The provider did not sign you in: %(reason)s.", reason=told))
         claims = self._verified(self._token(pending, query["code"], redirect), pending.nonce)
         if claims.get("email_verified") not in (True, "true") or not isinstance(claims.get("email"), str):
             raise SignInError(
-                "The provider tells no e-mail address of yours, or has not verified it; roles are given by address."
+                Sentence(
+                    "The provider tells no e-mail address of yours, or has not verified it; roles are given by address."
+                )
             )
         email = str(claims["email"])
         name = claims.get("name") or claims.get("preferred_username") or email
@@ -148,8 +154,12 @@ class Provider:
         wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
         if told.get("issuer") != self.issuer or not all(isinstance(told.get(name), str) for name in wanted):
             raise SignInError(
-                f"{self.issuer} describes itself as {str(told.get('issuer'))[:200]}; give that as the issuer if it is "
-                "the provider that you mean."
+                Sentence(
+                    "%(issuer)s describes itself as %(other)s; give that as the issuer if it is the provider that you "
+                    "mean.",
+                    issuer=self.issuer,
+                    other=str(told.get("issuer"))[:200],
+                )
             )
         self._known["description"] = time.monotonic(), told
         return told
@@ -158,9 +168,15 @@ class Provider:
         try:
             reply = httpx.get(address, timeout=PATIENCE).raise_for_status().json()
         except (httpx.HTTPError, ValueError) as error:
-            raise SignInError(f"The provider {self.issuer} cannot be asked just now: {error}.") from error
+            raise SignInError(
+                Sentence(
+                    "The provider %(issuer)s cannot be asked just now: %(reason)s.",
+                    issuer=self.issuer,
+                    reason=str(error),
+                )
+            ) from error
         if not isinstance(reply, dict):
-            raise SignInError(f"{address} is no description of a provider.")
+            raise SignInError(Sentence("%(address)s is no description of a provider.", address=address))
         return reply
 
     def _token(self, pending: Pending, code: str, redirect: str) -> str:
@@ -171,9 +187,11 @@ class Provider:
             with self._client(redirect) as client:
                 reply = client.fetch_token(endpoint, code=code, code_verifier=pending.verifier)
         except (httpx.HTTPError, OAuthError, ValueError) as error:
-            raise SignInError(f"The provider did not take the code: {error}.") from error
+            raise SignInError(
+                Sentence("The provider did not take the code: %(reason)s.", reason=str(error))
+            ) from error
         if not isinstance(reply.get("id_token"), str):
-            raise SignInError("The provider sent no identity token.")
+            raise SignInError(Sentence("The provider sent no identity token."))
         return str(reply["id_token"])
 
     def _verified(self, token: str, nonce: str) -> Mapping[str, Any]:
@@ -195,7 +213,9 @@ class Provider:
             claims = jwt.decode(token, KeySet.import_key_set(keys), algorithms=list(ALGORITHMS)).claims  # type: ignore[arg-type]
             rules.validate(claims)
         except (JoseError, ValueError, KeyError, TypeError) as error:
-            raise SignInError(f"The identity token of the provider does not hold: {error}.") from error
+            raise SignInError(
+                Sentence("The identity token of the provider does not hold: %(reason)s.", reason=str(error))
+            ) from error
         if claims.get("azp", self.client_id) != self.client_id:
-            raise SignInError("The identity token of the provider was issued to another client.")
+            raise SignInError(Sentence("The identity token of the provider was issued to another client."))
         return claims

@@ -4,6 +4,13 @@ import { gettext } from "./words.js";
 /** The path that the site stands below: empty at the root of a host. */
 export const root = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 
+/** Aborted when the session ends with Leave: what is under way is worth nothing then, and nothing more is asked. */
+const leaving = new AbortController();
+export const left = leaving.signal;
+for (const form of document.querySelectorAll('form[action$="/leave"]')) {
+  form.addEventListener("submit", () => leaving.abort());
+}
+
 const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 
 /** The server read the request and will never accept it as it is. */
@@ -31,6 +38,7 @@ const SILENCE = 30_000; // the server gives a sign of life every ten seconds
 /** Read server-sent events until the stream ends, and call `heard` with the data of each. */
 export async function follow(path, heard) {
   const stop = new AbortController();
+  left.addEventListener("abort", () => stop.abort(), { signal: stop.signal });
   let timer;
   const wait = () => {
     clearTimeout(timer);
@@ -66,7 +74,7 @@ async function call(path, options) {
   let response;
   let body;
   try {
-    response = await fetch(root + path, { ...options, signal: AbortSignal.timeout(30_000) });
+    response = await fetch(root + path, { ...options, signal: AbortSignal.any([left, AbortSignal.timeout(30_000)]) });
     body = await response.json();
   } catch (error) {
     throw new Unreachable(error.message);

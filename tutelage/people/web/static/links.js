@@ -1,11 +1,6 @@
 // Links that are shown once: in full, to be copied, and to be mailed.
 
-import { root } from "./api.js";
 import { gettext } from "./words.js";
-
-for (const input of document.querySelectorAll("[data-absolute]")) {
-  input.value = new URL(root + input.value, location.origin).href;
-}
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", async () => {

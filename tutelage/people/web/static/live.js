@@ -20,6 +20,7 @@ export class Talk {
     this.draft = `tutelage.draft.message.${rater}`;
     Object.assign(this, { next, key, fail });
     this.state = ""; // "message", "sending", "writing" or "failed", while this is on the screen
+    this.early = []; // actions on the question that is about to be asked
     find("#message-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.send();
@@ -37,12 +38,27 @@ export class Talk {
     else this.listen();
   }
 
+  /** Leave the screen to something else; returns the actions that came early for it. */
   close() {
+    const { early } = this;
     this.state = "";
     this.cards = null;
+    this.early = [];
     find("#talk").hidden = true;
     find("#writing").hidden = true;
     find("#question").classList.remove("coming");
+    return early;
+  }
+
+  /** Whether both answers stand there, and the question about them is on its way: a rater who has read them may press
+   * keys already. */
+  get soon() {
+    return this.state === "writing" && this.cards.every((card) => card.complete);
+  }
+
+  /** Do it as soon as the question is there. */
+  later(action) {
+    this.early.push(action);
   }
 
   // ---- the rater writes

@@ -1,5 +1,6 @@
 // The owner's pages: figures that keep themselves up to date, and boxes that are ticked together.
 
+import { left } from "./api.js";
 import "./links.js";
 import "./menu.js";
 
@@ -26,9 +27,10 @@ function inUse(part) {
 /** Fetch the page again and exchange its live part, unless somebody is using it. */
 async function refresh() {
   const old = document.querySelector("[data-live]");
-  if (document.visibilityState !== "visible" || inUse(old)) return;
+  if (document.visibilityState !== "visible" || inUse(old) || left.aborted) return;
   try {
-    const response = await fetch(location.href, { headers: { accept: "text/html" } });
+    const response = await fetch(location.href, { headers: { accept: "text/html" }, signal: left });
+    if (response.status === 401) return location.reload(); // the session is over, and the page says what to do
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const fresh = page.querySelector("[data-live]");

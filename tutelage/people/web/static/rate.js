@@ -1,6 +1,6 @@
 // The rater's screen: what comes next, what is sent, and what is shown meanwhile.
 
-import { get, post, Refused, root } from "./api.js";
+import { get, left, post, Refused, root } from "./api.js";
 import { Clock, here } from "./clock.js";
 import { Corrections } from "./corrections.js";
 import { Form } from "./form.js";
@@ -118,7 +118,7 @@ async function next(how = {}) {
   try {
     reply = await following();
   } catch (error) {
-    return aside ? null : pauseForError(error);
+    return aside || left.aborted ? null : pauseForError(error);
   } finally {
     clearTimeout(timer);
     screen.removeAttribute("aria-busy");
@@ -140,7 +140,7 @@ function renewed() {
 
 /** Show a question; `stay` where the same texts stood there already. */
 function show(question, answer = null, { stay = false } = {}) {
-  talk?.close();
+  const early = talk?.close() ?? []; // what was pressed since both answers stood there
   current = question;
   const draft = take(draftKey(question));
   showQuestion(question, form.part.card);
@@ -158,6 +158,7 @@ function show(question, answer = null, { stay = false } = {}) {
   find("#undo").disabled = !history.length || (aside !== null && place === 0);
   if (!stay) scrollTo(0, 0);
   find("#ask").focus({ preventScroll: true });
+  for (const action of early) action();
 }
 
 function converse(state) {
@@ -249,6 +250,7 @@ function finishTraining(state) {
 // ---- what is sent
 
 async function submit() {
+  if (talk?.soon) return talk.later(submit);
   if (talk?.state) return talk.enter();
   if (!find("#pause").hidden || !find("#lesson").hidden) return proceed();
   if (spans?.active) return spans.stop();
@@ -408,7 +410,8 @@ function openDialog(name) {
 
 /** What acts only while there is something to answer. */
 const asked = (action) => (key) => {
-  if (current && find("#pause").hidden && find("#lesson").hidden) action(key);
+  if (talk?.soon) talk.later(() => asked(action)(key));
+  else if (current && find("#pause").hidden && find("#lesson").hidden) action(key);
 };
 
 const keysOf = (part) =>
@@ -467,7 +470,7 @@ function wire(part) {
       ...(spans ? { e: asked(() => spans.toggle()) } : {}),
       ...keysOf(part),
     },
-    (key) => (talk?.state ? talk.digit(key) : asked(() => spans?.digit(key) || part.digit(form, key))()),
+    (key) => (talk?.state && !talk.soon ? talk.digit(key) : asked(() => spans?.digit(key) || part.digit(form, key))()),
   );
 
   find("#answer").addEventListener("submit", (event) => {

@@ -1,14 +1,12 @@
 """What raters agree to: the study's own text, what becomes of votes, and how long people are kept."""
 
-from collections.abc import Mapping
-
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.consents import Consent, ask_consent, consent_of, list_consents
-from tutelage.people.web.call import Call, see, sentence
-from tutelage.people.web.forms import FieldError, given_again, whole_number
+from tutelage.people.web.call import Call, see
+from tutelage.people.web.forms import form_page, whole_number
 
 
 def form(call: Call) -> Response:
@@ -26,22 +24,17 @@ def change(call: Call) -> Response:
         text = call.text("text").replace("\r\n", "\n")
         new = Consent(text, call.text("votes"), kept)  # type: ignore[arg-type]  # it checks
         ask_consent(call.store, call.here.id, new, actor=call.me.name)
-    except FieldError as error:
-        return _form(call, {error.field: sentence(error)})
     except TutelageError as error:
-        return _form(call, {str(error).partition(" ")[0]: sentence(error)})
+        return _form(call, error)
     return see("/owner/consent")
 
 
-def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
-    page = call.page(
+def _form(call: Call, error: TutelageError | None = None) -> Response:
+    return form_page(
+        call,
         "owner/consent.html",
+        error,
         present=consent_of(call.store, call.here.id, call.here.consent),
         versions=list(enumerate(list_consents(call.store, call.here.id), 1))[::-1],
-        given=given_again(call, problems or {}),
-        problems=problems or {},
         place="consent",
     )
-    if problems:
-        page.status_code = 400
-    return page

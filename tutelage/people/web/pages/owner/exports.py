@@ -14,11 +14,13 @@ from tutelage.errors import TutelageError
 from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_study
 from tutelage.people.export_rows import preference_row
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.manifest import describe
 from tutelage.people.redaction import Hints, look
 from tutelage.people.store.exports import list_exports, list_versions
-from tutelage.people.web.call import Call, Fields, sentence
+from tutelage.people.web.call import Call, Fields
+from tutelage.people.web.forms import form_page
 from tutelage.people.web.pages.owner.items import item_address
 
 FEW_ENOUGH = 20_000
@@ -59,27 +61,35 @@ FATES = {
 
 def form(call: Call) -> Response:
     """The choices, and what they come to."""
-    selection = selection_from(call.query)
+    return _form(call, call.query)
+
+
+def _form(call: Call, asked: Fields, error: TutelageError | None = None) -> Response:
+    try:
+        selection = selection_from(asked)
+    except FieldError as wrong:
+        selection, error = Selection(), error or wrong
     kept = call.site.keeper.whole(call.here)
     judgements = kept.value.survey.counts.judgements if kept.value is not None else TOO_MANY
-    wanted = judgements < FEW_ENOUGH or ("preview" in call.query and judgements < TOO_MANY)
-    problem, preview = "", None
+    wanted = judgements < FEW_ENOUGH or ("preview" in asked and judgements < TOO_MANY)
+    preview = None
     try:
-        preview = _preview(call, selection) if wanted else None
-    except TutelageError as error:
-        problem = sentence(error)
-    return call.page(
+        preview = _preview(call, selection) if wanted and error is None else None
+    except TutelageError as wrong:
+        error = wrong
+    return form_page(
+        call,
         "owner/export.html",
+        error,
         selection=selection,
         versions=range(1, len(list_versions(call.store, call.here.id)) + 1),
         preview=preview,
         fates=FATES,
-        problem=problem,
         hints=_hints(call) if preview else None,
-        redact=_redacts(call.query),
+        redact=_redacts(asked),
         most_places=PLACES,
         address=item_address,
-        command=command_line(call, selection) + (" --redact" if _redacts(call.query) else ""),
+        command=command_line(call, selection) + (" --redact" if _redacts(asked) else ""),
         exports=list_exports(call.store, call.here.id)[:10],
         too_many=judgements >= TOO_MANY,
         place="export",
@@ -99,6 +109,9 @@ def download(call: Call) -> Response:
             actor=call.me.name,
         )
         archive = shutil.make_archive(str(folder / "archive"), "zip", folder / "export")
+    except FieldError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        return _form(call, call.fields, error)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -108,18 +121,19 @@ def download(call: Call) -> Response:
 
 
 def selection_from(asked: Fields) -> Selection:
-    """The choices of the form."""
+    """The choices of the form. Raises FieldError for one that cannot be."""
 
     def last(name: str, default: str) -> str:
         return asked[name][-1] if asked.get(name) else default
 
     votes, versions = last("min_votes", "1"), [each for each in asked.get("versions", ()) if each]
     if not votes.isdecimal() or len(votes) > 4:
-        raise TutelageError(
-            Sentence("The least number of votes is “%(given)s”; give a whole number.", given=votes[:50])
+        raise FieldError(
+            "min_votes",
+            Sentence("The least number of votes is “%(given)s”; give a whole number.", given=votes[:50]),
         )
     if not all(each.isdecimal() for each in versions):
-        raise TutelageError(Sentence("Versions of the question are numbers."))
+        raise FieldError("versions", Sentence("Versions of the question are numbers."))
     return Selection(
         kinds=asked.get("kinds", ()) or Selection().kinds,
         versions=tuple(map(int, versions)) or None,

@@ -12,12 +12,14 @@ from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
 from tutelage.people import list_raters
 from tutelage.people.answers import Answer
+from tutelage.people.fields import FieldError
 from tutelage.people.importing import ImportReport, import_votes, study_screen
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence
 from tutelage.people.texts import folded
 from tutelage.people.vote_tables import Columns, VotesRead, meaning_of, read_votes
-from tutelage.people.web.call import Call, Refusal, sentence
+from tutelage.people.web.call import Call, Refusal
+from tutelage.people.web.forms import form_page
 from tutelage.people.web.uploads import ENDINGS, LONGEST_UPLOAD, Upload
 
 ROWS = 5
@@ -104,9 +106,7 @@ def take(call: Call) -> Response:
             call.store, call.here.id, table, columns, partial=bool(call.text("partial")), actor=call.me.name
         )
     except TutelageError as error:
-        page = _page(call, problem=sentence(error))
-        page.status_code = 400
-        return page
+        return _page(call, error)
     call.site.uploads.drop(call.me.id)
     return _page(call, report=report)
 
@@ -116,24 +116,26 @@ def _upload(call: Call) -> Upload | None:
     return call.site.uploads.find(call.me.id, token) if token else None
 
 
-def _page(call: Call, *, report: ImportReport | None = None, problem: str = "") -> Response:
+def _page(call: Call, error: TutelageError | None = None, *, report: ImportReport | None = None) -> Response:
     upload, table, columns, preview = _upload(call), None, None, None
-    gone = bool(call.text("file")) and upload is None and report is None
+    if call.text("file") and upload is None and report is None:
+        error = FieldError("file", GONE)
     try:
         if upload is not None:
             table = upload.read()
             columns = _columns(call, table)
             preview = _preview(call, upload, table, columns)
-    except TutelageError as error:
-        problem = problem or sentence(error)
-    return call.page(
+    except TutelageError as found:
+        error = error or found
+    return form_page(
+        call,
         "owner/import.html",
+        error,
         upload=upload,
         table=table,
         columns=columns,
         preview=preview,
         report=report,
-        problem=GONE if gone else problem,
         needed=NEEDED,
         optional=OPTIONAL,
         meanings=CALLED,

@@ -3,17 +3,17 @@ back."""
 
 import csv
 import io
-from collections.abc import Mapping
 
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
 from tutelage.people.export_rows import safe_cell
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.forms import FieldError, given_again, whole_number
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import form_page, whole_number
 
 MOST_USES = 1_000
 MOST_DAYS = 365
@@ -30,8 +30,8 @@ def create(call: Call) -> Response:
     try:
         uses = whole_number(call, "uses", Sentence("The number of people"), 1, MOST_USES)
         days = whole_number(call, "days", Sentence("The number of days"), 1, MOST_DAYS)
-    except FieldError as error:
-        return _page(call, problems={error.field: sentence(error)})
+    except TutelageError as error:
+        return _page(call, error)
     role = call.text("role") if call.text("role") in DECIDING else "rater"
     token = create_invite(
         call.store,
@@ -42,7 +42,7 @@ def create(call: Call) -> Response:
         note=call.text("note")[:200],
         actor=call.me.name,
     )
-    return _page(call, f"/join/{token}")
+    return _page(call, link=f"{call.origin}/join/{token}")
 
 
 def by_name(call: Call) -> Response:
@@ -63,10 +63,8 @@ def by_name(call: Call) -> Response:
         links = personal_links(
             call.store, call.here.id, names, days=days, note="from a list of names", actor=call.me.name
         )
-    except FieldError as error:
-        return _page(call, problems={error.field: sentence(error)})
     except TutelageError as error:
-        return _page(call, problems={"names": sentence(error)})
+        return _page(call, error)
     rows = [(safe_cell(name), f"{call.origin}/return/{token}") for name, token in links]
     headers = {"content-disposition": 'attachment; filename="links.csv"'}
     return Response(_as_csv([("name", "link"), *rows]), media_type="text/csv; charset=utf-8", headers=headers)
@@ -88,15 +86,12 @@ def _as_csv(rows: list[tuple[str, str]]) -> str:
     return text.getvalue()
 
 
-def _page(call: Call, link: str = "", *, problems: Mapping[str, str] | None = None) -> Response:
-    page = call.page(
+def _page(call: Call, error: TutelageError | None = None, *, link: str = "") -> Response:
+    return form_page(
+        call,
         "owner/invitations.html",
+        error,
         invites=list_invites(call.store, call.here.id),
         link=link,
-        asked=given_again(call, problems or {}),
-        problems=problems or {},
         place="invitations",
     )
-    if problems:
-        page.status_code = 400
-    return page

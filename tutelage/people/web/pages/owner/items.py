@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.responses import Response
 
@@ -20,15 +20,17 @@ from tutelage.people import (
     set_overlap,
 )
 from tutelage.people.answers import FLAGS, LETTERS
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, say
 from tutelage.people.store.browsing import STATES, Found, ItemFilter, find_items, find_keys
-from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.forms import FieldError, reason_of, whole_number
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import form_page, reason_of, whole_number
 from tutelage.people.web.marks import corrected_pieces, marked_responses
 from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
 
 PAGE = 25
+_PAGES = "/owner/items/"
 MOST_AT_ONCE = 5_000
 ORDERS = {
     "disagreement": Sentence("most disagreement first"),
@@ -74,7 +76,7 @@ def table(call: Call) -> Response:
     return _table(call)
 
 
-def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
+def _table(call: Call, error: TutelageError | None = None) -> Response:
     asked = _asked(call)
     number = page_number(call)
     found = _find(call, asked, (number - 1) * PAGE)
@@ -83,8 +85,11 @@ def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
         found = _find(call, asked, (page.number - 1) * PAGE)
     kept = call.site.keeper.whole(call.here)
     rounds = kept.value.survey.rounds if kept.value is not None else ()
-    answer = call.page(
+    return form_page(
+        call,
         "owner/items.html",
+        error,
+        ticked=call.fields.get("item", ()) if error else (),
         found=found,
         page=page,
         asked=asked,
@@ -96,12 +101,8 @@ def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
         raters=[rater for rater in list_raters(call.store, call.here.id) if rater.asked],
         bar=partial(counts_bar, language=call.reading),
         address=item_address,
-        problems=problems or {},
         place="items",
     )
-    if problems:
-        answer.status_code = 400
-    return answer
 
 
 def _find(call: Call, asked: ItemQuery, offset: int) -> Found:
@@ -152,10 +153,8 @@ def change(call: Call) -> Response:
                 ),
             )
         _act(call, tuple(dict.fromkeys(keys)))
-    except FieldError as error:
-        return _table(call, {error.field: sentence(error)})
     except TutelageError as error:
-        return _table(call, {"items": sentence(error)})
+        return _table(call, error)
     return see(asked.address)
 
 
@@ -178,15 +177,17 @@ def detail(call: Call) -> Response:
     return item_page(call, call.path["key"])
 
 
-def item_page(call: Call, key: str, problems: Mapping[str, str] | None = None) -> Response:
-    """The page of an item; `problems` says what was wrong with a form on it, by field."""
+def item_page(call: Call, key: str, error: TutelageError | None = None) -> Response:
+    """The page of an item, with the error of a form on it."""
     found = list_questions(call.store, call.here.id, keys=(key,))
     if not found:
         raise Refusal(404, Sentence("There is no item “%(key)s” in this study.", key=key[:100]))
     numbers = {rater.name: rater.id for rater in list_raters(call.store, call.here.id)}
     votes = list_votes(call.store, call.here.id, item=key, every_revision=True)
-    page = call.page(
+    return form_page(
+        call,
         "owner/item.html",
+        error,
         question=found[0],
         letters=LETTERS.upper(),
         votes=votes,
@@ -197,17 +198,18 @@ def item_page(call: Call, key: str, problems: Mapping[str, str] | None = None) -
         singular=SINGULAR,
         bar=partial(counts_bar, language=call.reading),
         address=item_address,
-        problems=problems or {},
         place="items",
     )
-    if problems:
-        page.status_code = 400
-    return page
 
 
 def item_address(key: str) -> str:
     """The page of an item. Keys are the caller's own and may hold anything."""
-    return f"/owner/items/{quote(key, safe='')}"
+    return f"{_PAGES}{quote(key, safe='')}"
+
+
+def item_of_address(address: str) -> str:
+    """The inverse of `item_address`; empty for another page."""
+    return unquote(address.removeprefix(_PAGES)) if address.startswith(_PAGES) else ""
 
 
 def counts_bar(question: Question, language: str) -> Svg:

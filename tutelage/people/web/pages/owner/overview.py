@@ -1,6 +1,5 @@
 """The first page: how far the study is, how well raters agree, what is biased."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -106,14 +105,10 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[
 def history(call: Call) -> Response:
     """Everything that was done to the study."""
     events = list_events(call.store, call.here.id, limit=300)
-    told = [(event, "" if _is_private(call, event) else _detail(event.detail)) for event in events]
+    told = [(event, {} if _is_private(call, event) else event.detail) for event in events]
     return call.page("owner/history.html", events=told, place="history")
 
 
 def _is_private(call: Call, event: Event) -> bool:
     """Whether the detail of an event is an owner's business: the links and codes of recruiting."""
     return event.action == "recruiting_changed" and call.me.role != "owner"
-
-
-def _detail(detail: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in detail.items() if value not in (None, ""))

@@ -1,6 +1,6 @@
 """Programs that work with the study: tokens for the API, webhooks, and the least agreement."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ from tutelage.people.store.webhooks import (
     rotate_secret,
 )
 from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.forms import FieldError, given_again, share, whole_number
+from tutelage.people.web.forms import form_page, share, whole_number
 
 MOST_DAYS = 3_650
 MEANINGS = {
@@ -54,10 +54,8 @@ def make_token(call: Call) -> Response:
             days=days,
             actor=call.me.name,
         )
-    except FieldError as error:
-        return _page(call, problems={error.field: sentence(error)})
     except TutelageError as error:
-        return _page(call, problems={"rights" if "right" in str(error) else "name": sentence(error)})
+        return _page(call, error)
     return _page(call, secret=(Sentence("Your token"), token))
 
 
@@ -74,7 +72,7 @@ def make_webhook(call: Call) -> Response:
             call.store, call.here.id, call.text("url"), call.fields.get("topics", ()), actor=call.me.name
         )
     except TutelageError as error:
-        return _page(call, problems={"topics" if "told of" in str(error) else "url": sentence(error)})
+        return _page(call, error)
     return _page(call, secret=(Sentence("The secret of the webhook"), secret))
 
 
@@ -112,8 +110,8 @@ def set_bound(call: Call) -> Response:
     try:
         bound = share(call, "bound", Sentence("The least agreement"), 1.0) if call.text("bound") else None
         set_alarm(call.store, call.here.id, bound or None, actor=call.me.name)
-    except FieldError as error:
-        return _page(call, problems={error.field: sentence(error)})
+    except TutelageError as error:
+        return _page(call, error)
     return see(PLACE)
 
 
@@ -132,13 +130,15 @@ def _number(call: Call, field: str) -> int:
 
 def _page(
     call: Call,
+    error: TutelageError | None = None,
     *,
-    problems: Mapping[str, str] | None = None,
     secret: tuple[str, str] = ("", ""),
     tested: tuple[int, str] = (0, ""),
 ) -> Response:
-    page = call.page(
+    return form_page(
+        call,
         "owner/programs.html",
+        error,
         tokens=list_tokens(call.store, call.here.id),
         webhooks=list_webhooks(call.store, call.here.id),
         alarm=alarm_of(call.store, call.here.id),
@@ -148,12 +148,7 @@ def _page(
         secret=secret,
         overlap=OVERLAP_HOURS,
         tested=tested,
-        ticked=call.fields if problems else {},
-        given=given_again(call, problems or {}),
-        problems=problems or {},
+        ticked=call.fields if error else {},
         origin=call.origin,
         place="programs",
     )
-    if problems:
-        page.status_code = 400
-    return page

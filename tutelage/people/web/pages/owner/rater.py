@@ -18,6 +18,7 @@ from tutelage.people import (
     list_votes,
     personal_link,
 )
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
@@ -25,10 +26,10 @@ from tutelage.people.store.exclusions import Scope
 from tutelage.people.store.forgetting import forget
 from tutelage.people.store.raters import crowd_kinds
 from tutelage.people.store.sessions import end_sessions, list_sessions
-from tutelage.people.web.call import Call, Refusal, see, sentence
+from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.drawings import share_interval
-from tutelage.people.web.forms import FieldError, reason_of, whole_number
-from tutelage.people.web.pages.owner.items import item_address, item_page
+from tutelage.people.web.forms import form_page, reason_of, whole_number
+from tutelage.people.web.pages.owner.items import item_address, item_of_address, item_page
 from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.people.web.statistics.previews import preview
@@ -73,14 +74,16 @@ def detail(call: Call) -> Response:
     return _detail(call, _rater(call))
 
 
-def _detail(call: Call, rater: Rater, problems: Mapping[str, str] | None = None, **more: object) -> Response:
+def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more: object) -> Response:
     kept = call.site.keeper.whole(call.here)
     found = kept.value.statistics.raters.get(rater.id) if kept.value is not None else None
     everybody = list_raters(call.store, call.here.id)
     votes = sum(each.tallies.answered + each.tallies.skipped for each in everybody)
     wanted = "preview" in call.query or votes < FEW_ENOUGH
-    answer = call.page(
+    return form_page(
+        call,
         "owner/rater.html",
+        error,
         who=rater,
         found=found,
         standings=STANDINGS,
@@ -94,15 +97,11 @@ def _detail(call: Call, rater: Rater, problems: Mapping[str, str] | None = None,
         links=list_invites(call.store, call.here.id, rater=rater.id),
         link_days=round(PERSONAL_DAYS),
         sessions=list_sessions(call.store, rater.id),
-        problems=problems or {},
         place="raters",
         **_votes(call, rater),
         consent=consent_of(call.store, call.here.id, rater.agreed),
         **({"link": "", "forgotten": None} | more),
     )
-    if problems:
-        answer.status_code = 400
-    return answer
 
 
 def _votes(call: Call, rater: Rater) -> dict[str, object]:
@@ -134,8 +133,8 @@ def change(call: Call) -> Response:
     state = "paused" if call.text("state") == "paused" else "active"
     try:
         quota = quota_of(call)
-    except FieldError as error:
-        return _detail(call, rater, {error.field: sentence(error)})
+    except TutelageError as error:
+        return _detail(call, rater, error)
     change_rater(
         call.store,
         rater.id,
@@ -152,10 +151,13 @@ def bring_back(call: Call) -> Response:
     rater = _rater(call)
     if rater.role != "rater":
         raise TutelageError(
-            "A link for an owner or reviewer is made on the command line: tutelage collect invite STUDY --rater NAME."
+            Sentence(
+                "A link for an owner or reviewer is made on the command line: %(command)s",
+                command="tutelage collect invite STUDY --rater NAME",
+            )
         )
     token = personal_link(call.store, rater.id, actor=call.me.name)
-    return _detail(call, rater, link=f"/return/{token}")
+    return _detail(call, rater, link=f"{call.origin}/return/{token}")
 
 
 def end_all_sessions(call: Call) -> Response:
@@ -168,11 +170,12 @@ def end_all_sessions(call: Call) -> Response:
 def forget_rater(call: Call) -> Response:
     """Erase what could tell who the rater is, once that is confirmed, and say what is out of reach."""
     rater = _rater(call)
-    if call.text("sure") != "yes":
-        return _detail(
-            call, rater, {"sure": Sentence("Tick this first: what is erased cannot be brought back.")}
-        )
-    done = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
+    try:
+        if call.text("sure") != "yes":
+            raise FieldError("sure", Sentence("Tick this first: what is erased cannot be brought back."))
+        done = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
+    except TutelageError as error:
+        return _detail(call, rater, error)
     return _detail(call, _rater(call), forgotten=done)
 
 
@@ -180,28 +183,31 @@ def leave_out(call: Call) -> Response:
     """Exclude a rater, an item or a judgement, or take it back: a reason on top of what was said, never a deletion."""
     scope, name = call.text("scope"), call.text("name")
     if scope not in SCOPES:
-        raise TutelageError(f"'{scope[:50]}' cannot be excluded; a rater, an item or a judgement can.")
+        raise TutelageError(
+            Sentence("“%(scope)s” cannot be excluded; a rater, an item or a judgement can.", scope=scope[:50])
+        )
     known: Scope = scope
     try:
         if call.text("back"):
             include_all(call.store, call.here.id, known, [name], actor=call.me.name)
         else:
-            exclude_all(call.store, call.here.id, known, [name], reason_of(call), actor=call.me.name)
-    except FieldError as error:
-        return _without_reason(call, known, name, error)
+            reason = reason_of(call, f"reason-{name}" if scope == "judgement" else "reason")
+            exclude_all(call.store, call.here.id, known, [name], reason, actor=call.me.name)
+    except TutelageError as error:
+        return _not_left_out(call, known, name, error)
     page = call.text("page")
     local = page.startswith("/owner/") and "\\" not in page
     return see(page if local else "/owner")
 
 
-def _without_reason(call: Call, scope: Scope, name: str, error: FieldError) -> Response:
-    """The page from which something was to be excluded, with what is missing beside its field."""
-    problems = {error.field: sentence(error)}
+def _not_left_out(call: Call, scope: Scope, name: str, error: TutelageError) -> Response:
+    """The page from which something was to be excluded, with the error."""
     rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
     if scope == "rater" and rater is not None:
-        return _detail(call, rater, problems)
-    if scope == "item" and list_questions(call.store, call.here.id, keys=(name,)):
-        return item_page(call, name, problems)
+        return _detail(call, rater, error)
+    item = item_of_address(call.text("page")) if scope == "judgement" else name
+    if scope != "rater" and list_questions(call.store, call.here.id, keys=(item,)):
+        return item_page(call, item, error)
     raise error
 
 

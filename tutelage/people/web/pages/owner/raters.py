@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from starlette.responses import Response
 
+from tutelage.errors import TutelageError
 from tutelage.people import (
     Rater,
     change_rater,
@@ -11,11 +12,12 @@ from tutelage.people import (
     include_all,
     list_raters,
 )
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.texts import folded
-from tutelage.people.web.call import Call, see, sentence
+from tutelage.people.web.call import Call, see
 from tutelage.people.web.drawings import share_interval
-from tutelage.people.web.forms import FieldError, reason_of
+from tutelage.people.web.forms import form_page, reason_of
 from tutelage.people.web.pages.owner.rater import STANDINGS, quota_of
 from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.people.web.statistics.raters import RaterStatistics
@@ -48,15 +50,18 @@ def table(call: Call) -> Response:
     return _table(call)
 
 
-def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
+def _table(call: Call, error: TutelageError | None = None) -> Response:
     kept = call.site.keeper.whole(call.here)
     statistics = {} if kept.value is None else kept.value.statistics.raters
     asked = {name: call.text(name)[:100] for name in ("text", "shown", "by")}
     every = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater" or rater.asked]
     found = _ordered(_chosen(every, asked, statistics), asked["by"], statistics)
     page = page_of(page_number(call), PAGE, len(found), with_query("/owner/raters", asked))
-    answer = call.page(
+    return form_page(
+        call,
         "owner/raters.html",
+        error,
+        ticked=call.fields.get("rater", ()) if error else (),
         every=len(every),
         raters=found[page.first - 1 :][:PAGE],
         page=page,
@@ -68,12 +73,8 @@ def _table(call: Call, problems: Mapping[str, str] | None = None) -> Response:
         kept=kept,
         share_interval=share_interval,
         Interval=Interval,
-        problems=problems or {},
         place="raters",
     )
-    if problems:
-        answer.status_code = 400
-    return answer
 
 
 def _chosen(
@@ -132,8 +133,8 @@ def change_many(call: Call) -> Response:
         if not chosen:
             raise FieldError("raters", Sentence("Tick the raters first."))
         _act(call, chosen)
-    except FieldError as error:
-        return _table(call, {error.field: sentence(error)})
+    except TutelageError as error:
+        return _table(call, error)
     return see(with_query("/owner/raters", {name: call.text(name) for name in ("text", "shown", "by")}))
 
 

@@ -1,7 +1,6 @@
 """Recruiting on a platform: its settings, the link for it, what it costs, and the table to pay by."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 from starlette.responses import Response
 
@@ -12,8 +11,8 @@ from tutelage.people.recruiting import Recruitment, estimate
 from tutelage.people.store.recruitments import entry_of, recruit, recruitment_of, work_in
 from tutelage.people.store.visits import list_visits
 from tutelage.people.visiting import payment_csv
-from tutelage.people.web.call import Call, see, sentence
-from tutelage.people.web.forms import FieldError, given_again, number, share, whole_number
+from tutelage.people.web.call import Call, see
+from tutelage.people.web.forms import form_page, number, share, whole_number
 
 
 def form(call: Call) -> Response:
@@ -25,10 +24,8 @@ def change(call: Call) -> Response:
     """Recruit from now on as the form says."""
     try:
         recruit(call.store, call.here.id, _recruitment(call), actor=call.me.name)
-    except FieldError as error:
-        return _form(call, {error.field: sentence(error)})
     except TutelageError as error:
-        return _form(call, {_field_of(str(error)): sentence(error)})
+        return _form(call, error)
     return see("/owner/recruiting")
 
 
@@ -39,29 +36,24 @@ def payment_table(call: Call) -> Response:
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
+def _form(call: Call, error: TutelageError | None = None) -> Response:
     known = recruitment_of(call.store, call.here.id)
     whole, left, seconds = work_in(call.store, call.here.id)
-    page = call.page(
+    return form_page(
+        call,
         "owner/recruiting.html",
+        error,
         known=known,
         platforms=PLATFORMS,
         entry=call.origin + entry_of(call.store, call.here.id) if known is not None else "",
         costs=() if known is None else tuple(estimate(known, work, seconds) for work in (whole, left)),
         measured=seconds is not None,
         states=Counter(visit.state for visit in list_visits(call.store, call.here.id)),
-        given=given_again(call, problems or {}),
-        problems=problems or {},
         place="recruiting",
     )
-    if problems:
-        page.status_code = 400
-    return page
 
 
 def _recruitment(call: Call) -> Recruitment:
-    if call.text("platform") not in PLATFORMS:
-        raise FieldError("platform", Sentence("Choose a platform."))
     places = call.text("places")
     return Recruitment(
         call.text("platform"),
@@ -77,10 +69,3 @@ def _recruitment(call: Call) -> Recruitment:
         share(call, "fee", Sentence("The fee"), 10),
         number(call, "seconds", Sentence("The time of an answer"), 0.1, 86_400),
     )
-
-
-def _field_of(sentence: str) -> str:
-    """The field that a sentence about a recruitment is shown beside: the first that it names."""
-    names = ("return_url", "screened_code", "code", "currency")
-    named = [name for name in names if name in sentence]
-    return min(named, key=sentence.index) if named else "platform"

@@ -1,18 +1,17 @@
 """The settings page: the question and the distribution of work. What raters see is versioned; the rest may change."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Plan, Presentation, list_events, present, replan, set_languages, set_state
-from tutelage.people.corrections import check_categories
+from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES, Sentence, Share
 from tutelage.people.store.exports import list_versions
 from tutelage.people.store.live_models import find_live_models
-from tutelage.people.web.call import Call, see, sentence
-from tutelage.people.web.forms import FieldError, given_again, lines_of, share, whole_number
+from tutelage.people.web.call import Call, see
+from tutelage.people.web.forms import form_page, lines_of, share, whole_number
 
 POLICIES = {
     "finish_first": Sentence("finish started items first"),
@@ -29,35 +28,31 @@ def form(call: Call) -> Response:
     return _form(call)
 
 
-def _form(call: Call, problems: Mapping[str, str] | None = None) -> Response:
+def _form(call: Call, error: TutelageError | None = None) -> Response:
     told = {
         event.detail.get("version"): event
         for event in list_events(call.store, call.here.id, action="study_version")
     }
     versions = list(enumerate(list_versions(call.store, call.here.id), 1))[::-1]
-    page = call.page(
+    return form_page(
+        call,
         "owner/settings.html",
+        error,
         versions=versions,
         told=told,
         policies=POLICIES,
         languages=LANGUAGES.values(),
         live=find_live_models(call.store, call.here.id),
-        given=given_again(call, problems or {}),
-        problems=problems or {},
         place="settings",
     )
-    if problems:
-        page.status_code = 400
-    return page
 
 
 def ask(call: Call) -> Response:
     """Change what raters see: a new version."""
     try:
-        shown = _presentation(call)
-    except FieldError as error:
-        return _form(call, {error.field: sentence(error)})
-    present(call.store, call.here.id, shown, actor=call.me.name)
+        present(call.store, call.here.id, _presentation(call), actor=call.me.name)
+    except TutelageError as error:
+        return _form(call, error)
     return see("/owner/settings")
 
 
@@ -75,50 +70,26 @@ def _presentation(call: Call) -> Presentation:
         criteria,
         guidelines,
         call.text("corrections") == "yes",
-        _categories(call),
+        lines_of(call, "spans"),
     )
-
-
-def _categories(call: Call) -> tuple[str, ...]:
-    spans = lines_of(call, "spans")
-    try:
-        check_categories(spans)
-    except TutelageError as error:
-        raise FieldError("spans", sentence(error)) from error
-    return spans
 
 
 def plan(call: Call) -> Response:
     """Change how the work is shared out, from now on."""
     try:
-        changed = _plan(call)
-    except FieldError as error:
-        return _form(call, {error.field: sentence(error)})
-    replan(call.store, call.here.id, changed, actor=call.me.name)
+        replan(call.store, call.here.id, _plan(call), actor=call.me.name)
+    except TutelageError as error:
+        return _form(call, error)
     return see("/owner/settings")
 
 
 def _plan(call: Call) -> Plan:
-    gold = share(call, "gold_rate", Sentence("The share of known answers"), MOST_KNOWN)
-    repeats = share(call, "repeat_rate", Sentence("The share asked again"), MOST_KNOWN)
-    if gold + repeats > MOST_KNOWN:
-        raise FieldError(
-            "gold_rate",
-            Sentence(
-                "Known answers (%(gold)s) and questions asked again (%(repeats)s) take more than half of all questions "
-                "together.",
-                gold=Share(gold),
-                repeats=Share(repeats),
-            ),
-        )
-    if call.text("policy") not in POLICIES:
-        raise FieldError("policy", Sentence("Choose which item is asked next."))
     return replace(
         call.here.plan,
         overlap=whole_number(call, "overlap", Sentence("The number of raters"), 1, 100),
-        policy=call.text("policy"),  # type: ignore[arg-type]  # one of POLICIES
-        gold_rate=gold,
-        repeat_rate=repeats,
+        policy=call.text("policy"),  # type: ignore[arg-type]  # it checks
+        gold_rate=share(call, "gold_rate", Sentence("The share of known answers"), MOST_KNOWN),
+        repeat_rate=share(call, "repeat_rate", Sentence("The share asked again"), MOST_KNOWN),
         training_pass=share(call, "training_pass", Sentence("The share of practice"), 1.0),
         lease_seconds=whole_number(call, "lease_seconds", Sentence("The time"), 1, LONGEST_LEASE),
     )
@@ -131,7 +102,7 @@ def languages(call: Call) -> Response:
     try:
         set_languages(call.store, call.here.id, (usual, *others), actor=call.me.name)
     except TutelageError as error:
-        return _form(call, {"language": sentence(error)})
+        return _form(call, error)
     return see("/owner/settings")
 
 

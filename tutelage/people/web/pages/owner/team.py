@@ -7,7 +7,8 @@ from tutelage.people import Rater
 from tutelage.people.languages import Sentence
 from tutelage.people.store.sessions import end_sessions, list_sessions
 from tutelage.people.store.team import list_team, remove_member, restore_member
-from tutelage.people.web.call import Call, Refusal, see, sentence
+from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.forms import form_page
 
 
 def table(call: Call) -> Response:
@@ -29,7 +30,7 @@ def change(call: Call) -> Response:
             case _:
                 raise Refusal(400, Sentence("Choose what to do: remove, restore or sessions."))
     except TutelageError as error:
-        return _table(call, sentence(error))
+        return _table(call, error)
     return see("/" if member.id == call.me.id else "/owner/team")
 
 
@@ -41,13 +42,10 @@ def _member(call: Call) -> Rater:
     raise Refusal(404, Sentence("There is no such owner or reviewer in this study."))
 
 
-def _table(call: Call, problem: str = "") -> Response:
+def _table(call: Call, error: TutelageError | None = None) -> Response:
     team = [
         (member, list_sessions(call.store, member.id))
         for member in list_team(call.store, call.here.id)
         if member.forgotten is None
     ]
-    page = call.page("owner/team.html", team=team, problem=problem, place="team")
-    if problem:
-        page.status_code = 400
-    return page
+    return form_page(call, "owner/team.html", error, team=team, place="team")
