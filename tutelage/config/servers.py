@@ -24,7 +24,7 @@ class AnswerServers:
 class RolloutServers(AnswerServers):
     """Servers that write answers with a policy that is being trained."""
 
-    sync: Literal["auto"] | SyncName = field(default="auto", metadata=LATER)
+    sync: Literal["auto", SyncName] = field(default="auto", metadata=LATER)
     """How the servers of --rollouts get new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
     model from GPU to GPU; auto takes lora where --lora.rank is set, else disk."""
     sync_folder: str = field(default="", metadata=LATER)
