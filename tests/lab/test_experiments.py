@@ -66,15 +66,21 @@ def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_t
         assert path.stat().st_mtime_ns == written or path.name.endswith(".lock"), path
 
 
-def test_a_cell_of_other_settings_or_another_start_is_refused(tmp_path: Path, start: Start) -> None:
-    conduct("kl", tmp_path, start, [])
+@pytest.fixture(scope="module")
+def kl(tmp_path_factory: pytest.TempPathFactory, start: Start) -> tuple[Path, Any]:
+    """The folder of the experiment about the KL, and its page."""
+    folder = tmp_path_factory.mktemp("kl")
+    return folder, conduct("kl", folder, start, [])[0]
+
+
+def test_a_cell_of_other_settings_or_another_start_is_refused(kl: tuple[Path, Any], start: Start) -> None:
     with pytest.raises(TutelageError, match="from another demonstration"):
-        conduct("kl", tmp_path, replace(start, fingerprint="another"), [])
+        conduct("kl", kl[0], replace(start, fingerprint="another"), [])
 
 
-def test_without_a_reference_the_policy_learns_the_same(tmp_path: Path, start: Start) -> None:
+def test_without_a_reference_the_policy_learns_the_same(kl: tuple[Path, Any]) -> None:
     """A reference that costs nothing is a spectator: the answers of every step are the same without it."""
-    page, _ = conduct("kl", tmp_path, start, [])
+    _, page = kl
     assert any("learnt exactly the same" in finding for finding in page.findings)
 
 
