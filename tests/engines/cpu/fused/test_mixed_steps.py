@@ -14,6 +14,7 @@ from tutelage import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu import engine as engine_module
 from tutelage.engines.cpu.fused import layer
+from tutelage.engines.packing import pack
 from tutelage.models.backbone import adapter_dropout, load_backbone
 from tutelage.models.policy import Policy
 
@@ -114,6 +115,34 @@ def test_gradients_of_parts_add_up(folder, rank):
 def test_a_forward_pass_is_repeatable(folder, rank):
     first, second = (computed(folder, "cpu", "bf16", rank) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def kept(folder):
+    """Bytes that a pass keeps for its gradient, each storage once, and the tokens of its packed sequence."""
+    policy, storages = policy_of(folder, "cpu", "bf16", 0), {}
+    rows = collate(ROWS, 1, torch.device("cpu"))
+    own = {weight.untyped_storage().data_ptr() for weight in policy.parameters()}
+
+    def keep(x):
+        if x.untyped_storage().data_ptr() not in own:
+            storages[x.untyped_storage().data_ptr()] = x  # held, so that no other takes its address
+        return x
+
+    policy.scores(rows)  # kernels are tried first
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        policy.scores(rows)
+    size = sum(x.untyped_storage().nbytes() for x in storages.values())
+    return size, len(pack(rows, with_last=False).tokens)
+
+
+def test_a_layer_keeps_its_activations_in_bfloat16(tiny_model):
+    """x and h, heads, attention, gate and up in two bytes each; lse and the r of both norms in four."""
+    sizes, tokens = zip(
+        *(kept(tiny_model("llama", **SIZES, num_hidden_layers=n)) for n in (3, 4)), strict=True
+    )
+    hidden, heads, keys, width, inner = 64, 4, 2, 32, 96
+    of_token = 2 * (2 * hidden + (2 * heads + 2 * keys) * width + 2 * inner) + 4 * (heads + 2)
+    assert sizes[1] - sizes[0] == tokens[0] * of_token
 
 
 @torch.no_grad()

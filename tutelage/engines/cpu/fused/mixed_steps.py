@@ -5,8 +5,8 @@
 Weights, residual streams, norms, angles and gradients of weights are float32. Operands of products are rounded to
 bfloat16, and so are their results; sums are accumulated in float32: that is what `torch.autocast` computes with the
 modules of transformers. Matrices that read the same tensor are one product, and so are their gradients. Adapters are
-columns of it (see `mixed_linear`). A step keeps x and h in float32 and the other activations in bfloat16; weights are
-rounded again in the backward pass, since all of a model's would be kept at once.
+columns of it (see `mixed_linear`). A step keeps its activations in bfloat16, x and h too: the backward pass takes the
+norms of the rounded ones. Weights are rounded again in the backward pass, since all of a model's would be kept at once.
 """
 
 from collections.abc import Sequence
@@ -56,13 +56,14 @@ class MixedAttentionInputs(torch.autograd.Function):
         else:
             mixed.rotate_in_place(heads, sum(ctx.heads[:2]), cos, sin, 1.0)
         ctx.epsilon = epsilons[0]
-        ctx.save_for_backward(x, r, cos, sin, norm, t, *tensors, *kept)
+        ctx.save_for_backward(x.to(HALF), r, cos, sin, norm, t, *tensors, *kept)
         return heads.split(ctx.heads, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *to_heads: Tensor) -> tuple[Tensor | None, ...]:
-        x, r, cos, sin, norm, t, *rest = ctx.saved_tensors
+        half, r, cos, sin, norm, t, *rest = ctx.saved_tensors
+        x = half.float()
         count = TENSORS * len(ctx.scales)
         joint, rest = MixedLinears.rounded(linears(ctx.scales, rest[:count])), rest[count:]
         grad, to_norms = torch.cat(to_heads, 1), []
@@ -104,13 +105,14 @@ class MixedLayerOutputs(torch.autograd.Function):
         pairs, of_pairs = gate_and_up(n)
         projected, of_down = down(mixed.swiglu(pairs))
         y = mixed.add(h, projected)
-        ctx.save_for_backward(a, index, h, r, pairs, norm, of_mix, of_pairs, of_down, *tensors)
+        ctx.save_for_backward(a, index, h.to(HALF), r, pairs, norm, of_mix, of_pairs, of_down, *tensors)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        a, index, h, r, pairs, norm, of_mix, of_pairs, of_down, *tensors = ctx.saved_tensors
+        a, index, half_h, r, pairs, norm, of_mix, of_pairs, of_down, *tensors = ctx.saved_tensors
+        h = half_h.float()
         mix, gate_and_up, down = _joined(linears(ctx.scales, tensors))
         wanted = by_layer(ctx.needs_input_grad[6:])
         half = grad.to(HALF)
