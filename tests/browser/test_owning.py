@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
@@ -175,6 +176,24 @@ def test_items_are_found_ticked_and_excluded_together(site: Site, visit: Visit) 
     assert page.input_value("#text") == "question 2"
     page.click("text=Do it with all 11")  # the reason is missing
     expect(page.locator("#reason-problem")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_labels_of_actions_stay_beside_their_fields(site: Site, visit: Visit, width: int) -> None:
+    study = site.study(pairs=3)
+    page = visit(width=width)
+    add_rater(site.store, study.id, "anna")
+    site.sign_in(page, study, "boss", role="owner")
+    for name in ("items", "raters"):
+        page.goto(f"{site.url}/owner/{name}")
+        labels = page.locator("#act .actions label")
+        assert labels.count() == 3
+        for label in labels.all():
+            beside = label.evaluate("""(label) => {
+                const [one, other] = [label, label.control].map((each) => each.getBoundingClientRect());
+                return one.top < other.bottom && other.top < one.bottom;
+            }""")
+            assert beside, label.inner_text()
 
 
 def test_votes_from_a_file_are_mapped_looked_at_and_imported(
