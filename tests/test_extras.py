@@ -106,7 +106,7 @@ def test_the_rest_runs_without(bare):
     status, out, _ = bare["raters votes.csv"]
     assert status == 0
     assert "3 raters" in out
-    assert "1 new questions" in "".join(bare["collect init study --from-pairs pairs.jsonl"][1:])
+    assert "1 new question" in "".join(bare["collect init study --from-pairs pairs.jsonl"][1:])
     assert bare["collect status study"][0] == 0
     status, _, err = bare["raters votes.parquet"]
     assert (status, "pip install 'tutelage[data]'" in err) == (2, True)

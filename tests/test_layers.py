@@ -29,6 +29,7 @@ class Room:
 
 ROOMS = (
     Room("errors", "the error that a user can do something about", libraries=""),
+    Room("nouns", "numbers with the nouns that they count, in messages", libraries=""),
     Room("extras", "the extras of the package, and what to say where one is missing", libraries=""),
     Room("config", "settings: frozen dataclasses, TOML, JSON and flags", libraries="tomli_w tyro"),
     Room(
@@ -169,7 +170,7 @@ def forbidden(layer: str, name: str) -> str:
     top, _, inner = name.partition(".")
     if top == "tutelage":
         other = inner.split(".")[0]
-        if layer in ALLOWED and other in ALLOWED and other not in ALLOWED[layer] | {layer, "errors"}:
+        if layer in ALLOWED and other in ALLOWED and other not in ALLOWED[layer] | {layer, "errors", "nouns"}:
             return f"{layer} may import {', '.join(sorted(ALLOWED[layer])) or 'nothing'} of the house"
         return ""
     if top in sys.stdlib_module_names:

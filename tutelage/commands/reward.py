@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tutelage.nouns import counted
 from tutelage.workflows.settings.reward import RewardSettings
 
 if TYPE_CHECKING:
@@ -24,17 +25,23 @@ def accuracies(result: "RewardResult") -> list[str]:
     figures = result.metrics
     if result.accuracy is None:
         return []
-    lines = [_accuracy("accuracy", result.accuracy, figures["accuracy_interval"], f"{figures['n']} pairs")]
+    lines = [
+        _accuracy("accuracy", result.accuracy, figures["accuracy_interval"], counted(figures["n"], "pair"))
+    ]
     if length := figures.get("length"):
         name = f"length alone ({length['prefers']} answers)"
         lines.append(_accuracy(name, length["accuracy"], length["accuracy_interval"], "the same pairs"))
     for part in figures.get("by_strength", ()):
         lines.append(
-            _accuracy(f"  {part['strength']:<12}", part["accuracy"], part["interval"], f"{part['n']} pairs")
+            _accuracy(
+                f"  {part['strength']:<12}", part["accuracy"], part["interval"], counted(part["n"], "pair")
+            )
         )
     votes, ceiling = figures.get("votes"), figures.get("ceiling")
     if votes and votes["accuracy"] is not None:
-        lines.append(_accuracy("single votes", votes["accuracy"], votes["interval"], f"{votes['n']} votes"))
+        lines.append(
+            _accuracy("single votes", votes["accuracy"], votes["interval"], counted(votes["n"], "vote"))
+        )
     if ceiling:
         lines.append(
             f"their noise allows {ceiling['value']:.3f}{_interval(*ceiling['interval'])}: two raters agree in "

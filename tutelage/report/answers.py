@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from tutelage.figures.number_text import percent
+from tutelage.nouns import counted
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, number, string, truth
-from tutelage.report.wording import counted, fixed, shortened
+from tutelage.report.wording import fixed, shortened
 
 EACH = 3  # answers per group
 CHANGES, MOMENTS = 2, 3  # prompts whose answers are followed through training, and how often each is shown

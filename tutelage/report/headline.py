@@ -12,10 +12,11 @@ The numbers come from the round's `summary.json` (flat or nested keys; each is u
 from tutelage.figures import Axis, Bar, BarChart, draw, interval_strip
 from tutelage.figures.number_text import number as written
 from tutelage.figures.number_text import percent
+from tutelage.nouns import counted
 from tutelage.report.facts import Fact, between
 from tutelage.report.folders import Round
 from tutelage.report.json_values import interval, number
-from tutelage.report.wording import counted, duration, signed
+from tutelage.report.wording import duration, signed
 
 
 def headline(round_: Round) -> tuple[Fact, ...]:

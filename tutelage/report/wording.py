@@ -33,8 +33,3 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-
-
-def counted(count: int, thing: str) -> str:
-    """A number of things with its noun: 1 vote, 1,200 votes."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

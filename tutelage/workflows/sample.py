@@ -21,6 +21,7 @@ from tutelage.infer.search import Search
 from tutelage.infer.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.named import make_reward
@@ -105,7 +106,9 @@ def _write(settings: SampleSettings, prompts: Sequence[Prompt], rows: "Rows") ->
     if settings.reward:
         _write_demonstrations(settings.out / DEMONSTRATIONS, prompts, records)
     ended = sum(record.finished for record in records) / len(records)
-    remark(f"{len(records)} answers to {len(prompts)} prompts, {ended:.0%} ended by themselves.")
+    remark(
+        f"{counted(len(records), 'answer')} to {counted(len(prompts), 'prompt')}, {ended:.0%} ended by themselves."
+    )
     pairs = _write_pairs(settings, records) if settings.pairs else 0
     return SampleResult(settings.out, len(prompts), len(records), ended, pairs)
 
@@ -127,7 +130,7 @@ def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) 
         )
     pairs = pair_completions(shown, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
-    remark(f"{len(pairs)} pairs to compare ({count_repeated(records)} answers repeat another).")
+    remark(f"{counted(len(pairs), 'pair')} to compare ({count_repeated(records)} answers repeat another).")
     return len(pairs)
 
 

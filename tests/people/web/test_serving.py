@@ -222,7 +222,7 @@ def test_making_a_study_again_adds_what_is_new(
     more.write_text(pairs.read_text() + json.dumps({"prompt": "New?", "chosen": "x", "rejected": "y"}) + "\n")
     status, out, _ = run(capsys, "init", made, "--from-pairs", more)
     assert status == 0
-    assert "1 new questions, 12 known already" in out
+    assert "1 new question, 12 known already" in out
 
 
 def test_the_labels_of_ready_pairs_cannot_be_guessed(made: Path) -> None:
@@ -355,7 +355,7 @@ def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
     )
     status, out, _ = run(capsys, "import", folder / "theirs", table, "--partial")
     assert status == 0
-    assert "1 new votes by 1 new raters on 1 new questions" in out
+    assert "1 new vote by 1 new rater on 1 new question" in out
     assert "left out 1: the choice 'huh' is not known" in out
 
 

@@ -13,6 +13,7 @@ from tutelage.config import EngineName
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.data.judging import Compare
@@ -35,7 +36,7 @@ def judge(settings: Judge) -> int:
         said = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
     ties = said.count("tie")
     print(
-        f"{name}: {count:,} questions answered, {len(said):,} in all, {ties:,} of them equal or inconsistent. "
+        f"{name}: {counted(count, 'question')} answered, {len(said):,} in all, {ties:,} of them equal or inconsistent. "
         "It counts apart from people; `tutelage reward` and `collect export` take it with --kinds."
     )
     return 0

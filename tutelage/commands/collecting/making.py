@@ -11,6 +11,7 @@ from tutelage.commands.collecting.place import database, new_name, operator
 from tutelage.commands.collecting.questions import Questions, known_questions, main_questions
 from tutelage.commands.collecting.settings_making import Init
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Presentation, Store, Study
@@ -40,7 +41,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
         for line in questions.told:
             print(line)
         print(
-            f"{study.name}: {added.items:,} new questions, {added.known:,} known already, in {store.address}"
+            f"{study.name}: {counted(added.items, 'new question')}, {added.known:,} known already, in {store.address}"
         )
     shown = shlex.join([settings.study, *(("--db", settings.db) if settings.db else ())])
     print(f"Next: tutelage collect serve {shown}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.place import database, new_name, open_existing, operator, study_name
 from tutelage.commands.collecting.settings_moving import Export, Import
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.data.tables import Table
@@ -42,16 +43,17 @@ def write(settings: Export) -> int:
     fates = dict(manifest["judgements"])
     total = fates.pop("total")
     rows, corrections = manifest["rows"], dict(manifest["corrections"])
-    print(f"{settings.out}: {rows['preferences']:,} preferences")
+    print(f"{settings.out}: {counted(rows['preferences'], 'preference')}")
     if whole := corrections.pop("total"):
         print(
             f"{whole:,} better responses = {' + '.join(f'{n:,} {name}' for name, n in corrections.items())}: "
-            f"{rows['demonstrations']:,} demonstrations, {rows['corrections']:,} pairs with what they correct"
+            f"{counted(rows['demonstrations'], 'demonstration')}, "
+            f"{counted(rows['corrections'], 'pair')} with what they correct"
         )
     if rows["spans"]:
-        print(f"{rows['spans']:,} spans marked as wrong")
+        print(f"{counted(rows['spans'], 'span')} marked as wrong")
     parts = " + ".join(f"{n:,} {name}" for name, n in fates.items() if n)
-    print(f"{total:,} judgements = {parts}" if parts else "no judgements yet")
+    print(f"{counted(total, 'judgement')} = {parts}" if parts else "no judgements yet")
     for note in manifest["notes"]:
         print(note)
     for line in _told(made.hints, redacted=settings.redact):
@@ -106,7 +108,8 @@ def _read_table(settings: Import) -> None:
         study = _study(store, table, columns, settings)
         done = import_votes(store, study.id, table, columns, partial=settings.partial, actor=operator())
     print(
-        f"{study.name}: {done.votes:,} new votes by {done.raters:,} new raters on {done.items:,} new questions; "
+        f"{study.name}: {counted(done.votes, 'new vote')} by {counted(done.raters, 'new rater')} on "
+        f"{counted(done.items, 'new question')}; "
         f"{done.revised:,} replaced an earlier one, {done.known:,} were known already."
     )
     for reason, (count, places) in done.dropped.items():

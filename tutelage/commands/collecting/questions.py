@@ -8,6 +8,7 @@ from tutelage import config
 from tutelage.commands.collecting.settings_making import Init
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Item
@@ -50,7 +51,7 @@ def _ready_pairs(settings: Init) -> Questions:
     found = pairs_to_judge(loaded.records[: settings.limit])
     told = [loaded.describe()]
     if found.identical:
-        told.append(f"{found.identical:,} pairs of equal texts were left out")
+        told.append(f"left out: {counted(found.identical, 'pair')} of equal texts")
     items = tuple(replace(item, round=settings.round) for item in found.items)
     return Questions(found.prompts, found.completions, items, tuple(told))
 
@@ -96,7 +97,7 @@ def _sampled_now(settings: Init) -> Questions:
         items = _items(_pairs(settings, answers), settings.round)
     told = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
     if silent:
-        told.append(f"{silent:,} answers say nothing that could be shown and were left out")
+        told.append(f"left out: {counted(silent, 'answer')} without anything that could be shown")
     return Questions(prompts, _asked(every, items), items, tuple(told))
 
 
@@ -138,8 +139,8 @@ def _sets(settings: Init, completions: Sequence[CompletionRecord], source: str) 
 def _named(items: "Sequence[Item]", settings: Init) -> str:
     """How many questions of which kind."""
     if settings.answers is None:
-        return f"{len(items):,} pairs of different answers"
-    return f"{len(items):,} sets of {settings.answers} answers {_task(settings)}"
+        return f"{counted(len(items), 'pair')} of different answers"
+    return f"{counted(len(items), 'set')} of {settings.answers} answers {_task(settings)}"
 
 
 def _task(settings: Init) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings_people import Payments, Recruit
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -23,7 +24,7 @@ def recruit_raters(settings: Recruit) -> int:
         after = _changed(settings, before)
         if after != before:
             recruit(store, study.id, after, actor=operator())
-        print(f"{study.name} recruits on {after.platform}, {after.answers:,} answers a visit")
+        print(f"{study.name} recruits on {after.platform}, {counted(after.answers, 'answer')} a visit")
         print(f"  link   {settings.url.rstrip('/')}{entry_of(store, study.id)}")
         _print_costs(store, study, after)
     return 0
@@ -56,7 +57,8 @@ def _print_costs(store: "Store", study: "Study", recruitment: "Recruitment") -> 
 
 def _cost(cost: "Cost", currency: str) -> str:
     return (
-        f"{cost.answers:,} answers in {cost.visits:,} visits, {cost.hours:,.1f} hours: {cost.pay:,.2f} pay + "
+        f"{counted(cost.answers, 'answer')} in {counted(cost.visits, 'visit')}, "
+        f"{cost.hours:,.1f} hours: {cost.pay:,.2f} pay + "
         f"{cost.fee:,.2f} fee = {cost.total:,.2f} {currency}"
     ).rstrip()
 
@@ -76,5 +78,5 @@ def write_payments(settings: Payments) -> int:
             file.write(text)
     except OSError as error:
         raise TutelageError(f"{settings.out} cannot be written: {error.strerror or error}.") from error
-    print(f"{settings.out}: {text.count(chr(10)) - 1:,} rows, with the identifiers of the platform")
+    print(f"{settings.out}: {counted(text.count(chr(10)) - 1, 'row')}, with the identifiers of the platform")
     return 0

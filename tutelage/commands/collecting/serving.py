@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import open_each, operator, secret
 from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.nouns import counted
 from tutelage.serving.listening import listen, server, signals_handled
 
 if TYPE_CHECKING:
@@ -133,4 +134,6 @@ def describe(store: "Store", study: "Study") -> str:
 
     counts = count_study(store, study.id)
     raters = sum(rater.role == "rater" for rater in list_raters(store, study.id))
-    return f"{counts.items:,} questions, {counts.judgements:,} judgements, {raters:,} raters"
+    return ", ".join(
+        (counted(counts.items, "question"), counted(counts.judgements, "judgement"), counted(raters, "rater"))
+    )

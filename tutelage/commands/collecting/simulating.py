@@ -16,6 +16,7 @@ from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings_machines import Simulate
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
@@ -54,7 +55,7 @@ def simulate(settings: Simulate) -> int:
     times = sorted(second for each in done for second in each.seconds)
     if times:
         print(
-            f"{len(times):,} answers; half were acknowledged within {1000 * times[len(times) // 2]:.0f} ms, "
+            f"{counted(len(times), 'answer')}; half were acknowledged within {1000 * times[len(times) // 2]:.0f} ms, "
             f"95 % within {1000 * times[int(0.95 * (len(times) - 1))]:.0f} ms"
         )
     return 0
