@@ -20,7 +20,8 @@ export class Outbox {
     this.stopped = "";
     this.refused = "";
     addEventListener("online", () => this.flush());
-    addEventListener("storage", () => this.report("saved"));
+    this.state = "saved";
+    addEventListener("storage", () => this.report(this.state)); // another tab has written an answer down, or sent one
   }
 
   pending() {
@@ -91,10 +92,11 @@ export class Outbox {
   }
 
   report(state) {
+    this.state = state;
     const pending = this.pending().length;
     if (this.stopped) this.tell({ pending, state: "stopped", sentence: this.stopped });
     else if (this.refused) this.tell({ pending, state: "refused", sentence: this.refused });
-    else this.tell({ pending, state: pending ? state : "saved", sentence: "" });
+    else this.tell({ pending, state: pending ? (state === "saved" ? "saving" : state) : "saved", sentence: "" });
   }
 
   /** Whether closing the page now would lose an answer. */
