@@ -6,6 +6,8 @@ FEWEST = 256
 """Below this many tokens the products are so thin that it is better to try and be told."""
 MOST_ON_CPU = 8192
 """More were no faster on a processor."""
+BUSY_ON_CPU = 1024
+"""Tokens that keep the products of a processor busy in bf16, whatever the size of the model."""
 SMALL = 192 << 20
 """Bytes of activations that a processor's memory is not spared, whatever the size of the model."""
 MOST_ON_GPU = 131_072
@@ -40,20 +42,22 @@ def tokens_at_once(
 
     On a processor no more than about
 
-        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / bytes of a token in float32
+        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each
 
     A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
-    tokens was not faster, and would need half as much memory again. A pass in bf16 takes no more tokens: more of them
-    were no faster either.
+    tokens was not faster, and would need half as much memory again. In bf16, whose activations are smaller, no more
+    tokens than in float32 or `BUSY_ON_CPU`, whichever is more: twice as many were no faster either.
     """
     most = MOST_ON_CPU if on_cpu else MOST_ON_GPU
     held = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
     fitting = int(min(max((SHARE * free - held) / each, FEWEST), most))
     tokens = 1 << (fitting.bit_length() - 1)
     if on_cpu:
-        whole = each * WHOLE_BYTES / HALF_BYTES if half else each
-        enough = max(4 * weights + 12 * trainable, SMALL) / whole
+        enough = max(4 * weights + 12 * trainable, SMALL) / each
         tokens = min(tokens, max(FEWEST, 1 << round(math.log2(enough))))
+        if half:
+            in_float32 = 1 << round(math.log2(enough * HALF_BYTES / WHOLE_BYTES))
+            tokens = min(tokens, max(BUSY_ON_CPU, in_float32))
     return tokens
 
 
