@@ -70,7 +70,9 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
     press(page, "1 Enter")  # the eleventh, into the void
     twelfth = shown(page, eleventh.question)
     expect(page.locator("#save")).to_have_text(re.compile("Offline, 1 answer kept here"))
-    written_by_another_tab = "dispatchEvent(new StorageEvent('storage')), document.querySelector('#save').textContent"
+    written_by_another_tab = (
+        "dispatchEvent(new StorageEvent('storage')), document.querySelector('#save').textContent"
+    )
     assert "Offline, 1 answer kept here" in page.evaluate(written_by_another_tab)
 
     def take_but_not_tell(route: Route) -> None:

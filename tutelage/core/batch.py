@@ -9,7 +9,7 @@ Termination is explicit; nothing is ever inferred from the ids of pad or end tok
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -119,7 +119,8 @@ class TokenScores:
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """The scores of the rows at `index`, in which a row may occur more than once."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: x if x is None else embedding(index, x) for name, x in found.items()})
+        chosen: dict[str, Any] = {name: x if x is None else embedding(index, x) for name, x in found.items()}
+        return replace(self, **chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

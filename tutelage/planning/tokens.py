@@ -8,6 +8,10 @@ MOST_ON_CPU = 8192
 """More were no faster on a processor."""
 BUSY_ON_CPU = 1024
 """Tokens that keep the products of a processor busy in bf16, whatever the size of the model."""
+SHARED_ON_CPU = 512
+"""Tokens of a pass on a processor where they fit into its memory, whatever the size of the model. With fewer, prompts
+and answers that rows share are read again in every pass: with 134M weights and an adapter, a step of a reward model on
+24 pairs of 16 answers took 8.1 s with 256 tokens, 5.8 s with 512 and 5.4 s with 1,024."""
 SMALL = 192 << 20
 """Bytes of activations that a processor's memory is not spared, whatever the size of the model."""
 MOST_ON_GPU = 131_072
@@ -42,7 +46,7 @@ def tokens_at_once(
 
     On a processor no more than about
 
-        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each
+        tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each, and at least `SHARED_ON_CPU`
 
     A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
     tokens was not faster, and would need half as much memory again. In bf16, whose activations are smaller, no more
@@ -54,7 +58,7 @@ def tokens_at_once(
     tokens = 1 << (fitting.bit_length() - 1)
     if on_cpu:
         enough = max(4 * weights + 12 * trainable, SMALL) / each
-        tokens = min(tokens, max(FEWEST, 1 << round(math.log2(enough))))
+        tokens = min(tokens, max(SHARED_ON_CPU, 1 << round(math.log2(enough))))
         if half:
             in_float32 = 1 << round(math.log2(enough * HALF_BYTES / WHOLE_BYTES))
             tokens = min(tokens, max(BUSY_ON_CPU, in_float32))
