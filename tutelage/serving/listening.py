@@ -30,12 +30,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def server(app: object) -> "uvicorn.Server":
-    """A uvicorn server for the application; it trusts no proxy header."""
+    """A uvicorn server for the application; it trusts no proxy header, and waits for no request for ever."""
     import uvicorn
 
+    from tutelage.serving.connections import PatientProtocol, bounds
+
+    at_once, PatientProtocol.most = bounds()
     return uvicorn.Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
+            http=PatientProtocol,
+            backlog=at_once,
             log_config=None,  # uvicorn's own would close the handlers of every other library
             log_level="warning",
             access_log=False,
