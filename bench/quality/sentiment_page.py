@@ -80,14 +80,17 @@ def best(lines: Sequence[Line]) -> list[tuple[int, Interval, float]]:
     return found
 
 
-def residual(lines: Sequence[Line]) -> Interval | None:
-    """Mean over the steps of the score of our GRPO's rollouts less that of TRL's, an interval over steps."""
+def residuals(lines: Sequence[Line]) -> list[Any]:
+    """Score of our GRPO's rollouts less that of TRL's, step by step, of each seed that has both. Each Float[steps]"""
     pairs = [(a, b) for a in of(lines, "grpo") for b in of(lines, "trl") if a.seed == b.seed]
-    if not pairs:
+    return [np.subtract(*([score for _, score in one.figures["curve"]] for one in pair)) for pair in pairs]
+
+
+def residual(lines: Sequence[Line]) -> Interval | None:
+    """Mean of `residuals` over all steps, an interval over steps."""
+    if not (found := residuals(lines)):
         return None
-    rest = np.concatenate(
-        [np.subtract(*([score for _, score in one.figures["curve"]] for one in pair)) for pair in pairs]
-    )
+    rest = np.concatenate(found)
     return ratio_interval(rest, np.ones(len(rest)), np.arange(len(rest)))
 
 
@@ -136,7 +139,10 @@ def section(lines: Sequence[Line]) -> str:
             f"(R² {straight[2] ** 2:.2f})."
         )
     if (rest := residual(lines)) is not None:
-        told += f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}."
+        each = ", ".join(f"{np.mean(one):+.3f}" for one in residuals(lines))
+        told += (
+            f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}; by seed: {each}."
+        )
     drawn = [
         "![Score against KL on held-out prompts](results/sentiment.svg)",
         "![Score over the steps, our GRPO and TRL's](results/sentiment-steps.svg)",
