@@ -140,9 +140,8 @@ def section(lines: Sequence[Line]) -> str:
         )
     if (rest := residual(lines)) is not None:
         each = ", ".join(f"{np.mean(one):+.3f}" for one in residuals(lines))
-        told += (
-            f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}; by seed: {each}."
-        )
+        told += f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}"
+        told += f"; by seed: {each}."
     drawn = [
         "![Score against KL on held-out prompts](results/sentiment.svg)",
         "![Score over the steps, our GRPO and TRL's](results/sentiment-steps.svg)",

@@ -467,7 +467,9 @@ def test_items_are_what_they_claim_to_be(lite: Store) -> None:
         add_items(lite, study.id, [], [replace(completions[0], text="something else")], [])
     with pytest.raises(TutelageError, match="'p0' is taken: the prompt of that name has another messages"):
         add_items(lite, study.id, [replace(prompts[0], messages=prompts[1].messages)], [], [])
-    with pytest.raises(TutelageError, match="One of the items is practice, a known answer, or not in this study"):
+    with pytest.raises(
+        TutelageError, match="One of the items is practice, a known answer, or not in this study"
+    ):
         set_overlap(lite, study.id, 3, ["c0", "nothing"])
     assert {question.target for question in list_questions(lite, study.id)} == {2}
 

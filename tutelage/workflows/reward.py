@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
+
 from tutelage import config
 from tutelage.core.rows import collate
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
@@ -160,9 +162,10 @@ def _centre(
         records = load_demonstrations(settings.centre).records
         rows = encode_demonstrations(records, model.tokenizer, max_length)[0]
     rows = rows[:2048]
-    pad = pad_token_id(model.tokenizer)
-    batches = [collate(rows[i : i + 32], pad, model.device) for i in range(0, len(rows), 32)]
-    before, disturbance = centre(model, batches)
+    place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+    distinct, pad = list(place), pad_token_id(model.tokenizer)
+    batches = [collate(distinct[i : i + 32], pad, model.device) for i in range(0, len(distinct), 32)]
+    before, disturbance = centre(model, batches, torch.tensor([place[row] for row in rows]))
     return {"centre/mean_before": before, "centre/disturbance": disturbance}
 
 
