@@ -22,11 +22,12 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
 
     uvicorn waits for ever for the rest of a request. With as many such connections as a process may open files nobody
     else is served, and asyncio logs a traceback of every failed try. `waiting` are the connections that owe a part of
-    a request, those that owe it longest first: where more than `most` are open, the first of them is closed.
+    a request, those that owe it longest first: where more than `most` are open, the first of them is closed. Both
+    belong to one server, whose event loop alone may close its connections: see `protocol_of_server`.
     """
 
-    most = MOST_FILES
-    waiting: "dict[PatientProtocol, None]" = {}  # noqa: RUF012 - of all connections of the process
+    most: int
+    waiting: "dict[PatientProtocol, None]"
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -71,6 +72,11 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
         self.waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
+
+
+def protocol_of_server(most: int) -> type[PatientProtocol]:
+    """The protocol of one server's connections, of which at most so many are open."""
+    return type(PatientProtocol.__name__, (PatientProtocol,), {"most": most, "waiting": {}})
 
 
 def bounds() -> tuple[int, int]:

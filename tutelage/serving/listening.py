@@ -33,13 +33,13 @@ def server(app: object) -> "uvicorn.Server":
     """A uvicorn server for the application; it trusts no proxy header, and waits for no request for ever."""
     import uvicorn
 
-    from tutelage.serving.connections import PatientProtocol, bounds
+    from tutelage.serving.connections import bounds, protocol_of_server
 
-    at_once, PatientProtocol.most = bounds()
+    at_once, most = bounds()
     return uvicorn.Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
-            http=PatientProtocol,
+            http=protocol_of_server(most),
             backlog=at_once,
             log_config=None,  # uvicorn's own would close the handlers of every other library
             log_level="warning",
