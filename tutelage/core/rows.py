@@ -52,6 +52,12 @@ class RowList:
         )
 
 
+def numbered(rows: Sequence[EncodedRow]) -> tuple[list[EncodedRow], Int[Tensor, " N"]]:
+    """The distinct rows, in the order of their first occurrence, and for every row its place among them. Int[N]"""
+    place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+    return list(place), torch.tensor([place[row] for row in rows], dtype=torch.long)
+
+
 def left_padded(
     rows: Sequence[Sequence[int]], pad: int, device: torch.device
 ) -> tuple[Int[Tensor, "B Q"], Bool[Tensor, "B Q"]]:

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
 from tutelage import config
-from tutelage.core.rows import collate
+from tutelage.core.rows import collate, numbered
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_preferences
@@ -161,11 +159,10 @@ def _centre(
     if settings.centre:
         records = load_demonstrations(settings.centre).records
         rows = encode_demonstrations(records, model.tokenizer, max_length)[0]
-    rows = rows[:2048]
-    place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-    distinct, pad = list(place), pad_token_id(model.tokenizer)
-    batches = [collate(distinct[i : i + 32], pad, model.device) for i in range(0, len(distinct), 32)]
-    before, disturbance = centre(model, batches, torch.tensor([place[row] for row in rows]))
+    kept, place = numbered(rows[:2048])
+    pad = pad_token_id(model.tokenizer)
+    batches = [collate(kept[i : i + 32], pad, model.device) for i in range(0, len(kept), 32)]
+    before, disturbance = centre(model, batches, place)
     return {"centre/mean_before": before, "centre/disturbance": disturbance}
 
 

@@ -85,22 +85,7 @@ def create_token(
             ),
         )
     refuse_unstorable(name, Sentence("The name of the token"), "name")
-    wanted = [right for right in RIGHTS if right in rights]
-    unknown = [right for right in rights if right not in RIGHTS]
-    if unknown or not wanted:
-        given = ", ".join(RIGHTS)
-        raise FieldError(
-            "rights",
-            Sentence(
-                "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
-                unknown=unknown[0],
-                known=given,
-            )
-            if unknown
-            else Sentence(
-                "A token without a right is of no use: give one or more of %(known)s.", known=given
-            ),
-        )
+    wanted = _in_order(rights)
     if days is not None and not 0 < days <= 36_500:
         raise FieldError(
             "days", f"A token works for a positive number of days, 36,500 at most, not for {days:g}."
@@ -123,6 +108,27 @@ def create_token(
         told = {"name": name, "rights": wanted, "days": days}
         record_event(connection, study_id, now, actor, "token_created", f"token {number}", **told)
     return token
+
+
+def _in_order(rights: Sequence[str]) -> list[str]:
+    """The rights, each once, in the order of `RIGHTS`. Raises FieldError where one is unknown, or there is none."""
+    unknown = next((right for right in rights if right not in RIGHTS), None)
+    known = ", ".join(RIGHTS)
+    if unknown is not None:
+        raise FieldError(
+            "rights",
+            Sentence(
+                "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
+                unknown=unknown,
+                known=known,
+            ),
+        )
+    if not rights:
+        raise FieldError(
+            "rights",
+            Sentence("A token without a right is of no use: give one or more of %(known)s.", known=known),
+        )
+    return [right for right in RIGHTS if right in rights]
 
 
 def list_tokens(store: Store, study_id: int) -> tuple[Token, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.core.rows import EncodedRow
+from tutelage.core.rows import EncodedRow, numbered
 from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
@@ -155,10 +155,9 @@ def pair_scores(
 @torch.no_grad()
 def row_scores(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """The score of every row, in order, each distinct one computed once. Float[N]"""
-    place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+    kept, place = numbered(rows)
     pad = pad_token_id(model.tokenizer)
-    scores = of_each_row(list(place), model.scores, pad, model.device, Budget.of(budget))
-    return scores[[place[row] for row in rows]]
+    return of_each_row(kept, model.scores, pad, model.device, Budget.of(budget))[place]
 
 
 @torch.no_grad()
