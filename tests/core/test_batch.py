@@ -6,6 +6,7 @@ import torch
 
 from tutelage.core.batch import Rollout
 from tutelage.core.pieces import NOTHING, Context
+from tutelage.core.rows import EncodedRow, collate, with_end
 
 
 def rollout() -> Rollout:
@@ -65,3 +66,21 @@ def test_a_context_is_cut_as_its_rows_are() -> None:
     assert some.score_norm.tolist() == [[2.0, 3.0], [4.0, 5.0]]
     assert some.greedy.tolist() == [1.0, 2.0]
     assert NOTHING.rows(torch.tensor([0])) == NOTHING
+
+
+def test_every_response_ends_with_the_end_token():
+    """After the last token, in place of another token that ends, once only, and in place of the last one of a full row;
+    nothing else changes."""
+    rows = [(4, 5), (4, 9), (4, 8), (), (4, 5, 6, 7)]
+    asked = [(1, 2), (1,), (1, 2, 3), (1,), (1, 2, 3)]
+    closed = with_end(
+        collate([EncodedRow(*both) for both in zip(asked, rows, strict=True)], 0, torch.device("cpu")),
+        9,
+        (8,),
+        7,
+    )
+    found = [tuple(tokens[mask].tolist()) for tokens, mask in zip(closed.response, closed.mask, strict=True)]
+    assert found == [(4, 5, 9), (4, 9), (4, 9), (9,), (4, 5, 6, 9)]
+    assert [
+        tuple(tokens[mask].tolist()) for tokens, mask in zip(closed.prompt, closed.prompt_mask, strict=True)
+    ] == asked

@@ -19,7 +19,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "kl": {"coefs": (1.0,), "plan": Climb(**SHORT)},
     "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 4, "plan": Climb(recipe="rloo", **SHORT)},
     "advantages": {"prompts": 3, "batches": 2, "cells": 2, "pool": 16, "epochs": 1},
-    "recipes": {"names": ("reinforce", "grpo"), "plan": Climb(**SHORT | {"steps": 9}, tokens=400)},
+    "recipes": {"names": ("reinforce", "grpo"), "plan": Climb(**SHORT | {"steps": 9, "lr": 3e-3}, tokens=400)},
     "overoptimisation": {
         "pairs": (16, 40), "epochs": (1.0, 1.0), "remedied": 16, "prompts": 3, "samples": 8, "test_pairs": 12,
         "coefs": (1.0,), "plan": Climb(set=("penalty=none",), **SHORT),

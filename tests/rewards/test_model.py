@@ -5,7 +5,7 @@ import torch
 
 from tutelage import config
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import encode
+from tutelage.data.chat import encode, end_token_ids
 from tutelage.data.records import Prompt, user
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.completions import Completions
@@ -66,3 +66,31 @@ def test_no_completion_is_made_for_a_model_that_reads_tokens(model):
     completions = Completions(prompts(), ANSWERS, rows_of_texts(model))
     ModelReward(model, same_tokens=True)(completions)
     assert "_items" not in vars(completions)
+
+
+def test_a_response_that_was_cut_is_read_at_the_token_that_ends_an_answer(model):
+    """Tokens without an end score what the same text scores, whose form ends every answer; so do those of a row that
+    fills all positions, whose last token makes place."""
+    whole, end = texts_as_tokens(model), end_token_ids(model.tokenizer)[0]
+    assert all(row.response[-1] == end for row in whole)
+    cut = [EncodedRow(row.prompt, row.response[:-1]) for row in whole]
+    nowhere = torch.device("cpu")
+    completions = Completions(prompts(), ANSWERS, collate([cut[0], whole[1], cut[2]], 0, nowhere))
+    reward = ModelReward(model, same_tokens=True)
+    torch.testing.assert_close(
+        reward(completions), ModelReward(model, same_tokens=False)(completions), rtol=0, atol=1e-5
+    )
+    unread = model.scores(collate(cut, 0, nowhere))
+    assert not torch.isclose(reward(completions)[[0, 2]], unread[[0, 2]], atol=1e-3).any()
+
+
+def test_a_row_that_fills_all_positions_is_read_at_an_end_too(model):
+    room = model.context
+    prompt = texts_as_tokens(model)[0].prompt
+    response = tuple(7 + i % 20 for i in range(room - len(prompt)))
+    full = collate([EncodedRow(prompt, response)], 0, torch.device("cpu"))
+    last = collate(
+        [EncodedRow(prompt, (*response[:-1], end_token_ids(model.tokenizer)[0]))], 0, torch.device("cpu")
+    )
+    found = ModelReward(model, same_tokens=True)(Completions(prompts()[:1], ["?"], full))
+    torch.testing.assert_close(found, model.scores(last), rtol=0, atol=1e-5)

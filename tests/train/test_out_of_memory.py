@@ -1,5 +1,7 @@
 """A step that runs out of memory ends, bit for bit, with the weights of a smaller budget."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_training import (
@@ -19,6 +21,7 @@ from tiny_training import (
 
 from tutelage import config
 from tutelage.core.rows import collate
+from tutelage.data.chat import end_token_ids
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.evaluation.drift import response_logp
@@ -189,7 +192,8 @@ def test_scoring_is_repeated_in_smaller_parts(tiny_model, monkeypatch):
 
 def test_rewards_are_scored_in_smaller_parts(tiny_model, monkeypatch):
     model = new_reward_model(config.Model(tiny_model("gpt2"), device="cpu"), config.Lora(), seed=0)
-    rows = [pair.chosen for pair in some_pairs(12)]
+    end = end_token_ids(model.tokenizer)[0]
+    rows = [replace(one.chosen, response=(*one.chosen.response[:-1], end)) for one in some_pairs(12)]
     expected, original = row_scores(model, rows, 30), type(model).scores
 
     def scores(model, batch):

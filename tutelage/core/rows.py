@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
+from torch.nn.functional import pad as pad_columns
 
 from tutelage.core.batch import Pairs, Rows
 
@@ -87,6 +88,22 @@ def collate(rows: Sequence[EncodedRow], pad: int, device: torch.device) -> Rows:
     prompt, prompt_mask = left_padded([row.prompt for row in rows], pad, device)
     response, mask = right_padded([row.response for row in rows], pad, device)
     return Rows(prompt=prompt, prompt_mask=prompt_mask, response=response, mask=mask)
+
+
+def with_end(rows: Rows, end: int, others: Sequence[int] = (), longest: int | None = None) -> Rows:
+    """The rows with the token `end` at the end of every response: in place of a last token that is one of `others`,
+    else after the last token. A row of `longest` tokens, which has no place for one more, ends in `end` too."""
+    lengths = rows.mask.sum(1, keepdim=True)
+    response = pad_columns(rows.response, (0, 1))
+    last = response.gather(1, (lengths - 1).clamp(min=0))
+    ended = (lengths > 0) & torch.isin(last, torch.tensor([end, *others], device=last.device))
+    place = lengths - ended.long()
+    if longest is not None:
+        place = place.minimum(longest - 1 - rows.prompt_mask.sum(1, keepdim=True)).clamp(min=0)
+    mask = torch.arange(response.shape[1], device=place.device) <= place
+    return Rows(
+        prompt=rows.prompt, prompt_mask=rows.prompt_mask, response=response.scatter(1, place, end), mask=mask
+    )
 
 
 def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import EncodedRow, collate, split_by_length
-from tutelage.data.chat import encode, pad_token_id
+from tutelage.core.rows import EncodedRow, collate, split_by_length, with_end
+from tutelage.data.chat import encode, end_token_ids, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.rewards.completions import rows_of
@@ -21,6 +22,9 @@ class ModelReward:
 
     With `same_tokens` the model has the policy's vocabulary and reads the tokens as they were sampled, where these are
     known. Otherwise it reads the conversation and the answer as text, tokenised by its own tokenizer.
+
+    The score is read at the token that ends an answer, as in training, where every answer has one. A response that was
+    cut at the length limit gets that token too: at another token no training has determined the score.
     """
 
     model: ScalarModel
@@ -33,9 +37,18 @@ class ModelReward:
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
         """Float[B], on the device of the model."""
         rows = rows_of(completions) if self.same_tokens else None
-        if rows is None:
-            rows = self._encoded(completions)
+        rows = (
+            self._encoded(completions)
+            if rows is None
+            else with_end(rows, *self._end, longest=self.model.context)
+        )
         return self.budget.spend(self._scores, rows.to(self.model.device))
+
+    @cached_property
+    def _end(self) -> tuple[int, tuple[int, ...]]:
+        """The token at which the score is read, and others that end an answer."""
+        first, *others = end_token_ids(self.model.tokenizer)
+        return first, tuple(others)
 
     def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)
