@@ -22,6 +22,8 @@ from tutelage.people.store.studies import room_for, touched_from
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
 _items, _given, _said, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
+_others = _raters.alias()
+"""Raters beside the one of an outer query. Made once, since making the columns of an alias is what asking costs."""
 _CHUNK = 500
 _UNKNOWN: Mapping[Scope, Callable[[str], Sentence]] = {
     "rater": lambda name: Sentence("There is no rater “%(name)s” in this study.", name=name),
@@ -170,9 +172,8 @@ def has_people(connection: Connection, study_id: int) -> bool:
 
 
 def _people(study_id: sa.ColumnElement[int]) -> sa.Exists:
-    people = _raters.alias()
     return sa.exists().where(
-        people.c.study_id == study_id, people.c.kind == "human", people.c.role == "rater"
+        _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
     )
 
 
