@@ -6,6 +6,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from bench.quality.best_of_n import expected_best, tied_kl
 from bench.quality.experiment import Line, of
@@ -87,11 +88,18 @@ def residuals(lines: Sequence[Line]) -> list[Any]:
 
 
 def residual(lines: Sequence[Line]) -> Interval | None:
-    """Mean of `residuals` over all steps, an interval over steps."""
-    if not (found := residuals(lines)):
+    """Mean of `residuals`, with Student's interval over the seeds where there are several.
+
+    The steps of a run are not independent: what two runs draw in one step moves their policies apart in all later ones.
+    """
+    means = [float(np.mean(one)) for one in residuals(lines)]
+    if not means:
         return None
-    rest = np.concatenate(found)
-    return ratio_interval(rest, np.ones(len(rest)), np.arange(len(rest)))
+    mean, count = float(np.mean(means)), len(means)
+    if count < 2:
+        return Interval(mean, None, None)
+    reach = float(stdtrit(count - 1, 0.975)) * float(np.std(means, ddof=1)) / math.sqrt(count)
+    return Interval(mean, mean - reach, mean + reach)
 
 
 def ends(lines: Sequence[Line]) -> dict[str, tuple[float, float]]:
@@ -141,7 +149,7 @@ def section(lines: Sequence[Line]) -> str:
     if (rest := residual(lines)) is not None:
         each = ", ".join(f"{np.mean(one):+.3f}" for one in residuals(lines))
         told += f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}"
-        told += f"; by seed: {each}."
+        told += f", with Student's interval over the seeds; by seed: {each}." if rest.low is not None else "."
     drawn = [
         "![Score against KL on held-out prompts](results/sentiment.svg)",
         "![Score over the steps, our GRPO and TRL's](results/sentiment-steps.svg)",

@@ -249,6 +249,22 @@ def test_score_against_kl():
     assert all(svg.startswith("<svg") and f"results/{name}.svg" in text for name, svg in drawn.items())
 
 
+def test_two_trainers_differ_by_what_their_seeds_do_not():
+    """Steps of one run are no independent samples: the interval is Student's over the means of the seeds."""
+    curve = [[None, 0.2], [None, 0.4]]
+    found = []
+    for seed, shift in enumerate((-0.1, 0.0, 0.1)):
+        ours = of_part(sentiment.EXPERIMENT, "grpo", curve=[[None, 0.2 + shift], [None, 0.4 + shift]])
+        found += [replace(ours, seed=seed)]
+        found += [replace(of_part(sentiment.EXPERIMENT, "trl", curve=curve), seed=seed)]
+    rest = sentiment_page.residual(found)
+    assert (rest.value, rest.high) == (
+        pytest.approx(0, abs=1e-9),
+        pytest.approx(4.30265 * 0.1 / math.sqrt(3), abs=1e-5),
+    )
+    assert sentiment_page.residual(found[:2]).low is None
+
+
 def test_a_section_waits_for_its_parts():
     base, *_, table = sentiment_lines()
     assert not sentiment_page.enough([base, table])
