@@ -171,8 +171,14 @@ class Share:
     own_tokens: int
 
 
-def shares(batch: Rows | Pairs) -> list[tuple[Share, ...]]:
+def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
     """The share of each row, or of both rows of each pair."""
+    if isinstance(batch, RowList):
+        first: dict[EncodedRow, int] = {}
+        return [
+            (Share(row.prompt, len(row.prompt), first.setdefault(row, number), len(row.response)),)
+            for number, row in enumerate(batch.items)
+        ]
     rows = batch.both() if isinstance(batch, Pairs) else batch
     if not len(rows):
         return []

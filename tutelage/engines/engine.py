@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
+from tutelage.core.rows import RowList
 from tutelage.engines.decoding import Decoders, RolloutSize
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.sampling import OnToken, PromptTokens
@@ -63,7 +64,7 @@ class Engine(Protocol):
         """The context in which answers are decoded; no weight changes inside. `on_policy`: the one rollout that will be
         decoded, whose rows will be scored with gradients next."""
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Parts of a batch, as indices of rows, for which a forward pass computes at most `tokens` tokens each."""
 
     def backward(self, loss: Float[Tensor, ""]) -> None:

@@ -18,7 +18,15 @@ from torch.nn.functional import embedding, pad
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
-from tutelage.core.rows import before_each_response_token, by_tokens, distinct, left_padded, positions, spread
+from tutelage.core.rows import (
+    RowList,
+    before_each_response_token,
+    distinct,
+    left_padded,
+    positions,
+    split_by_length,
+    spread,
+)
 from tutelage.engines.decoding import Decoder, Decoders, PromptBatch, RolloutSize
 from tutelage.engines.engine import Reference
 from tutelage.engines.kv_cache import preallocated, rows_can_move
@@ -147,9 +155,9 @@ class PlainEngine:
         with self.precision(), kernels:
             return self.head.logits(self.states(rows)) / temperature
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Tokens are counted with their padding."""
-        return by_tokens(batch.lengths(), tokens)
+        return split_by_length(batch, tokens)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
         """See `Engine.backward`."""

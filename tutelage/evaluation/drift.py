@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
-from tutelage.core.rows import split_by_length
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 
@@ -22,7 +21,7 @@ def response_logp(
 
 def _response_logp(policy: Policy, rows: Rows, temperature: float, budget: Budget) -> Tensor:
     logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
-    for index in budget.parts(split_by_length, rows):
+    for index in budget.parts(policy.split, rows):
         part = rows.rows(index).trimmed()
         logp[index, : part.mask.shape[1]] = policy.scores(part, temperature=temperature).logp
     budget.ranks.sum_([logp])

@@ -21,7 +21,7 @@ from transformers import AutoModelForSequenceClassification
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rows
-from tutelage.core.rows import spread
+from tutelage.core.rows import RowList, spread
 from tutelage.distributed.passes import Passes
 from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import engine_for
@@ -81,7 +81,7 @@ class ScalarModel:
         """√ Σ g² over all gradients. Float[]"""
         return self.engine.total_norm(gradients)
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
         return self.engine.split(batch, tokens)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tutelage import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
+from tutelage.core.rows import RowList
 from tutelage.distributed.passes import Passes
 from tutelage.engines.choose import engine_for
 from tutelage.engines.engine import Engine
@@ -198,7 +199,7 @@ class Policy:
             on_token=on_token,
         )
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
         return self.engine.split(batch, tokens)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import EncodedRow, collate, split_by_length, with_end
+from tutelage.core.rows import EncodedRow, collate, with_end
 from tutelage.data.chat import encode, end_token_ids, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
@@ -52,7 +52,7 @@ class ModelReward:
 
     def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)
-        for index in self.budget.parts(split_by_length, rows):
+        for index in self.budget.parts(self.model.split, rows):
             scores[index] = self.model.scores(Rows.trimmed(rows.rows(index)))
         return scores
 

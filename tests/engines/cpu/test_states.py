@@ -9,7 +9,7 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Pairs
-from tutelage.core.rows import EncodedRow, by_shared_tokens, collate, shares
+from tutelage.core.rows import EncodedRow, RowList, by_shared_tokens, collate, shares
 from tutelage.engines import packing
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.attention_interface import differentiable_twice
@@ -18,6 +18,7 @@ from tutelage.engines.plain import PlainEngine
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
+from tutelage.train.supervised.reward_model import row_scores
 
 CPU = torch.device("cpu")
 PAD = 1
@@ -353,6 +354,28 @@ def test_log_probabilities_of_equal_rows_are_computed_once(tiny_model, reading):
         each = gradients((weight[number] * one.logp[0]).sum(), policy.parameters())
         total = [a + b for a, b in zip(total, each, strict=True)]
     same_gradients(found, total)
+
+
+def test_rows_that_are_not_padded_yet_are_dealt_to_the_same_passes(tiny_model):
+    """A list of rows shares prompts in a pass as a batch of them does."""
+    rows = groups()
+    model = new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(), seed=0)
+    for budget in (1, 12, 30, 10**6):
+        parts = [part.tolist() for part in model.split(RowList(rows), budget)]
+        assert parts == [part.tolist() for part in model.split(collate(rows, PAD, CPU), budget)]
+    assert len(parts) == 1
+
+
+def test_scores_of_many_answers_read_a_prompt_once_in_each_pass(tiny_model, reading):
+    """Passes of 30 tokens over the answers of three prompts, four each."""
+    prompts = [tuple(range(10 * k + 1, 10 * k + 11)) for k in range(3)]
+    rows = [EncodedRow(prompt, (40 + k, 50 + i, 60)) for i in range(4) for k, prompt in enumerate(prompts)]
+    model = new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(), seed=0)
+    alone = [float(model.scores(collate([row], PAD, CPU))) for row in rows]
+    reading.clear()
+    found = row_scores(model, rows, 30)
+    assert reading == [10 + 4 * 3] * 3
+    torch.testing.assert_close(found, torch.tensor(alone), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

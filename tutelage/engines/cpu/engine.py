@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tutelage.core.batch import Pairs, Rows, TokenScores
-from tutelage.core.rows import by_shared_tokens, distinct, shares
+from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import differentiable_twice
@@ -135,7 +135,7 @@ class CpuEngine(PlainEngine):
         with twice, self.precision():
             return self.head.logits(self._states(rows, None)) / temperature
 
-    def split(self, batch: Rows | Pairs, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""
         rows = batch.both() if isinstance(batch, Pairs) else batch
         if states.shares_prompts(self.model, rows):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import distinct
+from tutelage.core.rows import RowList, distinct
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import attention_by, supports, without_dropout
 from tutelage.engines.cpu.fused.layer import FusedLayer, states_at
@@ -47,7 +47,7 @@ def states_at_end(model: nn.Module, rows: Rows) -> Float[Tensor, "B d"]:
     return _packed_states(model, packed, packed.last, None)
 
 
-def shares_prompts(model: nn.Module, rows: Rows) -> bool:
+def shares_prompts(model: nn.Module, rows: Rows | RowList) -> bool:
     """Whether the model can read the rows as one packed sequence, with every distinct prompt once."""
     longest = int(rows.lengths().max()) if len(rows) else 0
     if supports(model, longest):

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from tutelage.core.batch import Pairs, Rows
-from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
-from tutelage.data.chat import NoRoomError, encode, shorten
+from tutelage.core.rows import EncodedRow, RowList, collate
+from tutelage.data.chat import NoRoomError, encode, pad_token_id, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
+from tutelage.models.heads import ScalarModel
+from tutelage.models.policy import Policy
 
 T = TypeVar("T")
 
@@ -125,26 +127,18 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
 
 
 def of_each_row(
-    rows: Sequence[EncodedRow],
-    value: Callable[[Rows], Tensor],
-    pad: int,
-    device: torch.device,
-    budget: Budget,
+    model: Policy | ScalarModel, rows: Sequence[EncodedRow], value: Callable[[Rows], Tensor], budget: Budget
 ) -> Tensor:
-    """A number for every row, in order, where `value` gives those of a batch. Float[N]"""
-    return budget.spend(_of_each_row, rows, value, pad, device, budget)
+    """A number for every row, in order, where `value` gives those of a batch that `model` reads. Float[N]"""
+    return budget.spend(_of_each_row, model, rows, value, budget)
 
 
 def _of_each_row(
-    rows: Sequence[EncodedRow],
-    value: Callable[[Rows], Tensor],
-    pad: int,
-    device: torch.device,
-    budget: Budget,
+    model: Policy | ScalarModel, rows: Sequence[EncodedRow], value: Callable[[Rows], Tensor], budget: Budget
 ) -> Tensor:
-    found = torch.zeros(len(rows))
-    for index in budget.parts(split_by_length, RowList(rows)):
-        found[index] = value(collate([rows[i] for i in index.tolist()], pad, device)).cpu()
+    found, pad = torch.zeros(len(rows)), pad_token_id(model.tokenizer)
+    for index in budget.parts(model.split, RowList(rows)):
+        found[index] = value(collate([rows[i] for i in index.tolist()], pad, model.device)).cpu()
     budget.ranks.sum_([found])
     return found
 

@@ -94,10 +94,7 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
 @torch.no_grad()
 def answer_logps(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """log π(answer | prompt), summed over the answer's tokens, of every row in order. Float[N]"""
-    pad = pad_token_id(policy.tokenizer)
-    return of_each_row(
-        rows, lambda batch: policy.scores(batch).logp.sum(1), pad, policy.device, Budget.of(budget)
-    )
+    return of_each_row(policy, rows, lambda batch: policy.scores(batch).logp.sum(1), Budget.of(budget))
 
 
 def refer(

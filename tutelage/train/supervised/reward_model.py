@@ -156,8 +156,7 @@ def pair_scores(
 def row_scores(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """The score of every row, in order, each distinct one computed once. Float[N]"""
     kept, place = numbered(rows)
-    pad = pad_token_id(model.tokenizer)
-    return of_each_row(kept, model.scores, pad, model.device, Budget.of(budget))[place]
+    return of_each_row(model, kept, model.scores, Budget.of(budget))[place]
 
 
 @torch.no_grad()
