@@ -135,7 +135,7 @@ def section(lines: Sequence[Line]) -> str:
         f"{first['samples']} answers of {first['response']} tokens at temperature 1, one update a step (PPO: two), all "
         f"weights, a rate of {first['lr']:g} that falls to 0 for every method, untuned. DPO gets as many answers of "
         "the model as it was, the best of each prompt against the worst, once. Measured on "
-        f"{first['held_out']} other prompts × {first['answers']} answers; seeds: {len({line.seed for line in lines})}. "
+        f"{first['held_out']} other prompts × {first['answers']} answers; {_seeds(lines)}. "
         "Intervals are over prompts and do not contain what another training run would change: runs of one method that "
         "differ by their seed alone diverge by different amounts. The KL is the mean of log π − log π₀ over own "
         "answers; that of best-of-n counts equal scores, of which this lexicon gives many."
@@ -156,6 +156,14 @@ def section(lines: Sequence[Line]) -> str:
         "![Score over the root of the KL where the runs ended](results/sentiment-root.svg)",
     ]
     return "\n\n".join([TITLE, fill(told, 120), fill(made, 120), "\n".join(rows), *drawn])
+
+
+def _seeds(lines: Sequence[Line]) -> str:
+    """The number of seeds, and that of the methods that have more than others."""
+    counts = {name: len({line.seed for line in of(lines, name)}) for name in TITLES if of(lines, name)}
+    least = min(counts.values())
+    more = [f"{count} for {TITLES[name]}" for name, count in counts.items() if count > least]
+    return f"seeds: {least}" + (f" ({'; '.join(more)})" if more else "")
 
 
 def figures(lines: Sequence[Line]) -> dict[str, str]:

@@ -75,9 +75,8 @@ def test_every_response_ends_with_the_end_token():
     asked = [(1, 2), (1,), (1, 2, 3), (1,), (1, 2, 3)]
     closed = with_end(
         collate([EncodedRow(*both) for both in zip(asked, rows, strict=True)], 0, torch.device("cpu")),
-        9,
-        (8,),
-        7,
+        (9, 8),
+        longest=7,
     )
     found = [tuple(tokens[mask].tolist()) for tokens, mask in zip(closed.response, closed.mask, strict=True)]
     assert found == [(4, 5, 9), (4, 9), (4, 9), (9,), (4, 5, 6, 9)]

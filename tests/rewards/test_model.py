@@ -69,8 +69,7 @@ def test_no_completion_is_made_for_a_model_that_reads_tokens(model):
 
 
 def test_a_response_that_was_cut_is_read_at_the_token_that_ends_an_answer(model):
-    """Tokens without an end score what the same text scores, whose form ends every answer; so do those of a row that
-    fills all positions, whose last token makes place."""
+    """Tokens without an end score what the same text scores, to which tokenising adds the end."""
     whole, end = texts_as_tokens(model), end_token_ids(model.tokenizer)[0]
     assert all(row.response[-1] == end for row in whole)
     cut = [EncodedRow(row.prompt, row.response[:-1]) for row in whole]

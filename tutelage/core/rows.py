@@ -90,20 +90,22 @@ def collate(rows: Sequence[EncodedRow], pad: int, device: torch.device) -> Rows:
     return Rows(prompt=prompt, prompt_mask=prompt_mask, response=response, mask=mask)
 
 
-def with_end(rows: Rows, end: int, others: Sequence[int] = (), longest: int | None = None) -> Rows:
-    """The rows with the token `end` at the end of every response: in place of a last token that is one of `others`,
-    else after the last token. A row of `longest` tokens, which has no place for one more, ends in `end` too."""
+def with_end(rows: Rows, ends: Sequence[int], *, longest: int | None = None) -> Rows:
+    """The rows with the token `ends[0]` at the end of every response.
+
+    It replaces a last token that is one of `ends`, and is appended to any other. In a row of `longest` tokens, which
+    has no room for one more, it replaces the last token, whatever that is.
+    """
     lengths = rows.mask.sum(1, keepdim=True)
     response = pad_columns(rows.response, (0, 1))
     last = response.gather(1, (lengths - 1).clamp(min=0))
-    ended = (lengths > 0) & torch.isin(last, torch.tensor([end, *others], device=last.device))
+    ended = (lengths > 0) & torch.isin(last, torch.tensor(ends, device=last.device))
     place = lengths - ended.long()
     if longest is not None:
         place = place.minimum(longest - 1 - rows.prompt_mask.sum(1, keepdim=True)).clamp(min=0)
     mask = torch.arange(response.shape[1], device=place.device) <= place
-    return Rows(
-        prompt=rows.prompt, prompt_mask=rows.prompt_mask, response=response.scatter(1, place, end), mask=mask
-    )
+    response = response.scatter(1, place, ends[0])
+    return Rows(prompt=rows.prompt, prompt_mask=rows.prompt_mask, response=response, mask=mask)
 
 
 def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:

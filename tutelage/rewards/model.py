@@ -36,19 +36,17 @@ class ModelReward:
     @torch.no_grad()
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
         """Float[B], on the device of the model."""
-        rows = rows_of(completions) if self.same_tokens else None
-        rows = (
-            self._encoded(completions)
-            if rows is None
-            else with_end(rows, *self._end, longest=self.model.context)
-        )
+        sampled = rows_of(completions) if self.same_tokens else None
+        if sampled is None:
+            rows = self._encoded(completions)
+        else:
+            rows = with_end(sampled, self._ends, longest=self.model.context)
         return self.budget.spend(self._scores, rows.to(self.model.device))
 
     @cached_property
-    def _end(self) -> tuple[int, tuple[int, ...]]:
-        """The token at which the score is read, and others that end an answer."""
-        first, *others = end_token_ids(self.model.tokenizer)
-        return first, tuple(others)
+    def _ends(self) -> tuple[int, ...]:
+        """The tokens that end an answer; the score is read at the first of them."""
+        return end_token_ids(self.model.tokenizer)
 
     def _scores(self, rows: Rows) -> Tensor:
         scores = torch.zeros(len(rows), device=self.model.device)

@@ -23,7 +23,8 @@ Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
 _items, _given, _said, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
 _others = _raters.alias()
-"""Raters beside the one of an outer query. Made once, since making the columns of an alias is what asking costs."""
+"""Raters beside the one of an outer query. Made once: SQLAlchemy copies every column for each new alias, which took
+longer than the query itself."""
 _CHUNK = 500
 _UNKNOWN: Mapping[Scope, Callable[[str], Sentence]] = {
     "rater": lambda name: Sentence("There is no rater “%(name)s” in this study.", name=name),
