@@ -18,6 +18,7 @@ import tutelage as tt
 from tutelage import cli
 from tutelage.config import from_mapping, identity
 from tutelage.engines.sampling import answers
+from tutelage.rewards import model as reward_models
 from tutelage.rollout import local
 
 from .archives import INTERRUPTED, Row, read_json, read_jsonl, run_verb
@@ -76,7 +77,16 @@ def texts_with_stop_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "answers", lambda policy, rollout, stop: answers(policy, rollout))
 
 
-@pytest.mark.usefixtures("texts_with_stop_strings")
+@pytest.fixture
+def scores_at_the_last_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 0.1.0 read the score of an answer that was cut at its last token; later ones append the end token.
+
+    The runs of that version have answers that were cut, so they go on as they were only with the scores of that time.
+    """
+    monkeypatch.setattr(reward_models, "with_end", lambda rows, ends, longest: rows)
+
+
+@pytest.mark.usefixtures("texts_with_stop_strings", "scores_at_the_last_token")
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(place: Callable[..., Path], name: str) -> None:
     place("start", "reward", name)
