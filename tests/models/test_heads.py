@@ -309,9 +309,10 @@ def test_centring_is_the_smallest_change_that_makes_the_mean_zero(tiny_model, tm
     batches = [collate(rows[i : i + 40], 0, CPU) for i in range(0, 120, 40)]
     index = torch.cat([torch.arange(120), torch.arange(30)])  # some rows twice
     states = states_of(model, batches)[index]
+    read = torch.from_numpy(states)
     before = model.head.weight[0].double().numpy().copy()
     scores = states @ before
-    told_mean, told_disturbance = centre(model, batches, index, ridge=1e-9)
+    told_mean, told_disturbance = centre(model, read, ridge=1e-9)
     after = model.head.weight[0].double().numpy()
 
     assert told_mean == pytest.approx(scores.mean(), rel=1e-5)
@@ -337,10 +338,10 @@ def test_centring_is_the_smallest_change_that_makes_the_mean_zero(tiny_model, tm
 def test_centring_on_fewer_rows_than_the_width_still_gives_mean_zero(tiny_model):
     model = new(tiny_model("gpt2"))
     rows, batch = words(model.tokenizer, lengths=((3, 4), (2, 6), (5, 5)))
-    centre(model, [batch], torch.arange(3))
+    centre(model, model.last_states(batch))
     assert model.scores(batch).mean() == pytest.approx(0.0, abs=1e-4)
     lone = collate(rows[:1], 0, CPU)
-    centre(model, [lone], torch.arange(1))
+    centre(model, model.last_states(lone))
     assert model.scores(lone)[0] == pytest.approx(0.0, abs=1e-4)
 
 

@@ -7,7 +7,7 @@ A reward model is transformers' sequence classifier with one label, so that plai
 import copy
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -282,11 +282,8 @@ def make_room(model: Any, tokenizer: Any) -> None:
 
 
 @torch.no_grad()
-def centre(
-    model: ScalarModel, batches: Sequence[Rows], index: Int[Tensor, " N"], *, ridge: float = 1e-3
-) -> tuple[float, float]:
-    """Shift the scores so that their mean is 0 over the rows at `index` of all `batches` together, in which a row may
-    occur more than once, by changing the head and nothing else.
+def centre(model: ScalarModel, states: Float[Tensor, "N d"], *, ridge: float = 1e-3) -> tuple[float, float]:
+    """Shift the scores so that their mean is 0 over rows with these last states, by changing the head and nothing else.
 
     The classifiers of most architectures have no bias. With h the last states of the rows, μ their mean and Σ
     their covariance, the change of the head that moves the mean score by −m and disturbs score differences least is
@@ -295,8 +292,8 @@ def centre(
 
     Returns (the mean score before, the standard deviation of the disturbance relative to that of the scores).
     """
-    states = torch.cat([model.last_states(rows) for rows in batches]).double()[index]
     weight = model.head.weight
+    states = states.to(weight.device, torch.float64)
     scores = states @ weight[0].double()
     mean, mu = float(scores.mean()), states.mean(0)
     centred = states - mu

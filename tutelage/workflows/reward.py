@@ -5,9 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tutelage import config
-from tutelage.core.rows import collate, numbered
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
-from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
@@ -20,7 +18,13 @@ from tutelage.people import Selection
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences
-from tutelage.train.supervised.reward_model import RewardJob, pair_scores, restore_best, reward_loop
+from tutelage.train.supervised.reward_model import (
+    RewardJob,
+    pair_scores,
+    restore_best,
+    reward_loop,
+    row_states,
+)
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.preflight import check_disk, check_weights, remark_batch
 from tutelage.workflows.results import RewardResult
@@ -95,7 +99,7 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
         figures: dict[str, object] = {"pairs": len(train), "held_out_pairs": len(held_out)}
         figures |= {"dropped": len(cuts.dropped), **_ties(loss)}
         with model.gathered():
-            figures |= _centre(model, train, settings, max_length)
+            figures |= _centre(model, train, settings, max_length, budget)
             figures |= _quality(model, train, held_out, settings, max_length, budget, data.study)
             return RewardResult(run.path, finish_run(run, model.save_whole, figures))
 
@@ -152,17 +156,18 @@ def _ties(loss: ScoringLoss) -> dict[str, float]:
 
 
 def _centre(
-    model: ScalarModel, train: Sequence[EncodedPair], settings: RewardSettings, max_length: int
+    model: ScalarModel,
+    train: Sequence[EncodedPair],
+    settings: RewardSettings,
+    max_length: int,
+    budget: Budget,
 ) -> dict[str, float]:
     """Make the mean score 0 on the demonstrations of `centre`, or on the chosen answers."""
     rows = [pair.chosen for pair in train]
     if settings.centre:
         records = load_demonstrations(settings.centre).records
         rows = encode_demonstrations(records, model.tokenizer, max_length)[0]
-    kept, place = numbered(rows[:2048])
-    pad = pad_token_id(model.tokenizer)
-    batches = [collate(kept[i : i + 32], pad, model.device) for i in range(0, len(kept), 32)]
-    before, disturbance = centre(model, batches, place)
+    before, disturbance = centre(model, row_states(model, rows[:2048], budget))
     return {"centre/mean_before": before, "centre/disturbance": disturbance}
 
 

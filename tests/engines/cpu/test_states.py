@@ -18,7 +18,7 @@ from tutelage.engines.plain import PlainEngine
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.train.supervised.reward_model import row_scores
+from tutelage.train.supervised.reward_model import row_scores, row_states
 
 CPU = torch.device("cpu")
 PAD = 1
@@ -376,6 +376,11 @@ def test_scores_of_many_answers_read_a_prompt_once_in_each_pass(tiny_model, read
     found = row_scores(model, rows, 30)
     assert reading == [10 + 4 * 3] * 3
     torch.testing.assert_close(found, torch.tensor(alone), rtol=0, atol=1e-5)
+    reading.clear()
+    states = row_states(model, [*rows, rows[0]], 30)  # a row that is there twice is read once
+    assert reading == [10 + 4 * 3] * 3
+    torch.testing.assert_close(states[:-1] @ model.head.weight[0], found, rtol=0, atol=1e-5)
+    assert torch.equal(states[-1], states[0])
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

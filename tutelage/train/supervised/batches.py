@@ -127,16 +127,25 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
 
 
 def of_each_row(
-    model: Policy | ScalarModel, rows: Sequence[EncodedRow], value: Callable[[Rows], Tensor], budget: Budget
+    model: Policy | ScalarModel,
+    rows: Sequence[EncodedRow],
+    value: Callable[[Rows], Tensor],
+    budget: Budget,
+    shape: Sequence[int] = (),
 ) -> Tensor:
-    """A number for every row, in order, where `value` gives those of a batch that `model` reads. Float[N]"""
-    return budget.spend(_of_each_row, model, rows, value, budget)
+    """The value of every row, in order, where `value` gives those of a batch that `model` reads: a number, or a tensor
+    of `shape`. Float[N, *shape]"""
+    return budget.spend(_of_each_row, model, rows, value, budget, shape)
 
 
 def _of_each_row(
-    model: Policy | ScalarModel, rows: Sequence[EncodedRow], value: Callable[[Rows], Tensor], budget: Budget
+    model: Policy | ScalarModel,
+    rows: Sequence[EncodedRow],
+    value: Callable[[Rows], Tensor],
+    budget: Budget,
+    shape: Sequence[int],
 ) -> Tensor:
-    found, pad = torch.zeros(len(rows)), pad_token_id(model.tokenizer)
+    found, pad = torch.zeros(len(rows), *shape), pad_token_id(model.tokenizer)
     for index in budget.parts(model.split, RowList(rows)):
         found[index] = value(collate([rows[i] for i in index.tolist()], pad, model.device)).cpu()
     budget.ranks.sum_([found])

@@ -160,6 +160,14 @@ def row_scores(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Bud
 
 
 @torch.no_grad()
+def row_states(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
+    """The hidden state at the last token of every row, in order, each distinct one computed once. Float[N, d]"""
+    kept, place = numbered(rows)
+    shape = (model.head.weight.shape[1],)
+    return of_each_row(model, kept, model.last_states, Budget.of(budget), shape)[place]
+
+
+@torch.no_grad()
 def held_out_preferences(
     model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget, loss: ScoringLoss = AS_LABELLED
 ) -> dict[str, float]:
