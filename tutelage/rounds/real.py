@@ -41,13 +41,13 @@ class Scale:
     """Answers to each of them."""
     pairs: int = 6
     """Pairs of these that are judged."""
-    overlap: int = 3
+    overlap: int = 5
     """Raters per pair. Votes cost less than reading one more pair costs the reward model."""
     raters: int = 8
     reward_epochs: float = 1.0
     reward_batch: int = 24
     """Pairs of a step of the reward model: all pairs of four questions, so that each answer is read once."""
-    steps: int = 16
+    steps: int = 12
     batch: int = 8
     """Questions of a step, each with as many answers as the recipe asks for."""
     answer_tokens: int = 64
@@ -129,15 +129,14 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
         reward=(str(place.folder / "reward" / "model"),),
         recipe="grpo",
         set=(
-            "shaping.normalise=running",  # so that −1 for an answer that was cut is one standard deviation
-            "shaping.missing_end=-1",
-            "penalty.coef=0.1",  # chosen before cut answers were scored at the end token, see docs/real_model.md
+            "shaping.missing_end=none",  # the reward model scores the end that a cut answer lacks
+            "penalty.coef=0.05",
         ),
         steps=scale.steps,
         batch_size=scale.batch,
         sampling=answer_sampling(scale),
         lora=config.Lora(rank=RANK),
-        optimiser=config.Optimiser(lr=3.5e-4, eps=config.POLICY_EPS, warmup=0.1),
+        optimiser=config.Optimiser(lr=5e-4, eps=config.POLICY_EPS, warmup=0.1),
         checkpoints=config.Checkpoints(every=6),  # a step takes long, and an adapter is small
         watch=(f"gold/mean={GOLD}",),
     )
