@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tutelage.core.rows import EncodedRow, collate, split_by_length
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -29,7 +29,7 @@ class PretrainingMix:
         batch = WeightedRows.of(rows)
         total = torch.zeros((), device=self.policy.device)
         terms = LossTerms(step + 1)
-        for index in budget.parts(split_by_length, batch, terms.refuse_not_finite):
+        for index in budget.parts(self.policy.split, batch, terms.refuse_not_finite):
             loss, _ = imitate(self.policy, batch.rows(index))
             terms.note({"ptx/loss": loss}, "of the pretraining text")
             if torch.is_grad_enabled():

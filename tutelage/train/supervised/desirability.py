@@ -141,6 +141,6 @@ def unpaired_job(
         steps=steps,
         batch=lambda step: batch(items(step)),
         objective=objective,
-        look=(lambda: summed(objective, batch(held_out), budget)) if held_out else None,
+        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
         show=SHOW,
     )

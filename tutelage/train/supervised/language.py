@@ -8,7 +8,7 @@ import torch
 
 from tutelage import config
 from tutelage.config.run import BatchSettings, RunSettings
-from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
+from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
@@ -90,7 +90,7 @@ def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) 
 def _mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: Budget) -> float:
     total = torch.zeros(2, dtype=torch.float64)  # log-likelihood, tokens
     pad = pad_token_id(policy.tokenizer)
-    for index in budget.parts(split_by_length, RowList(rows)):
+    for index in budget.parts(policy.split, RowList(rows)):
         batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
         total[0] += float(policy.scores(batch).logp.double().sum())
         total[1] += int(batch.mask.sum())

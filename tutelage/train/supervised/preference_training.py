@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
-from tutelage.core.rows import EncodedRow, split_by_length
+from tutelage.core.rows import EncodedRow
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -171,22 +171,22 @@ def paired_job(
         steps=steps,
         batch=lambda step: batch(items(step)),
         objective=objective,
-        look=(lambda: summed(objective, batch(held_out), budget)) if held_out else None,
+        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
         tell=tell,
         show=SHOW,
     )
 
 
 @torch.no_grad()
-def summed(objective: Objective, whole: Splittable, budget: int | Budget) -> dict[str, float]:
+def summed(policy: Policy, objective: Objective, whole: Splittable, budget: int | Budget) -> dict[str, float]:
     """Loss and metrics of a batch of any size."""
     budget = Budget.of(budget)
-    return budget.spend(_summed, objective, whole, budget)
+    return budget.spend(_summed, policy, objective, whole, budget)
 
 
-def _summed(objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:
+def _summed(policy: Policy, objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:
     totals: dict[str, float] = {}
-    for index in budget.parts(split_by_length, whole):
+    for index in budget.parts(policy.split, whole):
         loss, metrics = objective(whole.rows(index))
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals.get(name, 0.0) + float(value)
