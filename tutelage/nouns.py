@@ -1,6 +1,28 @@
 """Numbers with the nouns that they count, as messages in English say them."""
 
+_IRREGULAR = {"person": "people", "child": "children"}
+_VERBS = {"is": "are", "was": "were", "has": "have", "does": "do"}
 
-def counted(count: int, thing: str) -> str:
-    """A number of things with its noun: 1 vote, 1,200 votes. `thing` is a singular whose plural ends in s."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+def counted(count: int, thing: str, verb: str = "") -> str:
+    """A number of things, and what they do: 1 vote, 1,200 votes; 1 vote has, 2 votes have.
+
+    `thing` is the noun as it is said of one, `verb` the verb in the third person: is, has, lacks.
+    """
+    noun = thing if count == 1 else _plural(thing)
+    does = verb if count == 1 else _VERBS.get(verb, verb.removesuffix("s"))
+    return f"{count:,} {noun} {does}".rstrip()
+
+
+def _plural(thing: str) -> str:
+    """The plural of a noun, which may have words before it: new votes, batches, entries, people."""
+    before, _, noun = thing.rpartition(" ")
+    if noun in _IRREGULAR:
+        noun = _IRREGULAR[noun]
+    elif noun.endswith(("ch", "sh", "s", "x")):
+        noun += "es"
+    elif noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        noun = f"{noun[:-1]}ies"
+    else:
+        noun += "s"
+    return f"{before} {noun}".lstrip()

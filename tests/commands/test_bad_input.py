@@ -84,7 +84,7 @@ def test_prompts_that_are_longer_than_the_context(base, data, tmp_path, name, ca
     assert verb.main(make(base, data, tmp_path / "run", quiet=False, **{field: file}, **more)) == 0
     told = capsys.readouterr().err
     assert (
-        "1 prompts shortened on the left" if name == "sft" else "1 prompts are longer than 88 tokens"
+        "1 prompt shortened on the left" if name == "sft" else "1 prompt left out: longer than 88 tokens"
     ) in told
 
 

@@ -168,8 +168,8 @@ def test_the_verdict_says_which_answer_is_chosen(
     shown = load_demonstrations(path)
     assert shown.records == (Demonstration(asked, "Night."), Demonstration(asked, "Switch."))
     if tie is not None:
-        assert any("1 rows are ties" in note for note in loaded.notes)
-        assert any("1 rows are ties" in note for note in shown.notes)
+        assert any("1 row left out: a tie" in note for note in loaded.notes)
+        assert any("1 row left out: a tie" in note for note in shown.notes)
     assert [prompt.messages for prompt in load_prompts(path).records] == [asked]
 
 
@@ -179,7 +179,7 @@ def test_a_file_of_ties_alone_is_refused_with_the_reason(
 ) -> None:
     if tie is None:
         pytest.skip("this data set has no ties")
-    with pytest.raises(TutelageError, match=r"None of the 1 rows .* ties"):
+    with pytest.raises(TutelageError, match=r"No row of .* \(1 row read as .* tie"):
         load_preferences(write(tmp_path, [tie]))
 
 
@@ -204,7 +204,10 @@ def test_conversations_of_several_turns_are_left_out_of_pairs_and_asked_from_the
     for row, plain in ((long, arena("model_a")), (listed, arena_55k(1, 0, 0))):
         loaded = load_preferences(write(tmp_path, [row, plain]))
         assert len(loaded.records) == 1
-        assert any("1 conversations of several turns" in note for note in loaded.notes)
+        assert any(
+            "1 conversation left out: its turns differ before the last answer" in note
+            for note in loaded.notes
+        )
         asked = load_prompts(write(tmp_path, [row, plain])).records
         assert [prompt.messages for prompt in asked] == [user("Hi"), ASKED]
 

@@ -173,7 +173,7 @@ def test_words_with_which_both_answers_begin_stay_with_the_answers(tmp_path: Pat
     (note,) = loaded.notes
     assert note.startswith("the prompt of each pair is what both texts begin with")
     assert note.endswith(
-        "1 pairs part within their first sentence, where every word that both have is prompt"
+        "1 pair parts within the first sentence, where every word that both texts have is prompt"
     )
 
 
@@ -215,7 +215,7 @@ def test_every_answer_of_a_conversation_can_be_the_response(tmp_path: Path) -> N
     path = write(tmp_path, [{"messages": talked}, {"messages": talked[2:]}])
     last = load_demonstrations(path)
     assert last.records == (Demonstration(TALK, "So."), Demonstration(ASKED, "So."))
-    assert last.notes == ("1 conversations have several answers, of which only the last is the response",)
+    assert last.notes == ("1 conversation has several answers, of which only the last is the response",)
     every = load_demonstrations(path, answers="every")
     assert every.records == (
         Demonstration(user("Hi"), "Hello"),
@@ -236,7 +236,7 @@ def test_unpaired_labels(tmp_path: Path) -> None:
     )
     shown = load_demonstrations(path)
     assert [record.response for record in shown.records] == ["0", "2"]
-    assert shown.notes == ("1 answers labelled bad are left out",)
+    assert shown.notes == ("1 answer left out: labelled bad",)
 
 
 def test_texts(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_prompts_without_ids_get_the_same_ones_everywhere(tmp_path: Path) -> Non
 def test_a_repeated_prompt_is_kept_once_and_counted(tmp_path: Path) -> None:
     loaded = load_prompts(write(tmp_path, [{"prompt": "Why?"}] * 9 + [{"prompt": "How?"}]))
     assert len(loaded.records) == 2
-    assert loaded.notes == ("8 rows repeat an earlier prompt, which is kept once",)
+    assert loaded.notes == ("8 rows left out: the prompt stands further up, and is kept once",)
 
 
 def test_an_id_used_for_two_prompts_is_skipped(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_too_many_unusable_rows_are_an_error(tmp_path: Path, bad: int, good: int
 
 
 def test_a_file_without_a_single_usable_row_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TutelageError, match=r"None of the 1 rows .*chosen equals rejected"):
+    with pytest.raises(TutelageError, match=r"No row of .* \(1 row read as .*chosen equals rejected"):
         load_preferences(write(tmp_path, [GOOD | {"chosen": "No."}]))
 
 

@@ -131,8 +131,8 @@ def test_repeated_prompts_with_other_columns_are_told_apart_in_the_account(tmp_p
     loaded = load_prompts(path)
     assert [prompt.data for prompt in loaded.records] == [{"n": 1}]
     assert loaded.notes[:2] == (
-        "1 rows repeat an earlier prompt, which is kept once",
-        "2 rows repeat an earlier prompt with other columns; the columns of the first are kept",
+        "1 row left out: the prompt stands further up, and is kept once",
+        "2 rows left out: the prompt stands further up, with other columns, which are kept",
     )
 
 
@@ -172,4 +172,4 @@ def test_bytes_of_a_parquet_file_are_counted(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
     loaded = load_prompts(tmp_path / "p.parquet")
     assert [prompt.data for prompt in loaded.records] == [{"image": None}] * 2
-    assert loaded.notes[1] == "1 values of image cannot be kept as JSON and are null (row 2, …)"
+    assert loaded.notes[1] == "null in place of 1 value of image that JSON cannot hold (row 2, …)"

@@ -79,7 +79,7 @@ def test_every_two_answers_of_a_row_with_different_ratings_are_a_pair(tmp_path: 
     assert len(loaded.records) == len(wanted) == 5
     assert {pair.messages for pair in loaded.records} == {user("Why?")}
     assert loaded.rows == 6
-    assert loaded.notes == ("1 pairs have equal ratings, which say nothing, and are left out",)
+    assert loaded.notes == ("1 pair left out: equal ratings say nothing about which answer is better",)
     assert [prompt.messages for prompt in load_prompts(write(tmp_path, [FOUR])).records] == [user("Why?")]
 
 
@@ -101,8 +101,8 @@ def test_the_best_answer_of_a_row_is_its_demonstration_if_it_is_good(tmp_path: P
     loaded = load_demonstrations(write(tmp_path, [FOUR, poor]))
     assert loaded.records == (Demonstration(user("Why?"), "good"),)
     assert loaded.notes == (
-        "4 answers are not the best rated one to their prompt and are left out",
-        "1 prompts have no answer rated above 3 and are left out",
+        "4 answers left out: another one to the prompt is rated better",
+        "1 prompt left out: no answer is rated above 3",
     )
 
 
@@ -121,8 +121,8 @@ def test_answers_to_one_prompt_in_several_rows_are_paired(tmp_path: Path) -> Non
     pairs = [("good", "bad"), ("good", "fair"), ("fair", "bad")]
     assert loaded.records == tuple(Preference(user("Why?"), a, b) for a, b in pairs)
     assert loaded.notes == (
-        "1 pairs have equal ratings, which say nothing, and are left out",
-        "1 answers are the only one to their prompt, make no pair and are left out",
+        "1 pair left out: equal ratings say nothing about which answer is better",
+        "1 answer left out: the only one to its prompt makes no pair",
     )
     assert loaded.rows == len(list(combinations(range(3), 2))) + 1 + 1
 
@@ -131,8 +131,8 @@ def test_bad_answers_are_no_demonstrations(tmp_path: Path) -> None:
     loaded = load_demonstrations(write(tmp_path, HELPFUL))
     assert loaded.records == (Demonstration(user("Why?"), "good"), Demonstration(user("Who?"), "alone"))
     assert sum(int(note.split()[0]) for note in loaded.notes) == 4
-    assert any("1 prompts have no answer rated above 2" in note for note in loaded.notes)
-    with pytest.raises(TutelageError, match=r"None of the 1 rows .* no answer rated above 2"):
+    assert any("1 prompt left out: no answer is rated above 2" in note for note in loaded.notes)
+    with pytest.raises(TutelageError, match=r"No row of .* \(1 row read as .* no answer is rated above 2"):
         load_demonstrations(write(tmp_path, [HELPFUL[1]]))
 
 

@@ -132,7 +132,7 @@ def test_csv_rows_of_another_width_are_named(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "a.csv", b"a,b\n1,2\n1,2,3\n1\n"))
     assert [(item.where, item.reason) for item in table.broken] == [
         ("line 3", "3 cells instead of 2"),
-        ("line 4", "1 cells instead of 2"),
+        ("line 4", "1 cell instead of 2"),
     ]
 
 

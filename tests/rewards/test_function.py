@@ -146,5 +146,5 @@ def test_a_refusal_of_the_function_itself_is_passed_on() -> None:
 
 
 def test_scores_that_are_none_are_told_with_the_functions_name() -> None:
-    with pytest.raises(TutelageError, match=r"The reward function letters returned 1 scores for 2 answers"):
+    with pytest.raises(TutelageError, match=r"The reward function letters returned 1 score for 2 answers"):
         FunctionReward(lambda completions: [1.0], "letters")(TWO)

@@ -103,5 +103,5 @@ def test_a_reward_is_named_by_its_own_name_or_its_type() -> None:
         return [0.0]
 
     for reward, name in ((Broken(), "Broken"), (short, "short")):
-        with pytest.raises(TutelageError, match=rf"The reward \S*{name} returned 1 scores for 3 answers"):
+        with pytest.raises(TutelageError, match=rf"The reward \S*{name} returned 1 score for 3 answers"):
             scores_of(reward, THREE)

@@ -27,7 +27,7 @@ def test_scores_are_added_up_by_weight() -> None:
 
 def test_a_part_is_checked_before_it_disappears_in_the_sum() -> None:
     reward = WeightedReward(((1.0, lambda completions: [0.0, 1.0]), (1.0, lambda completions: [1.0])))
-    with pytest.raises(TutelageError, match="returned 1 scores for 2 answers"):
+    with pytest.raises(TutelageError, match="returned 1 score for 2 answers"):
         reward(TWO)
 
 

@@ -233,7 +233,7 @@ def test_a_failure_ends_its_own_group_alone(worker_of, monkeypatch, caplog):
     worker.submit([bad], [inbox])
     with pytest.raises(RuntimeError, match="out of luck"):
         inbox.all(1)
-    assert "1 requests failed" in caplog.text
+    assert "1 request failed" in caplog.text
     assert answered(worker, [long_job()])[0][0][3] == "length"
 
 

@@ -165,7 +165,7 @@ def test_demonstrations_leave_headroom() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(TutelageError, match="2 prompts but 1 completions"):
+    with pytest.raises(TutelageError, match="2 prompts but 1 completion;"):
         gold(["Explain gravity.", "Explain bees."], ["Hello."])
     with pytest.raises(TutelageError, match="No topic"):
         gold(["Explain music."], ["Hello."])

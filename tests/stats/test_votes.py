@@ -31,7 +31,7 @@ def test_a_choice_that_was_not_offered_is_named():
 
 
 def test_unequal_columns_are_refused():
-    with pytest.raises(TutelageError, match="2 items, 1 raters, 1 choices"):
+    with pytest.raises(TutelageError, match=r"2 items, 1 rater, 1 choice\."):
         Votes.of(["x", "y"], ["r"], ["a"])
 
 

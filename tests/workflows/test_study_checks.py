@@ -154,7 +154,7 @@ def test_what_waits_in_the_inbox_is_counted(store):
     submit(store, next_assignment(store, first).id, Answer("left", 1, flags=("cut_off",)))
     backup(store)
     assert not_well(store) == {"inbox": "warning"}
-    assert checks(store)["inbox"].found == "1 flags, 1 notes wait"
+    assert checks(store)["inbox"].found == "waiting: 1 flag, 1 note"
 
 
 def test_a_text_that_raters_have_not_agreed_to(store):

@@ -11,6 +11,7 @@ from tutelage.algorithms.slots import GradientSteps, NaturalStep
 from tutelage.core.pieces import Stateful, traits
 from tutelage.core.reduce import Reduce
 from tutelage.core.surrogates import AdaptiveSurrogate
+from tutelage.nouns import counted
 
 Rule = Callable[[Choices], str | None]
 
@@ -58,7 +59,7 @@ def _unknown_reduce(r: Choices) -> str | None:
 def _stale_score_function(r: Choices) -> str | None:
     if traits(r.surrogate).on_policy and isinstance(r.update, GradientSteps) and r.update.steps > 1:
         return (
-            f"ScoreFunction is right for fresh samples only, but update takes {r.update.steps} steps per "
+            f"ScoreFunction is right for fresh samples only, but update takes {counted(r.update.steps, 'step')} per "
             "rollout. Use surrogate=ImportanceWeighted or Clipped, or a single step."
         )
     return None
@@ -163,7 +164,7 @@ def _inert_value_clip(r: Choices) -> str | None:
 
 def _nearly_empty_group(r: Choices) -> str | None:
     if traits(r.advantage).standardise and r.samples < 4:
-        return f"the spread of {r.samples} scores is mostly noise, and every advantage is divided by it."
+        return f"the spread of {counted(r.samples, 'score')} is mostly noise, and every advantage is divided by it."
     return None
 
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Penalty, Recipe
 from tutelage.algorithms.registry import RECIPES
+from tutelage.nouns import counted
 
 
 def table() -> list[dict[str, str]]:
@@ -56,7 +57,7 @@ def _update(recipe: Recipe) -> str:
         case GradientSteps(epochs=1, minibatches=1):
             return "1 step"
         case GradientSteps(epochs, minibatches, max_kl):
-            return f"{epochs} x {minibatches} steps" + (f" to KL {max_kl:g}" if max_kl else "")
+            return f"{epochs} x {counted(minibatches, 'step')}" + (f" to KL {max_kl:g}" if max_kl else "")
         case NaturalStep(max_kl=max_kl, search=search):
             return f"natural, KL {max_kl:g}" + (", search" if search else "")
 

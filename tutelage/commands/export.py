@@ -1,5 +1,6 @@
 """`tutelage export --to verl|openrlhf|gguf`: a run for a trainer of clusters, or a model for llama.cpp."""
 
+from tutelage.nouns import counted
 from tutelage.workflows.settings.export import ExportGgufSettings, ExportSettings
 
 Settings = ExportSettings
@@ -19,8 +20,8 @@ def _model(settings: ExportGgufSettings) -> int:
     result = export_gguf(settings)
     if not settings.quiet:
         print(
-            f"{result.file}: {result.parameters:,} weights as {settings.weights}, {result.size / 1e6:,.1f} MB. Try it: "
-            f"llama-cli -m {result.file}, or tutelage chat --model {result.file}."
+            f"{result.file}: {counted(result.parameters, 'weight')} as {settings.weights}, {result.size / 1e6:,.1f} "
+            f"MB. Try it: llama-cli -m {result.file}, or tutelage chat --model {result.file}."
         )
     return 0
 

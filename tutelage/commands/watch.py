@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people.programs.watching import Condition, Progress, Source
@@ -134,10 +135,10 @@ def _line(progress: "Progress", condition: "Condition") -> str:
     """How far the study is, as far as that is waited for."""
     parts = []
     if condition.votes is not None:
-        parts.append(f"{progress.votes:,} of {condition.votes:,} votes")
+        parts.append(f"{progress.votes:,} of {counted(condition.votes, 'vote')}")
     if condition.items_done is not None:
         wanted = progress.items if condition.items_done == "all" else int(condition.items_done)
-        parts.append(f"{progress.items_done:,} of {wanted:,} items done")
+        parts.append(f"{progress.items_done:,} of {counted(wanted, 'item')} done")
     if condition.agreement is not None:
         found = "unknown" if progress.agreement is None else f"{progress.agreement:.1%}"
         parts.append(f"agreement {found}, waiting for {condition.agreement:.1%}")

@@ -15,6 +15,7 @@ from tutelage.core.advantages import Psi
 from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
 from tutelage.core.shapes import PerToken, TokenMask
+from tutelage.nouns import counted
 
 SPREAD_FLOOR = 1e-4
 """Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as equal."""
@@ -117,5 +118,7 @@ def by_group(reward: PerToken, mask: TokenMask, group: int) -> Float[Tensor, "P 
     """
     total = torch.where(mask, reward, 0.0).sum(-1)
     if group < 2 or len(total) % group:
-        raise ValueError(f"{len(total)} rows do not fall into groups of {group} with something to compare.")
+        raise ValueError(
+            f"{counted(len(total), 'row', 'does')} not fall into groups of {group} with something to compare."
+        )
     return total.reshape(-1, group)

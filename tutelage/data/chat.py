@@ -21,6 +21,7 @@ from typing import Protocol
 from tutelage.data.records import Message, Messages
 from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, encode_text, facts
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 NAMES: Mapping[str, str] = {"system": "System", "user": "User", "assistant": "Assistant"}
 
@@ -254,7 +255,7 @@ def shorten(
     room = max_length - len(kept)
     if room < 1:
         raise NoRoomError(
-            f"The prompt has {len(kept)} tokens and the limit is {max_length}: there is no room for a response. "
-            "Allow more tokens, or let prompts be cut."
+            f"The prompt has {counted(len(kept), 'token')} and the limit is {max_length}: there is no room for a "
+            "response. Allow more tokens, or let prompts be cut."
         )
     return Shortening(kept, list(response[:room]), len(kept) < len(prompt), room < len(response))

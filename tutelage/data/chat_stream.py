@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import BUSY, CONNECT, Refusal, Unanswered, reason_of
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     import httpx
@@ -112,7 +113,9 @@ async def _events(response: "httpx.Response") -> AsyncGenerator[str]:
         rest += decoder.decode(chunk)
         *lines, rest = rest.split("\n")
         if len(rest) > LONGEST_LINE:
-            raise Unanswered(f"{response.url} streams a line of more than {LONGEST_LINE:,} characters.")
+            raise Unanswered(
+                f"{response.url} streams a line of more than {counted(LONGEST_LINE, 'character')}."
+            )
         for line in lines:
             name, _, data = line.removesuffix("\r").partition(":")
             if name == "data" and data.strip() != _DONE:

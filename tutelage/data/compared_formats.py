@@ -54,7 +54,7 @@ class Compared:
         verdict = self.verdict(values)
         first, second = self.answers(values)
         if verdict == 0:
-            raise LeftOut("rows are ties, which say nothing about which answer is better, and are left out")
+            raise LeftOut("row", "a tie says nothing about which answer is better")
         messages = self.ask(values)
         return (messages, first, second) if verdict > 0 else (messages, second, first)
 
@@ -125,7 +125,7 @@ def _single_answers(values: Values) -> tuple[str, str]:
 
 
 def _several_turns() -> LeftOut:
-    return LeftOut("conversations of several turns differ before the last answer and are left out")
+    return LeftOut("conversation", "its turns differ before the last answer")
 
 
 def _json_list(values: Values, column: str) -> list[object]:

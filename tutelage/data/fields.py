@@ -16,7 +16,12 @@ class Unusable(Exception):
 
 
 class LeftOut(Exception):
-    """This row is sound but is not wanted here (a repeated prompt, an answer labelled bad). Counted apart."""
+    """This row is sound but is not wanted here (a repeated prompt, an answer labelled bad). Counted apart: so many
+    of `thing`, for one `reason`."""
+
+    def __init__(self, thing: str, reason: str) -> None:
+        super().__init__(reason)
+        self.thing, self.reason = thing, reason
 
 
 ROLES: Mapping[str, Role] = {

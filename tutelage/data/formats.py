@@ -31,6 +31,7 @@ from tutelage.data.rows import parser
 from tutelage.data.tables import Table, read_table
 from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
@@ -78,7 +79,9 @@ class LoadedRecords(Generic[T_co]):
     def describe(self) -> str:
         """A line each about what was read and what was not, for printing."""
         count = len(self.records)
-        read = f"{count:,} of {self.rows:,} rows" if count <= self.rows else f"{self.rows:,} rows"
+        read = (
+            f"{count:,} of {counted(self.rows, 'row')}" if count <= self.rows else counted(self.rows, "row")
+        )
         head = f"{self.source}: {read}, read as {self.format}"
         return "\n".join(
             [head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)]
@@ -100,13 +103,14 @@ def load_demonstrations(
     several = sum(any(turn.role == "assistant" for turn in record.messages) for record in loaded.records)
     if not several:
         return loaded
+    told = f"{counted(several, 'conversation', 'has')} several answers"
     if answers == "every":
         parts = [tuple(_every_answer(record)) for record in loaded.records]
         records = tuple(part for each in parts for part in each)
         places = tuple(place for place, each in zip(loaded.places, parts, strict=True) for _ in each)
-        note = f"{several:,} conversations have several answers, each of which is a record: {len(records):,} in all"
+        note = f"{told}, each of which is a record: {len(records):,} in all"
         return replace(loaded, records=records, places=places, notes=(*loaded.notes, note))
-    note = f"{several:,} conversations have several answers, of which only the last is the response"
+    note = f"{told}, of which only the last is the response"
     return replace(loaded, notes=(*loaded.notes, note))
 
 
@@ -202,7 +206,7 @@ def _records(table: Table, form: Format[T], tolerate: float, accept: Callable[[T
     unusable: dict[str, list[str]] = defaultdict(list)
     for broken in (*table.broken, *without):
         unusable[broken.reason].append(broken.where)
-    left_out: Counter[str] = Counter()
+    left_out: Counter[tuple[str, str]] = Counter()
     records: list[T] = []
     places: list[str] = []
     for row in rows:
@@ -213,8 +217,8 @@ def _records(table: Table, form: Format[T], tolerate: float, accept: Callable[[T
             places.append(row.where)
         except Unusable as reason:
             unusable[str(reason)].append(row.where)
-        except LeftOut as reason:
-            left_out[str(reason)] += 1
+        except LeftOut as left:
+            left_out[left.thing, left.reason] += 1
     loaded = LoadedRecords(
         table.source,
         form.name,
@@ -223,7 +227,7 @@ def _records(table: Table, form: Format[T], tolerate: float, accept: Callable[[T
         tuple(records),
         tuple(SkippedRow(reason, len(where), tuple(where[:EXAMPLES])) for reason, where in unusable.items()),
         (
-            *(f"{count:,} {reason}" for reason, count in left_out.items()),
+            *(f"{counted(count, thing)} left out: {why}" for (thing, why), count in left_out.items()),
             *filter(None, [form.remark(table.rows)]),
         ),
         tuple(places),
@@ -237,12 +241,12 @@ def _refuse_too_many(loaded: LoadedRecords[object], tolerate: float) -> None:
     reasons = "; ".join([*map(str, loaded.skipped), *(() if loaded.records else loaded.notes)])
     if not loaded.records:
         raise TutelageError(
-            f"None of the {loaded.rows:,} rows of {loaded.source} can be used (read as {loaded.format}): {reasons}."
+            f"No row of {loaded.source} can be used ({counted(loaded.rows, 'row')} read as {loaded.format}): {reasons}."
         )
     if bad > max(ALWAYS_TOLERATED, tolerate * loaded.rows):
         raise TutelageError(
-            f"{bad:,} of the {loaded.rows:,} rows of {loaded.source} cannot be used (read as {loaded.format}), more "
-            f"than the {tolerate:.0%} tolerated: {reasons}."
+            f"{bad:,} of the {counted(loaded.rows, 'row')} of {loaded.source} cannot be used (read as "
+            f"{loaded.format}), more than the {tolerate:.0%} tolerated: {reasons}."
         )
 
 
@@ -258,11 +262,9 @@ def _once_each() -> Callable[[Prompt], None]:
     def accept(prompt: Prompt) -> None:
         first = seen.get(prompt.messages)
         if first is not None and first.data != prompt.data:
-            raise LeftOut(
-                "rows repeat an earlier prompt with other columns; the columns of the first are kept"
-            )
+            raise LeftOut("row", "the prompt stands further up, with other columns, which are kept")
         if first is not None:
-            raise LeftOut("rows repeat an earlier prompt, which is kept once")
+            raise LeftOut("row", "the prompt stands further up, and is kept once")
         if prompt.id in ids:
             raise Unusable("the id of an earlier, different prompt")
         seen[prompt.messages] = prompt

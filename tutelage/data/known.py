@@ -97,7 +97,7 @@ def _chosen_side(form: Format[Pair]) -> Format[Demonstration]:
 def _good_answer(values: Values) -> Demonstration:
     labelled = UNPAIRED[0].parse(values)
     if not labelled.label:
-        raise LeftOut("answers labelled bad are left out")
+        raise LeftOut("answer", "labelled bad")
     return Demonstration(labelled.messages, labelled.completion)
 
 

@@ -16,6 +16,7 @@ from tutelage.data.readers import Values
 from tutelage.data.records import Prompt
 from tutelage.data.tables import Table
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 FIELDS = ("id", "prompt", "messages", "split", *SYSTEM)
 """Column names of prompts.jsonl that are fields of a prompt, whatever format a row is in."""
@@ -81,7 +82,7 @@ def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
         lost = [row.where for row in table.rows if not _is_json(row.values.get(column))]
         if lost:
             found.append(
-                f"{len(lost):,} values of {column} cannot be kept as JSON and are null ({lost[0]}, …)"
+                f"null in place of {counted(len(lost), 'value')} of {column} that JSON cannot hold ({lost[0]}, …)"
             )
     return tuple(found)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tutelage.data.endpoint import Endpoint, Reply
 from tutelage.data.records import user
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 T = TypeVar("T")
 
@@ -109,8 +110,9 @@ class PaidEndpoint:
         usage, budget = self._ledger.usage, self.prices.budget
         if budget and usage.cost >= budget:
             raise TutelageError(
-                f"The budget of {budget:g} for the judge {self.endpoint.model} is spent: {usage.requests:,} requests "
-                f"in this run, {usage.cost:.2f} in all. Give it a larger budget and go on with --resume."
+                f"The budget of {budget:g} for the judge {self.endpoint.model} is spent: "
+                f"{counted(usage.requests, 'request')} in this run, {usage.cost:.2f} in all. Give it a larger budget "
+                "and go on with --resume."
             )
 
     @cached_property

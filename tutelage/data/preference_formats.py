@@ -15,6 +15,7 @@ from tutelage.data.transcripts import (
     parse_transcript,
     shared_beginning,
 )
+from tutelage.nouns import counted
 
 Pair: TypeAlias = tuple[Messages, str, str]
 """(what was asked, the chosen answer, the rejected answer)"""
@@ -74,7 +75,8 @@ def _how_prompts_were_found(rows: Sequence[Row]) -> str:
     unmarked = sum(ends_in_mid_sentence(one, other) for one, other in texts)
     if not unmarked:
         return told
-    return f"{told}. {unmarked:,} pairs part within their first sentence, where every word that both have is prompt"
+    parted = f"{counted(unmarked, 'pair', 'parts')} within the first sentence"
+    return f"{told}. {parted}, where every word that both texts have is prompt"
 
 
 def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:

@@ -83,9 +83,9 @@ class Rated:
 
     def _pair(self, values: Values) -> Pair:
         if "score_chosen" not in values:
-            raise LeftOut("answers are the only one to their prompt, make no pair and are left out")
+            raise LeftOut("answer", "the only one to its prompt makes no pair")
         if values["score_chosen"] == values["score_rejected"]:
-            raise LeftOut("pairs have equal ratings, which say nothing, and are left out")
+            raise LeftOut("pair", "equal ratings say nothing about which answer is better")
         return self.ask(values), text(values, "chosen"), text(values, "rejected")
 
     def _best_first(self, rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Broken]]:
@@ -99,9 +99,9 @@ class Rated:
 
     def _good_answer(self, values: Values) -> Demonstration:
         if values["rank"] != 0:
-            raise LeftOut("answers are not the best rated one to their prompt and are left out")
+            raise LeftOut("answer", "another one to the prompt is rated better")
         if number(values, "score", 0.0) <= self.middle:
-            raise LeftOut(f"prompts have no answer rated above {self.middle:g} and are left out")
+            raise LeftOut("prompt", f"no answer is rated above {self.middle:g}")
         return Demonstration(self.ask(values), text(values, "answer"))
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tutelage import extras
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 Values: TypeAlias = Mapping[str, object]
 
@@ -89,8 +90,8 @@ def _the_list(path: Path, whole: object) -> list[object]:
         return next(iter(lists.values()))
     found = ", ".join(map(str, whole)) or "nothing"
     raise TutelageError(
-        f"{path} is an object in which {len(lists)} lists of rows were found where there must be exactly one "
-        f"(its keys: {found})."
+        f"{path} is an object in which {counted(len(lists), 'list')} of rows were found where there must be exactly "
+        f"one (its keys: {found})."
     )
 
 
@@ -159,7 +160,7 @@ def _header(path: Path, cells: list[str]) -> list[str]:
 def _csv_row(where: str, header: list[str], cells: list[str]) -> Row | Broken:
     """An empty cell is no value: csv cannot tell the two apart."""
     if len(cells) != len(header):
-        return Broken(where, f"{len(cells)} cells instead of {len(header)}")
+        return Broken(where, f"{counted(len(cells), 'cell')} instead of {len(header)}")
     return Row(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
 
 

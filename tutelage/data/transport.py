@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     import httpx
@@ -89,7 +90,7 @@ class Transport:
             except _Failure as latest:
                 failure = latest
         raise Unanswered(
-            f"{self.name} did not answer after {self.retries + 1} attempts: {failure}. Is it running?"
+            f"{self.name} did not answer after {counted(self.retries + 1, 'attempt')}: {failure}. Is it running?"
         ) from failure
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from tutelage.engines.memory import available_memory
+from tutelage.nouns import counted
 from tutelage.planning.hardware import GPUS, Device
 
 Clock = Callable[[], float]
@@ -33,7 +34,7 @@ def this_device(
     return Device(
         name=torch.cuda.get_device_name(device)
         if gpu
-        else f"this machine, {torch.get_num_threads()} threads",
+        else f"this machine, {counted(torch.get_num_threads(), 'thread')}",
         memory=_memory(device),
         bf16=_product_rate(device, torch.bfloat16, hidden, feed_forward, clock),
         float32=_product_rate(device, torch.float32, hidden, feed_forward, clock),

@@ -25,6 +25,7 @@ from tutelage.engines.random_streams import row_seed, uniforms
 from tutelage.engines.stopping import StopCondition, text_of
 from tutelage.engines.token_sampling import draw
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.planning.tokens import rows_at_once as rows_at_once_by_memory
 
 OnToken = Callable[[Int[Tensor, " B"]], None]
@@ -88,8 +89,9 @@ def _rows_at_once(backbone: Backbone, limit: int) -> int:
 def _check_room(context: int | None, longest: int, limit: int) -> None:
     if context is not None and longest + limit > context:
         raise TutelageError(
-            f"A prompt of {longest} tokens and an answer of up to {limit} need {longest + limit} positions, but "
-            f"the model has {context}. Shorten the prompts or set a smaller --sampling.max-new-tokens."
+            f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
+            f"{counted(longest + limit, 'position')}, but the model has {context}. Shorten the prompts or set a "
+            "smaller --sampling.max-new-tokens."
         )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 Floats = npt.NDArray[np.float64]
 Form = Literal["best_of_n", "rl"]
@@ -34,7 +35,9 @@ def best_of_n(proxy: Floats, value: Floats, n: int) -> Floats:
     """
     samples = proxy.shape[1]
     if not 1 <= n <= samples:
-        raise TutelageError(f"The best of {n} cannot be told from {samples} samples of each prompt.")
+        raise TutelageError(
+            f"The best of {n} cannot be told from {counted(samples, 'sample')} of each prompt."
+        )
     weight = _chances(samples, n)
     return np.array([_shared(row, weight) @ told for row, told in zip(proxy, value, strict=True)])
 

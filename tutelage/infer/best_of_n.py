@@ -13,6 +13,7 @@ from tutelage import config
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
@@ -22,7 +23,7 @@ from tutelage.rollout.sampler import Sampler
 def best_of_n_kl(n: int) -> float:
     """The most that best-of-n can be away from its model: log n − (n − 1)/n, in nats per answer."""
     if n < 1:
-        raise ValueError(f"the best of {n} answers is none")
+        raise ValueError(f"the best of {counted(n, 'answer')} is none")
     return math.log(n) - (n - 1) / n
 
 

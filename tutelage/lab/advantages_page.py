@@ -20,6 +20,7 @@ from tutelage.lab.gradients import (
 )
 from tutelage.lab.measuring import Z95
 from tutelage.lab.page import Figure, Page, Table
+from tutelage.nouns import counted
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
 
@@ -106,10 +107,10 @@ def share(squared: Estimate) -> Estimate:
 
 def _method(batches: int, answers: int, critic: CellResult) -> tuple[str, ...]:
     what = (
-        f"{batches} batches of {answers} answers, four to each prompt, of the demonstration's policy "
-        f"({number(float(critic.figures['kl']))} nats from SFT); the reward is the score on the last token and a price "
-        "of 0.1 per nat on every token. From one forward pass of a batch, the gradient of the mean over answers of "
-        "Σ log π Ψ is taken for every Ψ, with respect to all weights."
+        f"{counted(batches, 'batch')} of {counted(answers, 'answer')}, four to each prompt, of the demonstration's "
+        f"policy ({number(float(critic.figures['kl']))} nats from SFT); the reward is the score on the last token and "
+        "a price of 0.1 per nat on every token. From one forward pass of a batch, the gradient of the mean over "
+        "answers of Σ log π Ψ is taken for every Ψ, with respect to all weights."
     )
     how = (
         "Noise is the trace of the covariance of a batch's gradient; signal the squared length of its mean, from "
@@ -244,8 +245,8 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Fi
         height=300,
     )
     caption = (
-        f"The noise of a batch of {BATCH:,} answers, the bias, and the root of their squares' sum. This critic "
-        f"explains {explained} of the variance of unseen returns; λ = 1 is the value baseline."
+        f"The noise of a batch of {counted(BATCH, 'answer')}, the bias, and the root of their squares' sum. This "
+        f"critic explains {explained} of the variance of unseen returns; λ = 1 is the value baseline."
     )
     return Figure.of(f"gae-{critic}", chart, caption)
 

@@ -13,6 +13,7 @@ from tutelage.lab.climbing import Climb
 from tutelage.lab.gradients import Estimate, Floats, cosine, inner, jackknife, load_sketches, noise, products
 from tutelage.lab.measuring import Z95, Mean, mean
 from tutelage.lab.page import Figure, Page, Table
+from tutelage.nouns import counted
 
 COLOURS = {"k1": 0, "k2": 1, "k3": 2, "abs": 3, "exact": 4, "none": 5}
 KINDS = ("k1", "k2", "k3", "abs")
@@ -117,14 +118,15 @@ def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> 
 
 def _method(coef: float, plan: Climb, answers: int) -> tuple[str, ...]:
     numbers = (
-        f"Numbers: {answers} answers each of policies on the line from the SFT model to the demonstration's policy and "
-        "beyond, against the exact KL of every state they visit. Gradients: with respect to all weights, at the "
-        "demonstration's policy, of the mean over answers of the penalty; the true one follows the exact KL of each "
-        "state and, by the score function, that of the states to come. Intervals: 95%, by the jackknife over batches."
+        f"Numbers: {counted(answers, 'answer')} each of policies on the line from the SFT model to the "
+        "demonstration's policy and beyond, against the exact KL of every state they visit. Gradients: with respect "
+        "to all weights, at the demonstration's policy, of the mean over answers of the penalty; the true one "
+        "follows the exact KL of each state and, by the score function, that of the states to come. Intervals: 95%, "
+        "by the jackknife over batches."
     )
     training = (
-        f"Training: RLOO, {plan.steps} steps of {plan.answers} answers, every run with the same coefficient of "
-        f"{coef:g} per nat, once on every token's reward and once in the loss; one seed."
+        f"Training: RLOO, {counted(plan.steps, 'step')} of {counted(plan.answers, 'answer')}, every run with the same "
+        f"coefficient of {coef:g} per nat, once on every token's reward and once in the loss; one seed."
     )
     return numbers, training
 

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tutelage.nouns import counted
+
 Floats = npt.NDArray[np.float64]
 WIDTH = 1 << 15
 SKETCHES = "sketches.pt"
@@ -84,7 +86,7 @@ def jackknife(statistic: Callable[..., float], *samples: Floats) -> Estimate:
     1958)."""
     count = len(samples[0])
     if count < 3:
-        raise ValueError(f"{count} batches, less one, have no spread to tell; give three or more.")
+        raise ValueError(f"{counted(count, 'batch')}, less one, have no spread to tell; give three or more.")
     left_out = [statistic(*(np.delete(sample, k, axis=0) for sample in samples)) for k in range(count)]
     spread = np.asarray(left_out) - np.mean(left_out)
     return Estimate(statistic(*samples), float(np.sqrt((count - 1) / count * (spread**2).sum())))

@@ -23,6 +23,7 @@ from tutelage.lab.experiment import Experiment, Setting
 from tutelage.lab.measuring import Mean, averages, measure
 from tutelage.lab.page import Figure, Page, Table, followed
 from tutelage.lab.start import gold_reward
+from tutelage.nouns import counted
 from tutelage.report.diagnoses import fall, smooth
 
 SFT, FREE, ALONE = "sft", "beta-0", "no-reference"
@@ -107,14 +108,15 @@ def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
 
 def _method(size: Size) -> tuple[str, ...]:
     trained = (
-        f"PPO as in the demonstration, {size.plan.steps} steps of {size.plan.answers} answers at a constant learning "
-        f"rate of {size.plan.lr:g} ({size.plan.critic_lr:g} for the critic), one seed, every policy from the same SFT "
-        "model. Lines are running averages; bands are 95% intervals of their means, from the spread of the answers "
-        "within each step."
+        f"PPO as in the demonstration, {counted(size.plan.steps, 'step')} of {counted(size.plan.answers, 'answer')} "
+        f"at a constant learning rate of {size.plan.lr:g} ({size.plan.critic_lr:g} for the critic), one seed, every "
+        "policy from the same SFT model. Lines are running averages; bands are 95% intervals of their means, from "
+        "the spread of the answers within each step."
     )
     tested = (
-        f"The figures in the table are of the final policies on {size.plan.tested} held-out prompts, one answer each; "
-        "± is half of a 95% interval. The KL is estimated by the mean of log π − log π_ref of whole answers."
+        f"The figures in the table are of the final policies on {counted(size.plan.tested, 'held-out prompt')}, one "
+        "answer each; ± is half of a 95% interval. The KL is estimated by the mean of log π − log π_ref of whole "
+        "answers."
     )
     return trained, tested
 

@@ -36,6 +36,7 @@ from tutelage.lab.page import Page
 from tutelage.lab.start import gold_reward
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.rewards.ensemble import Combination, Ensemble, combine
 from tutelage.rewards.model import ModelReward
 from tutelage.rewards.reward import Reward
@@ -166,7 +167,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
     made = [Cell(PAIRS, "pairs and votes", (drawn,), partial(_pairs, setting, drawn))]
     judges = judges_of(size)
     for judge in judges:
-        title = f"reward model from {judge.pairs} pairs" + (
+        title = f"reward model from {counted(judge.pairs, 'pair')}" + (
             f", again ({judge.member})" if judge.member else ""
         )
         made.append(Cell(judge.name, title, (drawn, judge), partial(_judge, setting, judge)))
@@ -181,7 +182,7 @@ def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
     """PPO against each single reward model; against the ensembles and at a price, on the remedied size."""
     plan = replace(size.plan, seed=seed)
     found = [
-        (f"ppo-{judge.pairs}", f"{judge.pairs:,} pairs", Aim((judge,)), plan)
+        (f"ppo-{judge.pairs}", counted(judge.pairs, "pair"), Aim((judge,)), plan)
         for judge in judges_of(size)
         if not judge.member
     ]

@@ -11,6 +11,7 @@ from tutelage.lab.cells import CellResult
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Mean
 from tutelage.lab.page import Figure, Page, Table, followed
+from tutelage.nouns import counted
 from tutelage.report.diagnoses import smooth
 
 COLOURS = (4, 1, 2, 0, 3, 5)
@@ -73,7 +74,7 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
     """The page of the experiment on overoptimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
-    chosen = [best_of_n_path(sampled, f"judge-{count}", f"{count:,} pairs") for count in pairs]
+    chosen = [best_of_n_path(sampled, f"judge-{count}", counted(count, "pair")) for count in pairs]
     climbed = [rl_path(by_name[f"ppo-{count}"]) for count in pairs]
     cautious = [best_of_n_path(sampled, how, name) for how, name in REMEDIES.items()]
     alone = chosen[list(pairs).index(remedied)]
@@ -106,15 +107,19 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
             _fits("best-of-n-fits", "Best-of-n: gold and d (α − β d)", chosen),
             _fits("ppo-fits", "PPO: gold and d (α − β log d)", climbed),
             _gold_only(
-                "remedies-best-of-n", f"Best-of-n with ensembles, {remedied:,} pairs", [alone, *cautious]
+                "remedies-best-of-n",
+                f"Best-of-n with ensembles, {counted(remedied, 'pair')}",
+                [alone, *cautious],
             ),
             _gold_only(
-                "remedies-ppo", f"PPO with remedies, {remedied:,} pairs", [_named(c, t) for c, t in remedies]
+                "remedies-ppo",
+                f"PPO with remedies, {counted(remedied, 'pair')}",
+                [_named(c, t) for c, t in remedies],
             ),
         ),
         tables=(_accuracies(accuracies), _table(chosen, climbed), _remedies(remedies)),
         method=_method(plan),
-        strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {remedied:,} pairs")),
+        strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {counted(remedied, 'pair')}")),
         numbers={cell.name: dict(cell.figures) for cell in done},
     )
 
@@ -132,10 +137,10 @@ def _method(plan: Climb) -> tuple[str, ...]:
     )
     climbed = (
         "Best-of-n is estimated without bias from all samples of a prompt (Nakano et al. 2021), at the exact KL of "
-        f"log n − (n − 1)/n. PPO: {plan.steps} steps of {plan.answers} answers at a learning rate of {plan.lr:g} "
-        f"({plan.critic_lr:g} for the critic), without a price on the KL unless it is named; one seed. The curves of "
-        f"Gao et al. (2022) are fitted by least squares from √KL = {FITTED:g} on. Distances of the two methods are not "
-        "comparable."
+        f"log n − (n − 1)/n. PPO: {counted(plan.steps, 'step')} of {counted(plan.answers, 'answer')} at a learning "
+        f"rate of {plan.lr:g} ({plan.critic_lr:g} for the critic), without a price on the KL unless it is named; one "
+        f"seed. The curves of Gao et al. (2022) are fitted by least squares from √KL = {FITTED:g} on. Distances of "
+        "the two methods are not comparable."
     )
     return judged, climbed
 
@@ -148,7 +153,8 @@ def findings(
 ) -> list[str]:
     """The findings as sentences."""
     accuracy = ", ".join(
-        f"{count:,} pairs {percent(float(str(one['accuracy'])), 1)}" for count, one in accuracies.items()
+        f"{counted(count, 'pair')} {percent(float(str(one['accuracy'])), 1)}"
+        for count, one in accuracies.items()
     )
     ends = ", ".join(f"{path.title} {path.gold[-1]:+.2f}" for path in chosen)
     return [

@@ -11,6 +11,7 @@ from tutelage.lab.cells import CellResult
 from tutelage.lab.climbing import Climb
 from tutelage.lab.measuring import Z95, Mean
 from tutelage.lab.page import Figure, Page, Table
+from tutelage.nouns import counted
 from tutelage.report.wording import duration
 
 COLOURS = {"neither": 5, "critic": 0, "group": 1, "natural gradient": 2}
@@ -71,8 +72,8 @@ def page(done: Sequence[CellResult], families: Mapping[str, str], plan: Climb, c
     return Page(
         title="All recipes at equal tokens",
         question=(
-            f"Every recipe from the same SFT model, with {plan.tokens:,} sampled tokens and {seeds} seeds each: what "
-            "gold is reached, at what distance, in what time?"
+            f"Every recipe from the same SFT model, with {counted(plan.tokens, 'sampled token')} and "
+            f"{counted(seeds, 'seed')} each: what gold is reached, at what distance, in what time?"
         ),
         command=command,
         findings=tuple(findings(ranked)),
@@ -88,15 +89,16 @@ def page(done: Sequence[CellResult], families: Mapping[str, str], plan: Climb, c
 
 def _method(plan: Climb, seeds: int) -> tuple[str, ...]:
     same = (
-        f"Every run samples {plan.answers} answers a step (a recipe with groups asks fewer prompts) and ends with the "
-        f"step in which {plan.tokens:,} tokens are reached; answers that a recipe samples and throws away count, "
-        f"greedy ones too. One learning rate, {plan.lr:g} ({plan.critic_lr:g} for critics), for all, and each recipe's "
-        "own defaults otherwise, except that critics warm up for three steps instead of ten: none is tuned, so the "
-        "order says which default suits this task, not which idea is best."
+        f"Every run samples {counted(plan.answers, 'answer')} a step (a recipe with groups asks fewer prompts) and "
+        f"ends with the step in which {counted(plan.tokens, 'token', 'is')} reached; answers that a recipe samples "
+        f"and throws away count, greedy ones too. One learning rate, {plan.lr:g} ({plan.critic_lr:g} for critics), "
+        "for all, and each recipe's own defaults otherwise, except that critics warm up for three steps instead of "
+        "ten: none is tuned, so the order says which default suits this task, not which idea is best."
     )
     sure = (
-        f"Figures are of the final policies on {plan.tested} held-out prompts, means over {seeds} seeds. Intervals are "
-        "95%, from the variance between seeds, pooled over the recipes. Time is that of the training steps."
+        f"Figures are of the final policies on {counted(plan.tested, 'held-out prompt')}, means over "
+        f"{counted(seeds, 'seed')}. Intervals are 95%, from the variance between seeds, pooled over the recipes. Time "
+        "is that of the training steps."
     )
     return same, sure
 

@@ -30,6 +30,7 @@ from tutelage.models.checking import (
 )
 from tutelage.models.gguf import model_folder
 from tutelage.models.saving import save_files
+from tutelage.nouns import counted
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
@@ -112,7 +113,7 @@ def _load_whole(path: str) -> PreTrainedModel:
     model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
     if missing:
         raise TutelageError(
-            f"{path!r} lacks {len(missing)} weights of a {type(model).__name__} ({', '.join(missing[:3])}"
+            f"{path!r} lacks {counted(len(missing), 'weight')} of a {type(model).__name__} ({', '.join(missing[:3])}"
             f"{', …' if len(missing) > 3 else ''}), which would be random. "
             "Is it a reward model or a model of another shape?"
         )

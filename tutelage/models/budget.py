@@ -21,6 +21,7 @@ from tutelage.distributed.shards import shard_of
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.planning.tokens import bytes_per_token, tokens_at_once
 
 P = ParamSpec("P")
@@ -177,9 +178,9 @@ class Budget:
             return BrokenPass(str(single))
         limit = f" --tokens-at-once {fewer}" if fewer < self.tokens else ""
         return BrokenPass(
-            f"Memory ran out in the middle of a pass over shards, with up to {self.tokens:,} tokens at once. The other "
-            "ranks wait inside the pass, so that it cannot be repeated. The latest checkpoint is whole: go on with "
-            f"--resume{limit}, or on more ranks."
+            f"Memory ran out in the middle of a pass over shards, with up to {counted(self.tokens, 'token')} at once. "
+            "The other ranks wait inside the pass, so that it cannot be repeated. The latest checkpoint is whole: go "
+            f"on with --resume{limit}, or on more ranks."
         )
 
     def _fewer(self) -> int:

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
         )
     if names:
         log.warning(
-            f"{path!r} holds {len(names)} weights for which a {type(model).__name__} has no place, and which are left "
-            f"out: {_listed(names)}."
+            f"{path!r} holds {counted(len(names), 'weight')} for which a {type(model).__name__} has no place, and "
+            f"which are left out: {_listed(names)}."
         )
 
 
@@ -123,8 +124,8 @@ def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
     if written:
         raise TutelageError(
             f"The tokenizer of {path!r} does not belong to its model: {len(written)} of its tokens "
-            f"({_listed(written)}) lie beyond the {rows:,} rows of the embedding. Use the tokenizer that the model was "
-            "trained with, or resize the embedding (model.resize_token_embeddings) and save it again."
+            f"({_listed(written)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
+            "model was trained with, or resize the embedding (model.resize_token_embeddings) and save it again."
         )
 
 

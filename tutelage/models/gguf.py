@@ -28,6 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from tutelage.errors import TutelageError
 from tutelage.models.saving import save_files
+from tutelage.nouns import counted
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +145,8 @@ def _unpack(file: Path, folder: Path) -> None:
     missing = sorted(report["missing_keys"])
     if missing:
         raise TutelageError(
-            f"{str(file)!r} lacks {len(missing)} weights of a {type(model).__name__} ({', '.join(missing[:3])}"
-            f"{', …' if len(missing) > 3 else ''}), which would be random."
+            f"{str(file)!r} lacks {counted(len(missing), 'weight')} of a {type(model).__name__} "
+            f"({', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}), which would be random."
         )
     _forget_origin(model, tokenizer)
     try:

@@ -32,6 +32,7 @@ from tutelage.models import backbone as loading
 from tutelage.models.checking import check_adapter, check_vocabulary, is_classifier, loading_adapter
 from tutelage.models.gguf import model_folder
 from tutelage.models.reward_card import warn_of_template, write_card
+from tutelage.nouns import counted
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -206,7 +207,7 @@ def _load_scalar(path: str) -> Any:
         )
     if model.config.num_labels != 1:
         raise TutelageError(
-            f"{path!r} has a head of {model.config.num_labels} outputs; a reward model has one."
+            f"{path!r} has a head of {counted(model.config.num_labels, 'output')}; a reward model has one."
         )
     return model
 

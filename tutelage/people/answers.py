@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tutelage import nouns
 from tutelage.errors import TutelageError
 from tutelage.people.corrections import Correction, Span
 from tutelage.people.languages import Sentence
@@ -111,7 +112,7 @@ def check_envelope(answer: Answer) -> None:
 def _check_texts(answer: Answer) -> None:
     if len(answer.reason) > LONGEST_REASON:
         raise TutelageError(
-            f"The reason has {len(answer.reason)} characters; at most {LONGEST_REASON} are kept."
+            f"The reason has {nouns.counted(len(answer.reason), 'character')}; at most {LONGEST_REASON} are kept."
         )
     if not 1 <= len(answer.key) <= LONGEST_NAME:
         raise TutelageError(f"An answer needs an idempotency key of 1 to {LONGEST_NAME} characters.")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
-from tutelage import __version__
+from tutelage import __version__, nouns
 from tutelage.people.aggregate import agreements
 from tutelage.people.corrected import IN_USE
 from tutelage.people.languages import LANGUAGES, Sentence, Share, counted
@@ -123,7 +123,7 @@ def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, 
     simulated = (
         [f"{counted['simulated']} of the judgements that count are by simulated raters."] if mixed else []
     )
-    line = f"{len(labelled.votes):,} judgements = {parts or '0'}"
+    line = f"{nouns.counted(len(labelled.votes), 'judgement')} = {parts or '0'}"
     return line, *_notes(fates, selection), *simulated
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tutelage.errors import TutelageError
 from tutelage.figures import Axis, Chart, Series, draw, standalone
+from tutelage.nouns import counted
 from tutelage.report.json_values import Object, number, objects
 from tutelage.stats.calibration import Calibration
 from tutelage.stats.intervals import wilson
@@ -48,7 +49,8 @@ def reliability(bins: Sequence[Bin]) -> Chart:
         high=tuple(math.nan if s.high is None else s.high for s in spread),
         size=tuple(b.n / most for b in bins),
         notes=tuple(
-            f"{b.n} predictions of {b.low:.0%} to {b.high:.0%}\nmean {b.predicted:.1%}, came true {b.observed:.1%}"
+            f"{counted(b.n, 'prediction')} of {b.low:.0%} to {b.high:.0%}\nmean {b.predicted:.1%}, came true "
+            f"{b.observed:.1%}"
             for b in bins
         ),
     )

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from tutelage.evaluation.text import text_metrics
 from tutelage.figures.number_text import number as written
 from tutelage.figures.number_text import percent
+from tutelage.nouns import counted
 from tutelage.report.diagnoses import accuracy_of, closing, finite
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, interval, number, section, string
@@ -79,7 +80,7 @@ def sample_facts(run: Run) -> list[Fact]:
     prompts = {string(row, "prompt") for row in run.samples}
     measured = text_metrics(completions)
     return [
-        Fact("answers", f"{len(completions):,}", f"to {len(prompts):,} prompts"),
+        Fact("answers", f"{len(completions):,}", f"to {counted(len(prompts), 'prompt')}"),
         *plain(measured, "words/mean", "words per answer"),
         *share(measured, "distinct/2", "different word pairs", "variety; small sets look more varied"),
         *share(measured, "repetition", "repeated trigrams", "said before in the same answer"),

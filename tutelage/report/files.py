@@ -4,6 +4,7 @@ not be read ("" when all is well, or when there is no such file)."""
 import json
 from pathlib import Path
 
+from tutelage.nouns import counted
 from tutelage.report.json_values import Object, number, objects, string
 
 
@@ -29,7 +30,7 @@ def read_table(path: Path) -> tuple[list[Object], str]:
     rows = [parsed(line) for line in lines if line.strip()]
     whole = [row for row in rows if row is not None]
     broken = len(rows) - len(whole)
-    return whole, f"{path.name}: {broken} of {len(rows)} lines could not be read" if broken else ""
+    return whole, f"{path.name}: {broken} of {counted(len(rows), 'line')} could not be read" if broken else ""
 
 
 def parsed(line: str) -> Object | None:

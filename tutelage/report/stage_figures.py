@@ -11,6 +11,7 @@ from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
 from tutelage.figures.number_text import number as written
 from tutelage.figures.number_text import percent
 from tutelage.figures.plots import bin_width, fit, histogram, scatter
+from tutelage.nouns import counted
 from tutelage.report import answers
 from tutelage.report.calibration import bins, reliability
 from tutelage.report.diagnoses import accuracy_of, finite, smooth
@@ -81,7 +82,7 @@ def path_figure(run: Run) -> Figure | None:
     return Figure(
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
-        unit=f"gold upwards, score to the right, one point per {f'{every} steps' if every > 1 else 'step'}",
+        unit=f"gold upwards, score to the right, one point per {counted(every, 'step') if every > 1 else 'step'}",
         healthy="The path leads to the upper right: what is rewarded is what is wanted.",
         alarming="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
     )

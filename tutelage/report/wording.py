@@ -1,6 +1,7 @@
 """Numbers, times and texts as the pages of this package write them."""
 
 from tutelage.figures.number_text import MINUS, number
+from tutelage.nouns import counted
 
 LONGEST = 6000
 """The most characters of one text on a page."""
@@ -8,7 +9,9 @@ LONGEST = 6000
 
 def shortened(text: str, limit: int = LONGEST) -> str:
     """A text cut at the limit, with the number of characters left out."""
-    return text if len(text) <= limit else f"{text[:limit]} … ({len(text) - limit:,} more characters)"
+    return (
+        text if len(text) <= limit else f"{text[:limit]} … ({counted(len(text) - limit, 'more character')})"
+    )
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.rewards.named import columns_by_name
 
 
@@ -24,7 +25,7 @@ def _require(name: str, column: str, prompts: LoadedRecords[Prompt]) -> None:
     without = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
     if without:
         place, prompt = without[0]
-        count = f"{len(without):,} of {len(prompts.records):,} rows lack it"
+        count = f"{len(without):,} of {counted(len(prompts.records), 'row', 'lacks')} it"
         raise TutelageError(
             f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
             f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."

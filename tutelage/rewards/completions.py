@@ -11,6 +11,7 @@ from torch import Tensor
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Prompt
+from tutelage.nouns import counted
 from tutelage.rewards.reward import Completion
 
 UNUSED_PAD = 0
@@ -37,7 +38,10 @@ class Completions(Sequence[Completion]):
         self.terminated = rows.terminated.tolist() if isinstance(rows, Rollout) else terminated
         for part in (prompts, rows, self.terminated):
             if part is not None and len(part) != len(answers):
-                raise ValueError(f"{len(answers)} answers cannot belong to {len(part)} prompts or rows")
+                raise ValueError(
+                    f"{counted(len(answers), 'answer')} cannot belong to "
+                    f"{counted(len(part), 'prompt')} or rows"
+                )
 
     @property
     def device(self) -> torch.device:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.rewards.completions import device_of
 from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, reward_name
 
@@ -36,12 +37,13 @@ def checked(scores: object, completions: Sequence[Completion], name: str) -> Ten
     numbers = _as_tensor(scores, completions, name)
     if numbers.dim() != 1:
         raise TutelageError(
-            f"The {name} returned scores of shape {tuple(numbers.shape)} for {len(completions)} answers; there must be "
-            "one number for each answer."
+            f"The {name} returned scores of shape {tuple(numbers.shape)} for {counted(len(completions), 'answer')}; "
+            "there must be one number for each answer."
         )
     if len(numbers) != len(completions):
         raise TutelageError(
-            f"The {name} returned {len(numbers)} scores for {len(completions)} answers; there must be one for each."
+            f"The {name} returned {counted(len(numbers), 'score')} for {counted(len(completions), 'answer')}; there "
+            "must be one for each."
         )
     for row in (~numbers.isfinite()).nonzero().flatten().tolist():
         raise _no_score(float(numbers[row]), row, completions, name)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
 from tutelage.engines.sampling import PromptTokens
+from tutelage.nouns import counted
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def assemble(
     group, rest = divmod(len(responses), len(prompts.tokens))
     if rest or not group:
         raise ValueError(
-            f"{len(responses)} responses cannot be shared among {len(prompts.tokens)} prompts evenly"
+            f"{counted(len(responses), 'response')} cannot be shared among {counted(len(prompts.tokens), 'prompt')} "
+            "evenly"
         )
     lengths = torch.tensor([len(response.tokens) for response in responses], device=device)
     width = int(lengths.max())

@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from tutelage.nouns import counted
 from tutelage.serving.protocol.errors import RequestError
 
 
@@ -21,7 +22,7 @@ async def read_json(request: Request, most: int) -> Any:
         body += part
         if len(body) > most:
             raise RequestError(
-                f"The body is longer than {most:,} bytes.", status=413, code="request_too_large"
+                f"The body is longer than {counted(most, 'byte')}.", status=413, code="request_too_large"
             )
     if body and not kind:
         raise RequestError("The body has no content type; send application/json.", status=415)

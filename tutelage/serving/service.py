@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.serving.group import Ticket
 from tutelage.serving.jobs import Job, TokenLogp
 from tutelage.serving.protocol.answers import Answer
@@ -54,7 +55,7 @@ class Service:
             )
         except QueueIsFull as error:
             raise RequestError(
-                f"The server is busy: {self.worker.queue} requests wait already. Try again later.",
+                f"The server is busy: {counted(self.worker.queue, 'request')} wait already. Try again later.",
                 status=503,
                 code="queue_full",
             ) from error

@@ -14,6 +14,7 @@ from tutelage import config
 from tutelage.engines.decoding import Decoders
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.serving.group import Group, Line, Ticket, groups_of
 from tutelage.serving.jobs import Generation, Job, Scoring
 from tutelage.serving.scoring import score
@@ -238,7 +239,7 @@ class Worker:
 
     def _fail(self, tickets: Sequence[Ticket], error: Exception) -> None:
         if not isinstance(error, TutelageError):
-            _log.error("%d requests failed", len(tickets), exc_info=error)
+            _log.error("%s failed", counted(len(tickets), "request"), exc_info=error)
         for ticket in tickets:
             ticket.deliver(error)
 

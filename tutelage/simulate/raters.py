@@ -12,6 +12,7 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 RaterKind: TypeAlias = Literal["ordinary", "careless", "adversarial"]
 Shown: TypeAlias = Literal["left", "right", "tie", "both_bad"]
@@ -116,7 +117,8 @@ def panel(seed: int, n: int = 6, tau: float = TAU) -> list[SimulatedRater]:
     """
     if not 3 <= n <= len(NAMES):
         raise TutelageError(
-            f"A panel of {n} raters was asked for; ask for 3 to {len(NAMES)}, as one is careless and one adversarial."
+            f"A panel of {counted(n, 'rater')} was asked for; ask for 3 to {len(NAMES)}, as one is careless and one "
+            "adversarial."
         )
     rng = Random(f"tutelage/{seed}/panel")
     names = list(NAMES[:n])
@@ -150,8 +152,8 @@ def calibrated_tau(deltas: Sequence[float], agreement: float = 0.725) -> float:
     low, high = log(size * 1e-6) if size else 0.0, log(size * 1e6) if size else 0.0
     if not pair_agreement(deltas, exp(high)) < agreement < pair_agreement(deltas, exp(low)):
         raise TutelageError(
-            f"No noise makes raters agree on {agreement:.3f} of these {len(deltas)} pairs; ask for more than 0.5, and "
-            "for less than the pairs of equal gold allow."
+            f"No noise makes raters agree on {agreement:.3f} of these {counted(len(deltas), 'pair')}; ask for more "
+            "than 0.5, and for less than the pairs of equal gold allow."
         )
     for _ in range(60):
         middle = (low + high) / 2

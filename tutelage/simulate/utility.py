@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 Explain: TypeAlias = Callable[[str, str], Mapping[str, float]]
 """A function from a prompt and an answer to the named parts of a utility."""
@@ -16,7 +17,8 @@ def utility(explain: Explain, prompts: Sequence[str], completions: Sequence[str]
     """
     if len(prompts) != len(completions):
         raise TutelageError(
-            f"{name}() was given {len(prompts)} prompts but {len(completions)} completions; give one prompt for each."
+            f"{name}() was given {counted(len(prompts), 'prompt')} but {counted(len(completions), 'completion')}; "
+            "give one prompt for each."
         )
     return [
         sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)

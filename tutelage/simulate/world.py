@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from tutelage.data.records import Demonstration, Prompt, Split, user
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.simulate import phrases
 from tutelage.simulate.registers import REGISTERS
 from tutelage.simulate.styles import choose_style, compose
@@ -39,7 +40,7 @@ class World:
         Each topic comes once before any comes again. Raises TutelageError when `tokens` is not positive.
         """
         if tokens <= 0:
-            raise TutelageError(f"A corpus of {tokens} tokens was asked for; ask for at least 1.")
+            raise TutelageError(f"A corpus of {counted(tokens, 'token')} was asked for; ask for at least 1.")
         return self._documents(tokens)
 
     def demonstrations(self, n: int) -> list[Demonstration]:

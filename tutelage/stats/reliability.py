@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.stats.rater_models import ConfusionMatrices, Fit, Model, OneCoin, Parameters, fit
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by
 
@@ -133,7 +134,7 @@ def gold_codes(votes: Votes, gold: Ints | None) -> Ints:
     codes = np.full(len(votes.items), -1) if gold is None else np.asarray(gold)
     if codes.shape != (len(votes.items),) or (len(codes) and codes.max() >= len(votes.choices)):
         raise TutelageError(
-            f"Gold must hold one class code (or -1) for each of the {len(votes.items)} items, "
+            f"Gold must hold one class code (or -1) for each of the {counted(len(votes.items), 'item')}, "
             f"below {len(votes.choices)}."
         )
     return codes

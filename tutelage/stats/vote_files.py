@@ -11,6 +11,7 @@ import numpy as np
 
 from tutelage.data.tables import Broken, Row, Table, read_table
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.stats.consistency import Repeats, self_consistency
 from tutelage.stats.study_votes import CHOICE, is_study_export, reason_to_leave_out, require_verdicts
 from tutelage.stats.votes import Ints, Votes, ordered_names
@@ -131,7 +132,7 @@ def _read_tsv(path: Path) -> Table:
         if len(cells) == len(header):
             rows.append(Row(f"line {number}", dict(zip(header, cells, strict=True))))
         elif line.strip():
-            broken.append(Broken(f"line {number}", f"{len(cells)} cells instead of {len(header)}"))
+            broken.append(Broken(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}"))
     return Table(str(path), tuple(rows), tuple(broken))
 
 
@@ -215,8 +216,8 @@ def _refuse_unusable(rows: list[_Row], table: Table, columns: Columns) -> None:
     choices = {row.choice for row in rows}
     if len(choices) > _MOST_CHOICES:
         raise TutelageError(
-            f"The column '{columns.choice}' of {table.source} holds {len(choices)} different values, for example "
-            f"'{rows[0].choice[:40]}': more than {_MOST_CHOICES} are no classes. Its columns are "
+            f"The column '{columns.choice}' of {table.source} holds {counted(len(choices), 'different value')}, for "
+            f"example '{rows[0].choice[:40]}': more than {_MOST_CHOICES} are no classes. Its columns are "
             f"{', '.join(table.columns)}; name the right one with --choice."
         )
     known = {row.gold for row in rows if row.gold}
@@ -245,7 +246,7 @@ def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
 
 def _places(where: list[str]) -> str:
     more = f" and {len(where) - _PLACES_NAMED:,} more" if len(where) > _PLACES_NAMED else ""
-    rows = "1 row" if len(where) == 1 else f"{len(where):,} rows"
+    rows = counted(len(where), "row")
     return f"{rows} ({', '.join(where[:_PLACES_NAMED])}{more})"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -47,8 +48,8 @@ class Votes:
         """
         if not len(item) == len(rater) == len(choice):
             raise TutelageError(
-                f"The columns of a votes table differ in length: {len(item)} items, {len(rater)} raters, "
-                f"{len(choice)} choices. Give one of each per vote."
+                f"The columns of a votes table differ in length: {counted(len(item), 'item')}, "
+                f"{counted(len(rater), 'rater')}, {counted(len(choice), 'choice')}. Give one of each per vote."
             )
         names = tuple(choices) if choices is not None else ordered_names(set(choice))
         codes = {name: code for code, name in enumerate(names)}

@@ -17,6 +17,7 @@ from tutelage.distributed.shard_files import load_shards
 from tutelage.distributed.shards import is_sharded, laid_out_as, shard_of
 from tutelage.errors import TutelageError
 from tutelage.models.budget import out_of_memory
+from tutelage.nouns import counted
 
 SHARDS = "shards"
 """The folder of a checkpoint that has the tensors in shards."""
@@ -156,8 +157,8 @@ class Learner:
             trained = sum(shard_of(p).numel() for p in self.parameters)
             raise TutelageError(
                 f"Memory ran out in the optimiser's step {self.step + 1}: its moments take 8 bytes for each of "
-                f"{trained:,} weights, {trained * 8 / 1e9:.1f} GB. Train an adapter (--lora.rank 8), share them among "
-                "processes (--shard full), lower --tokens-at-once, or begin with a smaller model."
+                f"{counted(trained, 'weight')}, {trained * 8 / 1e9:.1f} GB. Train an adapter (--lora.rank 8), share "
+                "them among processes (--shard full), lower --tokens-at-once, or begin with a smaller model."
             ) from error
 
     def _scale(self, factor: Tensor) -> None:

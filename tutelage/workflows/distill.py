@@ -28,6 +28,7 @@ from tutelage.data.records import Demonstration, Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.rewards.reward import Completion
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
@@ -248,6 +249,6 @@ def _encoded(
         given[prompt.id] = GivenResponse(tuple(answer[:limit]), record.response, len(answer) <= limit)
     if cut := sum(not one.terminated for one in given.values()):
         remark(
-            f"{cut} given answers are longer than {limit} tokens and were cut (--sampling.max-new-tokens)."
+            f"{counted(cut, 'given answer')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."
         )
     return prompts, given

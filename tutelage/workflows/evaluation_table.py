@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutelage.infer.answering import Answers
+from tutelage.nouns import counted
 
 LABELS = {
     "kl": "KL to the other, nats per answer",
@@ -43,7 +44,7 @@ def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, A
         found = summary.get("win_rate", {}).get(key)
         if found:
             low, high = found["win_rate_ci"]
-            note = f"{low:.3f} to {high:.3f} over {found['n']} answers, ties half"
+            note = f"{low:.3f} to {high:.3f} over {counted(found['n'], 'answer')}, ties half"
             rows.append({"name": f"win rate by {key}", "values": [None, found["win_rate"]], "note": note})
     for key in summary.get("tasks", {}).get("figures", []):
         errors = [side.figures.get(f"{key}_error") for side in sides]

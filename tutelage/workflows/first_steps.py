@@ -12,6 +12,7 @@ from tutelage import config
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.shaping import ScoreShaping
+from tutelage.nouns import counted
 from tutelage.train.learner import Step
 
 log = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ class FirstSteps:
         if not cut or not isinstance(shaping, ScoreShaping):
             return
         head = (
-            f"Of the first {len(sample):,} answers {cut:.0%} were cut at {self._sampling.max_new_tokens} tokens "
-            "(--sampling.max-new-tokens)"
+            f"Of the first {counted(len(sample), 'answer')} {cut:.0%} were cut at "
+            f"{counted(self._sampling.max_new_tokens, 'token')} (--sampling.max-new-tokens)"
         )
         if instead is not None:
             why = ", since most answers end by themselves" if shaping.missing_end == "auto" else ""
@@ -99,11 +100,11 @@ class FirstSteps:
 
     def _warning(self, cause: str, instead: float | None) -> str:
         share, count = sum(self._dead) / len(self._dead), len(self._dead)
-        steps = "step" if count == 1 else f"{count} steps"
+        steps = "step" if count == 1 else counted(count, "step")
         if self._recipe.samples > 1:
             head = (
-                f"In the first {steps} {share:.0%} of the prompts taught nothing: all {self._recipe.samples} answers "
-                "to one got the same score"
+                f"In the first {steps} {share:.0%} of the prompts taught nothing: all "
+                f"{counted(self._recipe.samples, 'answer')} to one got the same score"
             )
         else:
             head = f"In the first {steps} all answers got the same score, from which nothing can be learnt"
@@ -112,9 +113,9 @@ class FirstSteps:
     def _because(self, cause: str, instead: float | None) -> str:
         if cause == CUT:
             return (
-                f"because they were cut at {self._sampling.max_new_tokens} tokens and score {instead:g} instead of "
-                "what the reward gives. Use a larger --sampling.max-new-tokens, or --set shaping.missing_end=none, "
-                "which keeps the reward's scores."
+                f"because they were cut at {counted(self._sampling.max_new_tokens, 'token')} and score {instead:g} "
+                "instead of what the reward gives. Use a larger --sampling.max-new-tokens, or --set "
+                "shaping.missing_end=none, which keeps the reward's scores."
             )
         if cause == CONSTANT:
             return "because the reward gives one score to everything. Check the reward on a few answers."
@@ -132,10 +133,10 @@ class FirstSteps:
 
     def _of_parts(self) -> str:
         return (
-            f"In each of {PART_STEPS} steps {_listed('part', self._parts.names)} of the reward taught nothing: all "
-            f"{self._recipe.samples} answers to one prompt got the same score. Look at a few answers in "
-            "samples.jsonl: a rule that none of them fulfils needs a prompt or demonstrations that show it, one that "
-            "all fulfil can be left out."
+            f"In each of {counted(PART_STEPS, 'step')} {_listed('part', self._parts.names)} of the reward taught "
+            f"nothing: all {counted(self._recipe.samples, 'answer')} to one prompt got the same score. Look at a few "
+            "answers in samples.jsonl: a rule that none of them fulfils needs a prompt or demonstrations that show "
+            "it, one that all fulfil can be left out."
         )
 
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from tutelage import __version__, extras
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.people.store.opening import sqlite_version
 from tutelage.serving.listening import listen
 from tutelage.workflows.settings.serve import PORT
@@ -68,11 +69,11 @@ def _devices() -> Iterator[Check]:
     import torch
 
     cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    found = f"{platform.machine()}, {torch.get_num_threads()} threads for torch"
+    found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
     if load > BUSY * cores:
         yield Check(
             "processor",
-            f"{found}; busy: on {cores} cores, {load:.0f} programs want to compute",
+            f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs want to compute",
             "warning",
             "Training waits for them, most of all with several threads, which wait for each other at each operation: "
             "end other programs, or set OMP_NUM_THREADS=1.",

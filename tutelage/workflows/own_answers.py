@@ -7,6 +7,7 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.current import CurrentGenerator
@@ -53,12 +54,12 @@ def answer_source(
     )
     if not kept:
         raise TutelageError(
-            f"No prompt fits into {longest(settings, policy)} tokens, of which {settings.sampling.max_new_tokens} are "
-            "kept for the answer. Set a smaller --sampling.max-new-tokens."
+            f"No prompt fits into {counted(longest(settings, policy), 'token')}, of which "
+            f"{settings.sampling.max_new_tokens} are kept for the answer. Set a smaller --sampling.max-new-tokens."
         )
     if len(kept) < settings.prompts_per_round:
         remark(
-            f"--prompts-per-round is {settings.prompts_per_round}, but there are only {len(kept)} prompts."
+            f"--prompts-per-round is {settings.prompts_per_round}, but there are only {counted(len(kept), 'prompt')}."
         )
     reward = dealt_reward(reward, run.ranks, policy.passes)
     order = Order(kept, settings.prompts_per_round or len(kept), settings.seed)
@@ -87,7 +88,7 @@ def _fitting(settings: Settings, policy: Policy, prompts: Sequence[Prompt]) -> l
     fitting = [each for each in encode_prompts(prompts, policy.tokenizer) if len(each.tokens) <= room]
     if len(fitting) < len(prompts):
         missing = len(prompts) - len(fitting)
-        remark(f"{missing} prompts are longer than {room} tokens and were left out.")
+        remark(f"{counted(missing, 'prompt')} left out: longer than {counted(room, 'token')}.")
     return fitting
 
 

@@ -11,6 +11,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import save_fresh
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import windows
@@ -56,7 +57,8 @@ def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Tra
     policy = lay_out(settings, run, _start(settings, list(texts), run.ranks), load)
     train, held_out = _rows(settings, policy, texts)
     remark(
-        f"{sum(map(len, train)):,} tokens to train on, {sum(p.numel() for p in policy.parameters()):,} weights."
+        f"{counted(sum(map(len, train)), 'token')} to train on, "
+        f"{counted(sum(p.numel() for p in policy.parameters()), 'weight')}."
     )
     job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "pretrain")
     budget = token_budget(settings, run, policy)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.workflows.runs import remark
 
@@ -17,9 +18,10 @@ def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int
     fitting = [each for each in prompts if len(each.tokens) <= room]
     if not fitting:
         raise TutelageError(
-            f"No prompt fits: the model has {policy.context} positions, and {limit} are kept for the answer. Set a "
-            "smaller --sampling.max-new-tokens."
+            f"No prompt fits: the model has {counted(room + limit, 'position')}, and {limit} are kept for the "
+            "answer. Set a smaller --sampling.max-new-tokens."
         )
     if len(fitting) < len(prompts):
-        remark(f"{len(prompts) - len(fitting)} prompts are longer than {room} tokens and were left out.")
+        missing = len(prompts) - len(fitting)
+        remark(f"{counted(missing, 'prompt')} left out: longer than {counted(room, 'token')}.")
     return fitting

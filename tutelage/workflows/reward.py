@@ -14,6 +14,7 @@ from tutelage.errors import TutelageError
 from tutelage.evaluation.reward_quality import length_baseline, reward_quality
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, centre, new_reward_model
+from tutelage.nouns import counted
 from tutelage.people import Selection
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
@@ -142,9 +143,9 @@ def inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]
             "margin is 0. Use --loss soft."
         )
     if settings.loss == "scaled" and strong < len(data.train):
-        return (f"{len(data.train) - strong:,} pairs without a strength weigh nothing.",)
+        return (f"{counted(len(data.train) - strong, 'pair', 'has')} no strength and weighs nothing.",)
     if settings.loss not in MARGIN_LOSSES and strong:
-        return (f"{strong:,} pairs have a margin, which the loss {settings.loss} does not read.",)
+        return (f"{counted(strong, 'pair', 'has')} a margin, which the loss {settings.loss} does not read.",)
     if settings.loss == "davidson" and not any(pair.p_chosen == 0.5 for pair in data.train):
         return ("No pair is a tie, so the loss davidson is the loss soft.",)
     return ()

@@ -20,6 +20,7 @@ from tutelage.models.budget import Budget, RowCost, automatic_budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.report.model_card import write_model_card
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
@@ -138,7 +139,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) 
         checkpointing=settings.activation_checkpointing,
     )
     tokens = int(-ranks.largest(-own))
-    remark(f"Up to {tokens:,} tokens at once, chosen for this machine (--tokens-at-once).")
+    remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
     return Budget(tokens, ranks, remedy, first.passes, cost)
 
 

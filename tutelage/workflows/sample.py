@@ -126,11 +126,13 @@ def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) 
     shown = [record for record in records if record.text.strip() and "\0" not in record.text]
     if len(shown) < len(records):
         remark(
-            f"{len(records) - len(shown)} answers say nothing that could be shown and are left out of the pairs.",
+            f"{counted(len(records) - len(shown), 'answer')} without a text to show left out of the pairs."
         )
     pairs = pair_completions(shown, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
-    remark(f"{counted(len(pairs), 'pair')} to compare ({count_repeated(records)} answers repeat another).")
+    remark(
+        f"{counted(len(pairs), 'pair')} to compare ({counted(count_repeated(records), 'answer', 'repeats')} another)."
+    )
     return len(pairs)
 
 
@@ -213,8 +215,8 @@ def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt
     equal = sum(len({one.score for one in group}) == 1 for group in found)
     if 2 * equal > len(found):
         remark(
-            f"The answers to {equal:,} of {len(found):,} prompts all got one score: the chosen ones are no better than "
-            "the others. Check the reward on a few answers."
+            f"The answers to {equal:,} of {counted(len(found), 'prompt')} all got one score: the chosen ones are no "
+            "better than the others. Check the reward on a few answers."
         )
     return _kept(settings, prompts, found)
 
@@ -254,7 +256,7 @@ def _summary(found: Sequence[SearchResult], search: Search) -> str:
     spent = search.width * (search.rounds + 1)
     text = (
         f"Test-time preference optimisation: best score {before:.3f} before, {after:.3f} after, a revision is best for "
-        f"{better} of {len(found)} prompts. As many plain answers are --best-of {spent}: compare with these."
+        f"{better} of {counted(len(found), 'prompt')}. As many plain answers are --best-of {spent}: compare with these."
     )
     match followed(found):
         case None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.people import (
     Rater,
     Store,
@@ -24,7 +25,7 @@ from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
 from tutelage.people.store.opening import database_revision, with_backup
-from tutelage.people.web.pages.owner.notices import KINDS
+from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
 from tutelage.people.web.statistics.keeping import Keeper, StudyStatistics
 from tutelage.workflows.machine import GIB, Check, State
 
@@ -95,7 +96,11 @@ def _disk(store: Store) -> Iterator[Check]:
 def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
     made = newest_backup(store)
     days = None if made is None else (store.now() - made[1]) / DAY_MS
-    found = "none beside the database" if made is None or days is None else f"{made[0]}, {days:,.0f} days old"
+    found = (
+        "none beside the database"
+        if made is None or days is None
+        else f"{made[0]}, {counted(round(days), 'day')} old"
+    )
     answered = any(rater.tallies.answered for study in studies for rater in list_raters(store, study.id))
     due = answered and (days is None or days > OLD_BACKUP)
     copying = "pg_dump copies it" if store.path is None else f"sqlite3 {store.path} '.backup FILE' copies it"
@@ -156,7 +161,8 @@ def _overlap(study: Study, whole: StudyStatistics) -> Iterator[Check]:
     few = study.plan.overlap < 2 and not pairs
     yield Check(
         "overlap",
-        f"{study.plan.overlap} raters for an item, agreement is measured on {agreement.items:,} items",
+        f"{counted(study.plan.overlap, 'rater')} for an item, agreement is measured on "
+        f"{counted(agreement.items, 'item')}",
         "warning" if few else "ok",
         "Agreement needs items with two raters: raise the raters for an item on the page Settings."
         if few
@@ -169,7 +175,7 @@ def _golds(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check
     missing = bool(study.plan.gold_rate and whole.survey.counts.items and not number)
     yield Check(
         "golds",
-        f"{number:,} questions with a known answer, wanted in {study.plan.gold_rate:.0%} of the questions",
+        f"{counted(number, 'question')} with a known answer, wanted in {study.plan.gold_rate:.0%} of the questions",
         "warning" if missing else "ok",
         "Nothing measures attention: `tutelage collect init --golds FILE` brings ten to twenty questions beyond doubt;"
         " without them, set their share to 0 on the page Settings."
@@ -204,17 +210,18 @@ def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStati
         rater.name for rater in people if max(rater.seen or 0, rater.created) < store.now() - AWAY * DAY_MS
     ]
     if away:
-        found = f"{len(away):,} of {len(people):,} not seen for {AWAY} days: {', '.join(away[:5])}"
+        found = f"{len(away):,} of {len(people):,} not seen for {counted(AWAY, 'day')}: {', '.join(away[:5])}"
         advice = "`tutelage collect invite --rater NAME` prints a link back; without a name, one for others."
         yield Check("inactive", found + (", …" if len(away) > 5 else ""), "warning", advice)
 
 
 def _inbox(store: Store, study: Study) -> Iterator[Check]:
     waiting = {kind: n for kind, n in count_notices(store, study.id).items() if kind not in QUIET}
-    told = ", ".join(f"{waiting[kind]:,} {KINDS[kind][0].lower()}" for kind in KINDS if kind in waiting)
+    names = {kind: SINGULAR[kind] if n == 1 else KINDS[kind][0].lower() for kind, n in waiting.items()}
+    told = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
     yield Check(
         "inbox",
-        f"{told} wait" if told else "nothing waits",
+        f"waiting: {told}" if told else "nothing waits",
         "warning" if told else "ok",
         "Read and close them on the page Inbox." if told else "",
     )
@@ -226,7 +233,7 @@ def _consent(study: Study, raters: list[Rater]) -> Iterator[Check]:
     text = f"version {study.consent}" if study.consent else "the standard text"
     yield Check(
         "consent",
-        f"{len(people) - len(behind):,} of {len(people):,} people who agreed to a text agreed to {text}",
+        f"{len(people) - len(behind):,} of {counted(len(people), 'person')} who agreed to a text agreed to {text}",
         "warning" if behind else "ok",
         "The others are asked when they come next, and give no answers before." if behind else "",
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tutelage import nouns
 from tutelage.config.files import write_atomically
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Demonstration, Preference
@@ -162,7 +163,8 @@ def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:
     others = [name for name in ALL_ROWS if name not in reading.rows]
     advice = f" --study-rows {' '.join((*reading.rows, *others))} reads all that it holds." if others else ""
     return EmptyStudyError(
-        f"'{reading.name}' has no {what} to train on: {len(reading.labelled.votes):,} judgements, {why}.{advice}"
+        f"'{reading.name}' has no {what} to train on: {nouns.counted(len(reading.labelled.votes), 'judgement')}, "
+        f"{why}.{advice}"
     )
 
 

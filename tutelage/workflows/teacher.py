@@ -14,6 +14,7 @@ from tutelage.distributed.ranks import Ranks
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.rollout.server.teacher import connect_teacher
 from tutelage.workflows.settings.distill import DistillSettings
 from tutelage.workflows.shards import lay_out_beside
@@ -41,7 +42,7 @@ def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) 
         )
     if whole and teacher.vocabulary != policy.vocabulary:
         raise TutelageError(
-            f"The teacher {settings.teacher!r} gives a probability to {teacher.vocabulary:,} tokens and "
+            f"The teacher {settings.teacher!r} gives a probability to {counted(teacher.vocabulary, 'token')} and "
             f"{settings.model.path!r} to {policy.vocabulary:,}, so that their distributions cannot be compared as a "
             "whole, although their tokenizers agree. --recipe reverse_kl compares the tokens of the answers alone."
         )

@@ -13,6 +13,7 @@ from tutelage.data.study_rows import VOTED
 from tutelage.distributed.processes import join
 from tutelage.errors import TutelageError
 from tutelage.evaluation.vote_trust import JudgedPair, Trust, measure_trust, position_bias
+from tutelage.nouns import counted
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Reward, columns_read, made_of, reward_name
@@ -163,8 +164,8 @@ def _pairs(study: "StudySnapshot") -> list[Preference]:
 
 def _too_few(study: str, pairs: int) -> str:
     return (
-        f"'{study}' has {pairs} pairs that people's votes decide (models and simulated raters do not count); a reward "
-        f"can be held against {LEAST} or more. Let raters go on, or leave --trust out."
+        f"'{study}' has {counted(pairs, 'pair')} that people's votes decide (models and simulated raters do not "
+        f"count); a reward can be held against {LEAST} or more. Let raters go on, or leave --trust out."
     )
 
 
@@ -204,7 +205,7 @@ def _refuse(found: Trust, study: str, anyway: bool) -> None:
 
 def _described(found: Trust, parts: MeasuredReward) -> list[str]:
     names = ", ".join(reward_name(part) for _, part in parts.measured.parts)
-    share = f"{_share(found.agreement)} of {found.votes:,} votes on {found.pairs:,} pairs"
+    share = f"{_share(found.agreement)} of {counted(found.votes, 'vote')} on {counted(found.pairs, 'pair')}"
     lines = [f"{names}: agrees with {share}; two raters agree with {_share(found.raters)} of each other's"]
     if found.length.value is not None:
         lines.append(

@@ -57,5 +57,5 @@ def test_something_else_at_the_address_is_said():
 
 
 def test_nobody_there():
-    with pytest.raises(TutelageError, match=r"did not answer after 1 attempts.*Is it running"):
+    with pytest.raises(TutelageError, match=r"did not answer after 1 attempt.*Is it running"):
         connect(["http://127.0.0.1:9"], retries=0)

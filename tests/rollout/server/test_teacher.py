@@ -69,7 +69,7 @@ def test_another_vocabulary_is_refused(served, tiny_model):
             "did not answer /v1/completions",
         ),
         (400, "refused the request"),
-        (500, "did not answer after 1 attempts"),
+        (500, "did not answer after 1 attempt"),
     ],
 )
 def test_servers_that_are_no_teachers(tiny_model, answer, told):

@@ -33,7 +33,7 @@ def test_the_steps_after_the_first_are_recorded_and_no_others(tmp_path):
 def test_a_short_run_is_recorded_to_its_end(tmp_path):
     run(tmp_path, 2)
     assert multiplied(tmp_path) == [12]
-    assert (tmp_path / TABLE).read_text().startswith("1 steps")
+    assert (tmp_path / TABLE).read_text().startswith("1 step\n")
 
 
 def test_a_run_of_one_step_says_that_nothing_was_recorded(tmp_path, caplog):

@@ -65,7 +65,7 @@ def test_truncated_answers_are_never_imitated_and_repeated_ones_once():
 
 
 def test_a_group_of_truncated_answers_gives_nothing():
-    with pytest.raises(TutelageError, match=r"None of the 2 answers ended.*max-new-tokens"):
+    with pytest.raises(TutelageError, match=r"Of 2 answers none ended.*max-new-tokens"):
         keep_best([group("a", ("x", 1.0, False), ("y", 2.0, False))], 1, 0.0)
 
 
@@ -79,7 +79,7 @@ def test_pairs_are_best_against_worst_where_one_is_better():
     pairs = pair_up(best_and_worst(groups))
     assert [(p.source.chosen, p.source.rejected) for p in pairs] == [("high", "low"), ("ended", "cut")]
     assert all(p.source.p_chosen == 1.0 for p in pairs)
-    with pytest.raises(TutelageError, match="None of 2 prompts got an ended answer that is better"):
+    with pytest.raises(TutelageError, match="Of 2 prompts none got an ended answer that is better"):
         best_and_worst([groups[1], groups[3]])
 
 
@@ -89,7 +89,7 @@ def test_scores_alone_compare_where_most_answers_are_cut():
         group("b", ("x", 2.0, False), ("y", 2.0, False), ("z", 2.0)),
     ]
     assert [(best.text, worst.text) for best, worst in best_and_worst(groups)] == [("cut", "too")]
-    with pytest.raises(TutelageError, match="None of 1 prompts got an answer that is better"):
+    with pytest.raises(TutelageError, match="Of 1 prompt none got an answer that is better"):
         best_and_worst(groups[1:])
 
 

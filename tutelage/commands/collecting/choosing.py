@@ -10,6 +10,7 @@ from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings import Next
 from tutelage.config import EngineName
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Question, Store, Study
@@ -35,7 +36,9 @@ def choose(settings: Next) -> int:
         )
         set_priorities(store, study.id, priorities, why=why, actor=operator())
         replan(store, study.id, replace(study.plan, policy="priority"), actor=operator())
-    print(f"{study.name}: {len(priorities):,} new questions are asked {why}, 30 % of them at random.")
+    print(
+        f"{study.name}: {counted(len(priorities), 'new question', 'is')} asked {why}, 30 % of them at random."
+    )
     return 0
 
 

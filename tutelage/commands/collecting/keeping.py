@@ -4,6 +4,7 @@ from contextlib import closing
 
 from tutelage.commands.collecting.place import database
 from tutelage.commands.collecting.settings_serving import Backup, Restore
+from tutelage.nouns import counted
 
 
 def back_up(settings: Backup) -> int:
@@ -15,9 +16,9 @@ def back_up(settings: Backup) -> int:
         written = write_archive(store, settings.out.expanduser())
         print(
             f"{settings.out}: {', '.join(list_studies(store))} from {store.address}\n"
-            f"  {sum(written.rows.values()):,} rows in {len(written.rows)} tables of version {written.revision}, "
-            f"{written.rows['judgement']:,} judgements\n"
-            "It holds names, answers and hashes of links: keep it where nobody else can read it."
+            f"  {counted(sum(written.rows.values()), 'row')} in {counted(len(written.rows), 'table')} of version "
+            f"{written.revision}, {counted(written.rows['judgement'], 'judgement')}\nIt holds names, answers and "
+            "hashes of links: keep it where nobody else can read it."
         )
     return 0
 
@@ -31,7 +32,8 @@ def restore(settings: Restore) -> int:
     found = restore_archive(address, settings.source.expanduser())
     with closing(open_store(address, create=False)) as store:
         print(
-            f"{', '.join(list_studies(store))} restored into {store.address}: {sum(found.rows.values()):,} rows, "
-            f"{found.rows['judgement']:,} judgements"
+            f"{', '.join(list_studies(store))} restored into {store.address}: "
+            f"{counted(sum(found.rows.values()), 'row')}, "
+            f"{counted(found.rows['judgement'], 'judgement')}"
         )
     return 0

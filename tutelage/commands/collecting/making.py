@@ -105,7 +105,7 @@ def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
     live, new = set_live_models(store, study.id, live, actor=operator())
     models = " and ".join(live.names)
     since = "from the next message on" if new else "as before"
-    return f"raters talk to {models}, for {live.turns} turns at most, {since}"
+    return f"raters talk to {models}, for {counted(live.turns, 'turn')} at most, {since}"
 
 
 def _openings(settings: Init) -> tuple[str, ...]:
@@ -118,8 +118,8 @@ def _openings(settings: Init) -> tuple[str, ...]:
     for prompt in prompts:
         if len(prompt.messages) != 1:
             raise TutelageError(
-                f"{settings.prompts}: the prompt '{prompt.id}' has {len(prompt.messages)} messages; a suggestion for a "
-                "live conversation is the first message, and has nothing before it."
+                f"{settings.prompts}: the prompt '{prompt.id}' has {counted(len(prompt.messages), 'message')}; a "
+                "suggestion for a live conversation is the first message, and has nothing before it."
             )
     return tuple(dict.fromkeys(prompt.messages[0].content for prompt in prompts))
 

@@ -46,7 +46,7 @@ def write(settings: Export) -> int:
     print(f"{settings.out}: {counted(rows['preferences'], 'preference')}")
     if whole := corrections.pop("total"):
         print(
-            f"{whole:,} better responses = {' + '.join(f'{n:,} {name}' for name, n in corrections.items())}: "
+            f"{counted(whole, 'better response')} = {' + '.join(f'{n:,} {name}' for name, n in corrections.items())}: "
             f"{counted(rows['demonstrations'], 'demonstration')}, "
             f"{counted(rows['corrections'], 'pair')} with what they correct"
         )

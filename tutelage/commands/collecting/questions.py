@@ -76,7 +76,7 @@ def _sampled_before(settings: Init) -> Questions:
     else:
         comparisons = load_comparisons(folder / "comparisons.jsonl").records
         items = _items([c for c in comparisons if c.prompt_id in kept], settings.round)
-    told = f"{folder}: {_named(items, settings)} for {len(prompts):,} prompts"
+    told = f"{folder}: {_named(items, settings)} for {counted(len(prompts), 'prompt')}"
     return Questions(prompts, _asked(completions, items), items, (told,))
 
 
@@ -130,8 +130,8 @@ def _sets(settings: Init, completions: Sequence[CompletionRecord], source: str) 
     )
     if not groups:
         raise TutelageError(
-            f"{source} gave no prompt {settings.answers} different answers {_task(settings)}. Sample more of them, or "
-            "give a lower --answers."
+            f"{source} gave no prompt {counted(settings.answers, 'different answer')} {_task(settings)}. Sample more "
+            "of them, or give a lower --answers."
         )
     return tuple(Item(stable_id(key, *ids), key, ids, round=settings.round) for key, ids in groups)
 
@@ -140,7 +140,7 @@ def _named(items: "Sequence[Item]", settings: Init) -> str:
     """How many questions of which kind."""
     if settings.answers is None:
         return f"{counted(len(items), 'pair')} of different answers"
-    return f"{counted(len(items), 'set')} of {settings.answers} answers {_task(settings)}"
+    return f"{counted(len(items), 'set')} of {counted(settings.answers, 'answer')} {_task(settings)}"
 
 
 def _task(settings: Init) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.serving import describe
 from tutelage.commands.collecting.settings import Status
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,8 @@ def tell(settings: Status) -> int:
         console.print(f"database      {store.address}", markup=False)
         console.print(
             f"items         {counts.complete:,} of {counts.items:,} have all their answers "
-            f"({counts.answered:,} of {counts.wanted:,}); {statistics.effective:,} labels are surer than 90 %"
+            f"({counts.answered:,} of {counts.wanted:,}); {counted(statistics.effective, 'label', 'is')} surer than "
+            "90 %"
         )
         console.print(f"agreement     {_agreement(statistics.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
@@ -48,7 +50,8 @@ def tell(settings: Status) -> int:
 def _agreement(found: "Agreement") -> str:
     if found.value is None or found.low is None or found.high is None:
         return f"unknown: {found.note}"
-    return f"{found.value:.1%} ({found.low:.1%} to {found.high:.1%}) on {found.items:,} items with two raters or more"
+    interval = f"{found.low:.1%} to {found.high:.1%}"
+    return f"{found.value:.1%} ({interval}) on {counted(found.items, 'item')} with two raters or more"
 
 
 def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
@@ -60,7 +63,7 @@ def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
         said = ", ".join(f"{name} {share:.0%}" for name, share in shares if share is not None)
         about = f"{each.policy or ', '.join(filter(None, each.samplers))}"
         console.print(
-            f"round {each.number:<8}{each.complete:,} of {each.items:,} items{', ' if said else ''}{said}"
+            f"round {each.number:<8}{each.complete:,} of {counted(each.items, 'item')}{', ' if said else ''}{said}"
             f"{f'; {about}' if about else ''}",
             markup=False,
         )

@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from tutelage.nouns import counted
 from tutelage.planning.estimate import Estimate, setting_flags
 from tutelage.planning.hardware import GIB
 from tutelage.workflows.plan import PlanResult
@@ -92,7 +93,7 @@ def _print_sum(console: Console, result: PlanResult, shown: Estimate) -> None:
         total = (
             ""
             if result.steps is None
-            else f", {duration(result.steps * shown.seconds)} for {result.steps:,} steps"
+            else f", {duration(result.steps * shown.seconds)} for {counted(result.steps, 'step')}"
         )
         console.print(
             f"{shown.seconds:,.3g} s a step{total}; {plan.tokens_per_day(shown):,.3g} tokens a day; most of it is "
@@ -110,10 +111,11 @@ def _print_sum(console: Console, result: PlanResult, shown: Estimate) -> None:
     for change in result.changes:
         console.print(f"  fits with {change.flags}: {change.peak / GIB:,.2f} GiB", markup=False)
     if result.devices_needed:
-        console.print(f"  fits on {result.devices_needed:,} such devices")
+        console.print(f"  fits on {counted(result.devices_needed, 'such device')}")
     elif result.devices_beside_servers:
         console.print(
-            f"  fits on {result.devices_beside_servers:,} such devices beside servers for the responses (--servers)"
+            f"  fits on {counted(result.devices_beside_servers, 'such device')} beside servers for the responses "
+            "(--servers)"
         )
     elif not result.changes:
         console.print("  more such devices do not help: each would hold the whole model")

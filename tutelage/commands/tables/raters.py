@@ -6,6 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tutelage.nouns import counted
 from tutelage.stats.intervals import wilson
 from tutelage.workflows.raters import RatersResult, flag_text
 from tutelage.workflows.settings.raters import RatersSettings
@@ -19,16 +20,16 @@ def print_raters(settings: RatersSettings, found: RatersResult, *, show: int) ->
     _print_raters(console, settings, found, show)
     _print_gold(console, settings, found)
     if settings.out:
-        console.print(f"labels of {len(found.file.votes.items):,} items written to {settings.out}")
+        console.print(f"labels of {counted(len(found.file.votes.items), 'item')} written to {settings.out}")
     if settings.raters_out:
-        console.print(f"{len(found.file.votes.raters):,} raters written to {settings.raters_out}")
+        console.print(f"{counted(len(found.file.votes.raters), 'rater')} written to {settings.raters_out}")
 
 
 def _print_votes(console: Console, settings: RatersSettings, found: RatersResult) -> None:
     votes = found.file.votes
     console.print(
-        f"{len(votes):,} votes on {len(votes.items):,} items by {len(votes.raters):,} raters; "
-        f"choices: {', '.join(map(printable, votes.choices))}"
+        f"{counted(len(votes), 'vote')} on {counted(len(votes.items), 'item')} by "
+        f"{counted(len(votes.raters), 'rater')}; choices: {', '.join(map(printable, votes.choices))}"
     )
     for note in found.file.notes:
         console.print(f"note: {printable(note)}")
@@ -38,7 +39,7 @@ def _print_votes(console: Console, settings: RatersSettings, found: RatersResult
     else:
         console.print(
             f"agreement {agreement.value:.3f}{_interval(agreement.low, agreement.high)}: two raters of an item choose "
-            f"the same ({agreement.items:,} items with two or more)"
+            f"the same ({counted(agreement.items, 'item')} with two or more)"
         )
     console.print(
         f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})"
@@ -53,7 +54,7 @@ def _print_model(console: Console, found: RatersResult) -> None:
     else:
         console.print(
             f"rater model: {found.model_name}, the simplest within two standard errors of the best at predicting "
-            f"{choice.votes:,} held-out votes"
+            f"{counted(choice.votes, 'held-out vote')}"
         )
         for name, value in choice.predicted.items():
             below = f"{choice.deficit[name]:.3f} ± {choice.error[name]:.3f} below the best"
@@ -104,7 +105,9 @@ def _print_raters(console: Console, settings: RatersSettings, found: RatersResul
     console.print(table)
     if len(order) > show:
         rest = "" if settings.raters_out else "; --raters-out FILE writes all"
-        console.print(f"({show} of {len(order):,} raters: the flagged first, then the busiest{rest})")
+        console.print(
+            f"({show} of {counted(len(order), 'rater')}: the flagged first, then the busiest{rest})"
+        )
     console.print("reliability: the probability that a choice is right, with its 95 % interval")
     if repeats:
         console.print("repeats: items judged again with the same choice, of all that were judged again")
@@ -117,7 +120,7 @@ def _print_gold(console: Console, settings: RatersSettings, found: RatersResult)
         return
     known = np.flatnonzero(gold >= 0)
     console.print()
-    console.print(f"accuracy on the {len(known):,} items with a known answer, with 95 % interval:")
+    console.print(f"accuracy on the {counted(len(known), 'item')} with a known answer, with 95 % interval:")
     measured = {"majority": float(found.majority[known, gold[known]].sum())}
     if not settings.use_gold:
         measured["model"] = float((found.model.posterior.argmax(axis=1) == gold)[known].sum())

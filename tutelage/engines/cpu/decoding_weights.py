@@ -29,6 +29,7 @@ from tutelage.engines.logprobs import Head
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 Layer = Callable[[Tensor], Tensor]
 """A linear layer: [..., in] → [..., out]"""
@@ -277,7 +278,9 @@ class MklLinear:
     def __call__(self, x: Float[Tensor, "*lines in"]) -> Float[Tensor, "*lines out"]:
         """x Wᵀ + b"""
         if x.numel() != self.count * x.shape[-1]:
-            raise RuntimeError(f"laid out for {self.count} lines, not for an input of shape {tuple(x.shape)}")
+            raise RuntimeError(
+                f"laid out for {counted(self.count, 'line')}, not for an input of shape {tuple(x.shape)}"
+            )
         y: Tensor = self.run(x, self.weight, self.shape, self.bias, self.count)
         return y
 

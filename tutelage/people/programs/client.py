@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from tutelage import nouns
 from tutelage.data.rows import write_jsonl
 from tutelage.data.transport import BUSY, Transport, check_key
 from tutelage.errors import TutelageError
@@ -120,7 +121,9 @@ class StudyClient:
             TutelageError: a row cannot be used; nothing was added.
         """
         if not rows or len(rows) > MOST_ROWS:
-            raise TutelageError(f"Add 1 to {MOST_ROWS:,} rows at a time; these are {len(rows):,}.")
+            raise TutelageError(
+                f"Add 1 to {nouns.counted(MOST_ROWS, 'row')} at a time; these are {len(rows):,}."
+            )
         headers = {"idempotency-key": key or new_key()}
         body = {"rows": [dict(row) for row in rows], "round": round}
         try:

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
+from tutelage import nouns
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.errors import TutelageError
 from tutelage.people.fields import FieldError
@@ -133,7 +134,9 @@ def set_overlap(
                         count=len(set(chunk)) - changed,
                     ),
                 )
-        record_event(connection, study_id, now, actor, "overlap_set", f"{len(keys)} items", overlap=overlap)
+        record_event(
+            connection, study_id, now, actor, "overlap_set", nouns.counted(len(keys), "item"), overlap=overlap
+        )
 
 
 def set_priorities(
@@ -149,7 +152,13 @@ def set_priorities(
             if not connection.execute(change, values).rowcount:
                 raise TutelageError(f"There is no item '{key}' in this study.")
         record_event(
-            connection, study_id, store.now(), actor, "priorities_set", f"{len(priorities)} items", why=why
+            connection,
+            study_id,
+            store.now(),
+            actor,
+            "priorities_set",
+            nouns.counted(len(priorities), "item"),
+            why=why,
         )
 
 
@@ -178,7 +187,7 @@ def _check_shape(item: Item, traits: Traits) -> None:
     if count not in traits.sizes:
         least, most = traits.sizes[0], traits.sizes[-1]
         raise TutelageError(
-            f"Item '{item.key}' has {count} responses; in a study that {traits.does} it has "
+            f"Item '{item.key}' has {nouns.counted(count, 'response')}; in a study that {traits.does} it has "
             f"{least if least == most else f'{least} to {most}'}."
         )
     if len(set(item.responses)) < count:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import sqlalchemy as sa
 
+from tutelage import nouns
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
@@ -56,7 +57,7 @@ def check_message(text: str, what: str = "The message") -> None:
         raise TutelageError(f"{what} is empty; write something.")
     if len(text) > LONGEST_MESSAGE:
         raise TutelageError(
-            f"{what} has {len(text):,} characters; at most {LONGEST_MESSAGE:,} can be sent at once."
+            f"{what} has {nouns.counted(len(text), 'character')}; at most {LONGEST_MESSAGE:,} can be sent at once."
         )
     refuse_unstorable(text, what)
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tutelage import config
 from tutelage.data.transport import Transport
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Form:
             sound = False
         if not sound:
             raise TutelageError(
-                f"The server {connection.url} did not answer as {self.name} does, with {n} responses of token ids and "
-                f"a finite log-probability of each: {str(answer)[:200]}."
+                f"The server {connection.url} did not answer as {self.name} does, with {counted(n, 'response')} of "
+                f"token ids and a finite log-probability of each: {str(answer)[:200]}."
             )
         return found

@@ -13,6 +13,7 @@ from tutelage.engines.random_streams import row_seed
 from tutelage.engines.sampling import PromptTokens, Vocabulary
 from tutelage.engines.stopping import StopCondition, plain_text, text_of
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
@@ -95,9 +96,9 @@ class ServerGenerator:
         for server in self.fleet.live:
             if server.context is not None and longest + limit > server.context:
                 raise TutelageError(
-                    f"A prompt of {longest} tokens and an answer of up to {limit} need {longest + limit} positions, "
-                    f"but the server {server.url} has {server.context} (--max-model-len). Shorten the prompts or set a "
-                    "smaller --sampling.max-new-tokens."
+                    f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
+                    f"{counted(longest + limit, 'position')}, but the server {server.url} has {server.context} "
+                    "(--max-model-len). Shorten the prompts or set a smaller --sampling.max-new-tokens."
                 )
 
     def _versions(

@@ -20,6 +20,7 @@ from tutelage.core.rows import spread
 from tutelage.data.tokenizer import encode_text, facts
 from tutelage.data.transport import InvalidAddress, Refusal, Transport, Unanswered, check_key
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Connection
 from tutelage.rollout.server.connect import TIMEOUT
@@ -73,8 +74,8 @@ class TeacherServer:
         prompt, response = sequence
         if self.context is not None and len(prompt) + len(response) > self.context:
             raise RolloutError(
-                f"A prompt and its response have {len(prompt) + len(response)} tokens, but the teacher at "
-                f"{self.connection.url} has {self.context} positions. Shorten the prompts or set a smaller "
+                f"A prompt and its response have {counted(len(prompt) + len(response), 'token')}, but the teacher at "
+                f"{self.connection.url} has {counted(self.context, 'position')}. Shorten the prompts or set a smaller "
                 "--sampling.max-new-tokens."
             )
         try:

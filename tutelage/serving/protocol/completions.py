@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 from typing import Any
 from uuid import uuid4
 
+from tutelage.nouns import counted
 from tutelage.serving.jobs import Generation, Piece, Scoring, TokenLogp
 from tutelage.serving.protocol.answers import Answer, usage
 from tutelage.serving.protocol.fields import Fields
@@ -229,5 +230,7 @@ def _prompts(fields: Fields, model: ServedModel) -> list[tuple[int, ...]]:
     if not all(prompts):
         raise fields.refusal("prompt", "is empty: give a text or token ids")
     if len(prompts) > model.limits.prompts:
-        raise fields.refusal("prompt", f"may have {model.limits.prompts} entries, not {len(prompts)}")
+        raise fields.refusal(
+            "prompt", f"may have {counted(model.limits.prompts, 'entry')}, not {len(prompts)}"
+        )
     return prompts

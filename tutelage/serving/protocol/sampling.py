@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tutelage import config
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.serving.protocol.errors import RequestError
 from tutelage.serving.protocol.fields import Fields
 
@@ -32,8 +33,8 @@ class Limits:
         """Raise RequestError where a prompt and its answer are longer than the context."""
         if self.context is not None and prompt + answer > self.context:
             raise RequestError(
-                f"The model has room for {self.context} tokens, but the prompt has {prompt} and the answer may have "
-                f"{answer}. Shorten the prompt, or ask for fewer tokens.",
+                f"The model has room for {counted(self.context, 'token')}, but the prompt has {prompt} and the answer "
+                f"may have {answer}. Shorten the prompt, or ask for fewer tokens.",
                 code="context_length_exceeded",
             )
 
@@ -76,7 +77,7 @@ def sampling_fields(fields: Fields, limits: Limits, *lengths: str) -> SamplingFi
     stop = tuple(dict.fromkeys(fields.texts("stop")))
     stop_ids = fields.ids("stop_token_ids", limits.vocabulary)
     if len(stop) > MOST_STOPS:
-        raise fields.refusal("stop", f"may have {MOST_STOPS} entries, not {len(stop)}")
+        raise fields.refusal("stop", f"may have {counted(MOST_STOPS, 'entry')}, not {len(stop)}")
     top_k = fields.whole("top_k", -1, 2**31)
     return SamplingFields(
         temperature=fields.number("temperature", 1.0, 0.0, 100.0),

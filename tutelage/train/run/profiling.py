@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from tutelage.nouns import counted
 from tutelage.train.run.trackers import Tracker
 
 log = logging.getLogger(__name__)
@@ -58,5 +59,5 @@ def _write(recorder: profile, folder: Path, steps: int) -> None:
         )
         for by_shape in (False, True)
     )
-    (folder / TABLE).write_text("\n".join((f"{steps} steps", *tables)), encoding="utf-8")
+    (folder / TABLE).write_text("\n".join((counted(steps, "step"), *tables)), encoding="utf-8")
     recorder.export_chrome_trace(str(folder / TRACE))

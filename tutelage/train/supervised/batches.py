@@ -15,6 +15,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 
 T = TypeVar("T")
 
@@ -31,12 +32,12 @@ class Cuts:
         """A sentence on what was shortened and dropped, or nothing."""
         parts = []
         if self.prompts:
-            parts.append(f"{self.prompts} prompts shortened on the left")
+            parts.append(f"{counted(self.prompts, 'prompt')} shortened on the left")
         if self.responses:
-            parts.append(f"{self.responses} responses cut")
+            parts.append(f"{counted(self.responses, 'response')} cut")
         if self.dropped:
             parts.append(f"{len(self.dropped)} dropped ({'; '.join(self.dropped[:3])})")
-        return f"To fit {max_length} tokens: {', '.join(parts)}." if parts else ""
+        return f"To fit {counted(max_length, 'token')}: {', '.join(parts)}." if parts else ""
 
 
 def encode_rows(
@@ -73,7 +74,9 @@ def encode_demonstrations(
         if row is not None
     ]
     if not kept:
-        raise TutelageError(f"No demonstration fits into {max_length} tokens: {'; '.join(cuts.dropped[:3])}.")
+        raise TutelageError(
+            f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
+        )
     return kept, cuts
 
 
@@ -105,7 +108,9 @@ def encode_preferences(
             continue
         pairs.append(EncodedPair(better, worse, record))
     if not pairs:
-        raise TutelageError(f"No preference fits into {max_length} tokens: {'; '.join(cuts.dropped[:3])}.")
+        raise TutelageError(
+            f"No preference fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
+        )
     return pairs, cuts
 
 

@@ -15,6 +15,7 @@ from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.train.supervised.batches import Cuts, encode_rows
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.preference_training import (
@@ -61,7 +62,9 @@ def encode_unpaired(
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
     kept = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
     if not kept:
-        raise TutelageError(f"No answer fits into {max_length} tokens: {'; '.join(cuts.dropped[:3])}.")
+        raise TutelageError(
+            f"No answer fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
+        )
     return kept, cuts
 
 

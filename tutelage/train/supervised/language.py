@@ -13,6 +13,7 @@ from tutelage.data.chat import pad_token_id
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.nouns import counted
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
@@ -112,5 +113,7 @@ def divide(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held = round(share * count) if count > 1 else 0
     if count and held == count:
-        raise TutelageError(f"--held-out {share:g} of {count} rows leaves none to train on: hold out fewer.")
+        raise TutelageError(
+            f"--held-out {share:g} of {counted(count, 'row')} leaves none to train on: hold out fewer."
+        )
     return sorted(order[held:]), sorted(order[:held])

@@ -19,6 +19,7 @@ from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
 from tutelage.distributed.ranks import ALONE, Ranks
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt
@@ -150,8 +151,8 @@ def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnAns
         kept = [one for group in told for one in group[:keep]]
     if not kept:
         raise TutelageError(
-            f"None of the {count} answers ended by itself, so there is nothing to imitate. Allow longer answers with "
-            "--sampling.max-new-tokens, or begin with a model that ends its answers."
+            f"Of {counted(count, 'answer')} none ended by itself, so there is nothing to imitate. Allow longer "
+            "answers with --sampling.max-new-tokens, or begin with a model that ends its answers."
         )
     return kept
 
@@ -191,9 +192,9 @@ def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnAnswer, OwnAnswer]]
             found.append((best, worst))
     if not found:
         raise TutelageError(
-            f"None of {len(groups)} prompts got {'an' if scores_alone else 'an ended'} answer that is better than "
-            "another: there is nothing to learn from. Sample more answers (--samples), with a higher temperature, or "
-            "longer ones (--sampling.max-new-tokens)."
+            f"Of {counted(len(groups), 'prompt')} none got {'an' if scores_alone else 'an ended'} answer that is "
+            "better than another: there is nothing to learn from. Sample more answers (--samples), with a higher "
+            "temperature, or longer ones (--sampling.max-new-tokens)."
         )
     return found
 

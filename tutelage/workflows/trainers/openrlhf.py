@@ -10,6 +10,7 @@ from tutelage.core.groups import Group
 from tutelage.core.kl import Fixed
 from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
 from tutelage.data.records import Prompt
+from tutelage.nouns import counted
 from tutelage.rewards.exported import prompt_text
 from tutelage.workflows.settings.export import ExportSettings
 from tutelage.workflows.trainers.translation import (
@@ -83,8 +84,8 @@ def openrlhf(
     passes = given.steps * given.batch_size / prompts.count
     if passes != int(passes):
         differences.append(
-            f"The run goes {math.ceil(passes)} times through the {prompts.count} prompts, where {given.steps} steps of "
-            f"{given.batch_size} are {passes:.2f} times: OpenRLHF counts episodes."
+            f"The run goes {math.ceil(passes)} times through the {counted(prompts.count, 'prompt')}, where "
+            f"{counted(given.steps, 'step')} of {given.batch_size} are {passes:.2f} times: OpenRLHF counts episodes."
         )
     settings: dict[str, Value] = {
         "actor.model_name_or_path": given.model.path,

@@ -10,6 +10,7 @@ from tutelage.algorithms.slots import EXACT, GradientSteps
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.records import Prompt
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 from tutelage.workflows.settings.export import ExportSettings
 
 UNBOUNDED = 1e9
@@ -115,8 +116,8 @@ def minibatch(batch_size: int, minibatches: int) -> int:
     """Prompts of one optimiser step. Raises TutelageError where a batch cannot be divided evenly."""
     if batch_size % minibatches:
         raise TutelageError(
-            f"--batch-size {batch_size} cannot be divided into {minibatches} minibatches of equal size, which other "
-            f"trainers want: give a multiple of {minibatches}."
+            f"--batch-size {batch_size} cannot be divided into {counted(minibatches, 'minibatch')} of equal size, "
+            f"which other trainers want: give a multiple of {minibatches}."
         )
     return batch_size // minibatches
 

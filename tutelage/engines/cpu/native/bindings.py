@@ -23,6 +23,7 @@ import torch
 from tutelage.engines.cpu.native.build import built
 from tutelage.engines.cpu.native.structs import STRUCTS, ActivationBlocks, Lines, Matrix, Model, ThreadPool
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 LANES = 16
 """Floats of a vector of the kernels."""
@@ -106,9 +107,10 @@ def _check_structs(found: CDLL, path: Path) -> None:
         compiled, own = _compiled_layout(found, struct), (sizeof(struct), alignment(struct))
         if compiled != own:
             raise TutelageError(
-                f"The compiled kernels {path} have a struct {struct.__name__} of {compiled[0]} bytes, aligned to "
-                f"{compiled[1]}, where Python has one of {own[0]} bytes, aligned to {own[1]}. Delete the file to have "
-                "it made anew; if that does not help, please report it with the compiler, and use --engine plain."
+                f"The compiled kernels {path} have a struct {struct.__name__} of {counted(compiled[0], 'byte')}, "
+                f"aligned to {compiled[1]}, where Python has one of {counted(own[0], 'byte')}, aligned to {own[1]}. "
+                "Delete the file to have it made anew; if that does not help, please report it with the compiler, "
+                "and use --engine plain."
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
+from tutelage import nouns
 from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
 from tutelage.people.export_rows import preference_row
 from tutelage.people.manifest import describe
@@ -82,7 +83,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
     if study_overview(call.store, call.study).judgements >= TOO_MANY:
         raise ApiRefusal(
             409,
-            f"The study has {TOO_MANY:,} judgements or more, too many for one answer.",
+            f"The study has {nouns.counted(TOO_MANY, 'judgement')} or more, too many for one answer.",
             "the study",
             "Export it with `tutelage collect export`.",
         )
@@ -98,7 +99,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
     """Every revision of every judgement. The audit trail says that they were read."""
     found = list_votes(call.store, call.study.id, every_revision=True)
-    record_reading(call.store, call.study.id, f"{len(found)} judgements", actor=call.token.actor)
+    record_reading(call.store, call.study.id, nouns.counted(len(found), "judgement"), actor=call.token.actor)
     return map(vote_row, found)
 
 
