@@ -30,12 +30,13 @@ class Room:
 ROOMS = (
     Room("errors", "the error that a user can do something about", libraries=""),
     Room("nouns", "numbers with the nouns that they count, in messages", libraries=""),
-    Room("extras", "the extras of the package, and what to say where one is missing", libraries=""),
+    Room("sentences", "sentences with their values, which a catalogue can translate", libraries=""),
+    Room("extras", "the extras of the package, and what to say where one is missing", "sentences", ""),
     Room("config", "settings: frozen dataclasses, TOML, JSON and flags", libraries="tomli_w tyro"),
     Room(
         "data",
         "prompts, demonstrations, preferences; files of every kind",
-        "extras",
+        "sentences extras",
         "numpy pyarrow datasets httpx",
     ),
     Room("figures", "drawings as SVG text, for every page and file; nothing else draws", libraries="numpy"),
@@ -49,7 +50,7 @@ ROOMS = (
     Room(
         "people",
         "the web application in which people compare answers; never torch",
-        "extras data stats figures",
+        "sentences extras data stats figures",
     ),
     Room(
         "core",

@@ -8,6 +8,7 @@ extra to install.
 from typing import NamedTuple
 
 from tutelage.errors import TutelageError
+from tutelage.sentences import Sentence
 
 
 class Extra(NamedTuple):
@@ -64,9 +65,11 @@ def missing(error: ModuleNotFoundError, subject: str) -> MissingExtra | None:
     module = (error.name or "").partition(".")[0]
     for extra in EXTRAS:
         if module in extra.modules:
-            text = (
-                f"{subject} needs the library {module}, which is not installed here: "
-                f"pip install 'tutelage[{extra.name}]'."
+            text = Sentence(
+                "%(subject)s needs the library %(module)s, which is not installed here: %(command)s.",
+                subject=subject,
+                module=module,
+                command=f"pip install 'tutelage[{extra.name}]'",
             )
-            return MissingExtra(f"{text} {extra.size}".rstrip())
+            return MissingExtra(f"{text} {extra.size}" if extra.size else text)
     return None

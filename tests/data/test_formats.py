@@ -323,7 +323,7 @@ UNUSABLE: list[tuple[dict[str, object], str]] = [
     (GOOD | {"chosen": said(("user", "Who?"), ("assistant", "Yes."))}, "chosen is not one assistant message"),
     (GOOD | {"prompt": said(("user", "a"), ("tool", "b"))}, "prompt has a turn with the unknown role 'tool'"),
     (GOOD | {"prompt": said(("user", ""))}, "prompt has an empty user turn"),
-    (GOOD | {"prompt": ["Why?"]}, "prompt holds text where a message belongs"),
+    (GOOD | {"prompt": ["Why?"]}, "prompt holds a text where a message belongs"),
     (
         GOOD | {"prompt": [{"role": "user", "content": 3}]},
         "prompt has a turn whose content is a number, not text",

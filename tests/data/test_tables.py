@@ -123,7 +123,7 @@ def test_broken_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
     assert [(item.where, item.reason) for item in table.broken] == [
         ("line 2", "not valid JSON"),
         ("line 3", "a list instead of an object"),
-        ("line 4", "text instead of an object"),
+        ("line 4", "a text instead of an object"),
         ("line 6", "not valid JSON"),
     ]
 
@@ -145,7 +145,7 @@ REFUSED = {
     "blank.txt": (b" \n\n", "is empty"),
     "nothing.json": (b"[]", "holds no rows"),
     "header.csv": (b"prompt,completion\n", "holds no rows"),
-    "broken.json": (b'[{"a": 1},\n {"a": }]', "line 2 column 8"),
+    "broken.json": (b'[{"a": 1},\n {"a": }]', "from line 2, character 8 on"),
     "number.json": (b"17", "holds a number, not a list of rows"),
     "two.json": (b'{"a": [{"x": 1}], "b": [{"x": 1}]}', "2 lists of rows"),
     "none.json": (b'{"a": 1, "b": 2}', "its keys: a, b"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tutelage import extras
-from tutelage.data.readers import Row
+from tutelage.data.readers import Place, Row
 from tutelage.errors import TutelageError
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
@@ -41,4 +41,4 @@ def read_hub(source: str) -> Iterator[Row]:
             f"split {split}) could not be loaded: {reason}."
         ) from error
     for number, values in enumerate(rows, 1):
-        yield Row(f"row {number}", values)
+        yield Row(Place("row", number), values)

@@ -8,18 +8,42 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from tutelage import extras
 from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.sentences import Sentence, counted
 
 Values: TypeAlias = Mapping[str, object]
+KEYS_NAMED = 20
+"""The keys of an object that an error names."""
+
+
+class Place(str):
+    """Where a row stands in its source, counted from 1: "line 12" of a text, "row 12" of a table or an array."""
+
+    __slots__ = ("number", "unit")
+    unit: Literal["line", "row"]
+    number: int
+
+    def __new__(cls, unit: Literal["line", "row"], number: int) -> "Place":
+        made = super().__new__(cls, f"{unit} {number}")
+        made.unit, made.number = unit, number
+        return made
+
+    def sentence(self) -> Sentence:
+        """The place as a sentence, which has a translation. It is made when it is wanted: few rows are ever named."""
+        number = str(self.number)
+        return (
+            Sentence("line %(number)s", number=number)
+            if self.unit == "line"
+            else Sentence("row %(number)s", number=number)
+        )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `where` is "line 12" for text files and "row 12" for tables and arrays, counted from 1."""
+    """One row. `where` is a `Place`, or what tells of several."""
 
     where: str
     values: Values
@@ -27,71 +51,97 @@ class Row:
 
 @dataclass(frozen=True)
 class Broken:
-    """A row that could not be read at all, and why."""
+    """A row that could not be read at all, and why; of a file that was read here both are sentences."""
 
     where: str
     reason: str
 
 
+_TYPES: Mapping[type, str] = {
+    type(None): "null",
+    bool: Sentence("a true/false value"),
+    int: Sentence("a number"),
+    float: Sentence("a number"),
+    str: Sentence("a text"),
+    list: Sentence("a list"),
+    dict: Sentence("an object"),
+}
+
+
 def a_type(value: object) -> str:
-    """The name of a JSON type in messages, with its article."""
-    if value is None:
-        return "null"
-    names: dict[type, str] = {
-        bool: "a true/false value",
-        int: "a number",
-        float: "a number",
-        str: "text",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), f"a {type(value).__name__}")
+    """The name of a type in messages, with its article; that of a JSON value is a sentence."""
+    return _TYPES.get(type(value), f"a {type(value).__name__}")
 
 
-def _decode(path: Path, content: bytes) -> str:
+def _decode(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise TutelageError(
-            f"{path} is not UTF-8 (line {line}, byte {error.start}); save it as UTF-8."
+            Sentence(
+                "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
+                name=name,
+                line=str(line),
+                byte=str(error.start),
+            )
         ) from error
 
 
-def _read_json(path: Path, content: bytes) -> Iterable[Row | Broken]:
+def _read_json(name: str, content: bytes) -> Iterable[Row | Broken]:
     """An array of objects, an object with one list of objects, or, whatever the name says, one object per line."""
-    text = _decode(path, content)
+    text = _decode(name, content)
     try:
         whole = json.loads(text)
     except RecursionError as error:
-        raise TutelageError(f"{path} is nested too deeply to be a table.") from error
+        raise TutelageError(Sentence("%(name)s is nested too deeply to be a table.", name=name)) from error
     except ValueError as error:  # JSONDecodeError is one; a number of more than 4,300 digits is another
         by_lines = text.lstrip().startswith("{") and "Extra data" in str(error)
-        if by_lines or not _is_array(path):
+        if by_lines or kind_of(name) != ".json":
             return _json_lines(text)
-        raise TutelageError(f"{path} is no valid JSON: {error}.") from error
-    if isinstance(whole, dict) and not _is_array(path):
+        raise TutelageError(_no_json(name, error)) from error
+    if isinstance(whole, dict) and kind_of(name) != ".json":
         return _json_lines(text)
-    return _json_rows(_the_list(path, whole))
+    return _json_rows(_the_list(name, whole))
 
 
-def _is_array(path: Path) -> bool:
-    """Whether the name promises one value rather than one per line."""
-    return path.name.removesuffix(".gz").endswith(".json")
+def kind_of(name: str) -> str:
+    """The ending that says what a file is, in small letters: .csv for data.csv and DATA.CSV.gz. A .json promises one
+    value rather than one per line."""
+    return Path(name.removesuffix(".gz")).suffix.lower()
 
 
-def _the_list(path: Path, whole: object) -> list[object]:
+def _no_json(name: str, error: ValueError) -> Sentence:
+    """What is wrong with a text that should be JSON."""
+    if not isinstance(error, json.JSONDecodeError):
+        return Sentence("%(name)s is no valid JSON: a number in it has too many digits.", name=name)
+    return Sentence(
+        "%(name)s is no valid JSON from line %(line)s, character %(column)s on.",
+        name=name,
+        line=str(error.lineno),
+        column=str(error.colno),
+    )
+
+
+def _the_list(name: str, whole: object) -> list[object]:
     if isinstance(whole, list):
         return whole
     if not isinstance(whole, dict):
-        raise TutelageError(f"{path} holds {a_type(whole)}, not a list of rows.")
+        raise TutelageError(
+            Sentence("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole))
+        )
     lists = {key: value for key, value in whole.items() if isinstance(value, list) and _all_objects(value)}
     if len(lists) == 1:
         return next(iter(lists.values()))
-    found = ", ".join(map(str, whole)) or "nothing"
+    if not whole:
+        raise TutelageError(Sentence("%(name)s holds an empty object, not a list of rows.", name=name))
     raise TutelageError(
-        f"{path} is an object in which {counted(len(lists), 'list')} of rows were found where there must be exactly "
-        f"one (its keys: {found})."
+        Sentence(
+            "%(name)s holds an object with %(count)s lists of rows where exactly one is needed (its keys: %(keys)s).",
+            name=name,
+            count=len(lists),
+            keys=", ".join([*list(whole)[:KEYS_NAMED], *(["…"] if len(whole) > KEYS_NAMED else [])]),
+        )
     )
 
 
@@ -101,7 +151,7 @@ def _all_objects(items: list[object]) -> bool:
 
 def _json_rows(items: list[object]) -> Iterator[Row | Broken]:
     for number, item in enumerate(items, 1):
-        yield _json_row(f"row {number}", item)
+        yield _json_row(Place("row", number), item)
 
 
 def _json_lines(text: str) -> Iterator[Row | Broken]:
@@ -110,88 +160,110 @@ def _json_lines(text: str) -> Iterator[Row | Broken]:
         if not line.strip():
             continue
         try:
-            yield _json_row(f"line {number}", json.loads(line))
+            yield _json_row(Place("line", number), json.loads(line))
         except RecursionError:
-            yield Broken(f"line {number}", "nested too deeply")
+            yield Broken(Place("line", number), Sentence("nested too deeply"))
         except ValueError:
-            yield Broken(f"line {number}", "not valid JSON")
+            yield Broken(Place("line", number), Sentence("not valid JSON"))
 
 
-def _json_row(where: str, item: object) -> Row | Broken:
+def _json_row(where: Place, item: object) -> Row | Broken:
     if isinstance(item, dict):
         return Row(where, item)
-    return Broken(where, f"{a_type(item)} instead of an object")
+    return Broken(where, Sentence("%(type)s instead of an object", type=a_type(item)))
 
 
-def _read_csv(path: Path, content: bytes) -> Iterator[Row | Broken]:
+def _read_csv(name: str, content: bytes) -> Iterator[Row | Broken]:
     # The default refuses cells of more than 131,072 characters.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    text = _decode(path, content)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(path, text), strict=True)
+    text = _decode(name, content)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(name, text), strict=True)
     header: list[str] = []
     start = 1
     try:
         for cells in reader:
             if cells and not header:
-                header = _header(path, cells)
+                header = _header(name, cells)
             elif cells:
-                yield _csv_row(f"line {start}", header, cells)
+                yield _csv_row(Place("line", start), header, cells)
             start = reader.line_num + 1
     except csv.Error as error:
-        raise TutelageError(f"{path} is no valid CSV from line {start} on: {error}.") from error
+        raise TutelageError(
+            Sentence(
+                "%(name)s is no valid CSV from line %(line)s on; look at its quotation marks.",
+                name=name,
+                line=str(start),
+            )
+        ) from error
 
 
-def _separator(path: Path, text: str) -> str:
+def _separator(name: str, text: str) -> str:
     """What separates the columns: the first of comma, semicolon and tab that the header has outside of quotation marks;
     in a .tsv file the tab."""
-    if path.name.removesuffix(".gz").endswith(".tsv"):
+    if kind_of(name) == ".tsv":
         return "\t"
     header = re.sub(r'"[^"]*"', "", text.lstrip("\r\n")).partition("\n")[0]
     return next((mark for mark in ",;\t" if mark in header), ",")
 
 
-def _header(path: Path, cells: list[str]) -> list[str]:
+def _header(name: str, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
     if len(set(names)) < len(names):
-        raise TutelageError(f"{path} names a column twice in its header: {', '.join(names)}.")
+        raise TutelageError(
+            Sentence(
+                "%(name)s names a column twice in its header: %(names)s.", name=name, names=", ".join(names)
+            )
+        )
     return names
 
 
-def _csv_row(where: str, header: list[str], cells: list[str]) -> Row | Broken:
+def _csv_row(where: Place, header: list[str], cells: list[str]) -> Row | Broken:
     """An empty cell is no value: csv cannot tell the two apart."""
     if len(cells) != len(header):
-        return Broken(where, f"{counted(len(cells), 'cell')} instead of {len(header)}")
+        told = counted(
+            "%(count)s cell instead of %(wanted)s",
+            "%(count)s cells instead of %(wanted)s",
+            count=len(cells),
+            wanted=len(header),
+        )
+        return Broken(where, told)
     return Row(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
 
 
-def _read_parquet(path: Path, content: bytes) -> Iterator[Row]:
+def _read_parquet(name: str, content: bytes) -> Iterator[Row]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError as error:
-        raise (extras.missing(error, f"Reading {path.name}") or error) from error
+        raise (extras.missing(error, Sentence("Reading %(name)s", name=name)) or error) from error
     try:
         table = parquet.read_table(io.BytesIO(content))
     except (pyarrow.ArrowException, OSError) as error:
-        raise TutelageError(f"{path} is a damaged Parquet file: {error}.") from error
+        raise TutelageError(
+            Sentence(
+                "%(name)s is a damaged Parquet file, or one of a kind that is not read here (pyarrow: %(detail)s).",
+                name=name,
+                detail=str(error),
+            )
+        ) from error
     for number, values in enumerate(table.to_pylist(), 1):
-        yield Row(f"row {number}", values)
+        yield Row(Place("row", number), values)
 
 
-def _read_text(path: Path, content: bytes) -> Iterator[Row]:
-    text = _decode(path, content).replace("\r\n", "\n")
+def _read_text(name: str, content: bytes) -> Iterator[Row]:
+    text = _decode(name, content).replace("\r\n", "\n")
     start, line = 0, 1
     for gap in [*re.finditer(r"\n(?:[^\S\n]*\n)+", text), None]:
         document = text[start : gap.start() if gap else len(text)]
         if document.strip():
             blank = len(document) - len(document.lstrip())
-            yield Row(f"line {line + document.count(chr(10), 0, blank)}", {"text": document.strip()})
+            yield Row(Place("line", line + document.count("\n", 0, blank)), {"text": document.strip()})
         following = gap.end() if gap else len(text)
         line += text.count("\n", start, following)
         start = following
 
 
-READERS: dict[str, Callable[[Path, bytes], Iterable[Row | Broken]]] = {
+READERS: dict[str, Callable[[str, bytes], Iterable[Row | Broken]]] = {
     ".json": _read_json,
     ".jsonl": _read_json,
     ".ndjson": _read_json,

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tutelage.data.readers import READERS, Broken, Row
+from tutelage.data.readers import READERS, Broken, Place, Row, kind_of
 from tutelage.errors import TutelageError
+from tutelage.sentences import Sentence
 
-__all__ = ["Broken", "Row", "Table", "read_table"]
+__all__ = ["Broken", "Place", "Row", "Table", "read_table", "table_of"]
 
-READS = ".json, .jsonl, .ndjson, .csv, .tsv, .parquet and .txt, each also with .gz"
+READS = f"{', '.join(READERS)} (.gz)"
+"""The endings of what can be read; each may be followed by .gz."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,38 @@ def read_table(source: str | Path) -> Table:
 
             return _table(source, read_hub(source))
         raise TutelageError(f"There is no file {source}.")
-    return _table(str(source), _read_file(path))
+    _check_kind(str(source))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TutelageError(f"{path} cannot be read: {error.strerror}.") from error
+    return table_of(str(source), content)
+
+
+def table_of(name: str, content: bytes) -> Table:
+    """The rows of a file with this name and content; the name says what it is, and is what messages call it.
+
+    Raises TutelageError, with a `Sentence`, as `read_table` does for what is wrong with a file.
+    """
+    kind = _check_kind(name)
+    if name.endswith(".gz"):
+        content = _unpack(name, content)
+    if not content.strip():
+        raise TutelageError(Sentence("%(name)s is empty.", name=name))
+    _refuse_other_kinds(name, content, kind)
+    return _table(name, READERS[kind](name, content))
+
+
+def _check_kind(name: str) -> str:
+    """The kind of a file by its name. Raises TutelageError for one that is not read here."""
+    kind = kind_of(name)
+    if kind not in READERS:
+        raise TutelageError(
+            Sentence(
+                "%(name)s is of no kind that can be read here: use %(endings)s.", name=name, endings=READS
+            )
+        )
+    return kind
 
 
 def _table(source: str, items: Iterable[Row | Broken]) -> Table:
@@ -71,9 +104,17 @@ def _table(source: str, items: Iterable[Row | Broken]) -> Table:
             broken.append(item)
     if not rows and broken:
         first = broken[0]
-        raise TutelageError(f"No row of {source} can be read; the first, {first.where}: {first.reason}.")
+        where = first.where.sentence() if isinstance(first.where, Place) else first.where
+        raise TutelageError(
+            Sentence(
+                "No row of %(name)s can be read; the first, %(where)s: %(reason)s.",
+                name=source,
+                where=where,
+                reason=first.reason,
+            )
+        )
     if not rows:
-        raise TutelageError(f"{source} holds no rows.")
+        raise TutelageError(Sentence("%(name)s holds no rows.", name=source))
     return Table(source, tuple(rows), tuple(broken))
 
 
@@ -83,67 +124,56 @@ def _named_like_a_file(source: str) -> bool:
 
 
 def _about_folder(path: Path) -> str:
-    inside = sorted(str(file.relative_to(path)) for file in path.rglob("*") if _kind(file) in READERS)
+    inside = sorted(str(file.relative_to(path)) for file in path.rglob("*") if kind_of(file.name) in READERS)
     if not inside:
         return f"{path} is a folder; name a file ({READS})."
     named = ", ".join(inside[:3]) + (", …" if len(inside) > 3 else "")
     return f"{path} is a folder; name one of the files in it: {named}."
 
 
-def _kind(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-def _read_file(path: Path) -> Iterable[Row | Broken]:
-    kind = _kind(path)
-    if kind not in READERS:
-        raise TutelageError(f"{path} is of no kind that can be read here: use {READS}.")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise TutelageError(f"{path} cannot be read: {error.strerror}.") from error
-    if path.name.endswith(".gz"):
-        content = _unpack(path, content)
-    if not content.strip():
-        raise TutelageError(f"{path} is empty.")
-    _refuse_other_kinds(path, content, kind)
-    return READERS[kind](path, content)
-
-
-def _unpack(path: Path, content: bytes) -> bytes:
+def _unpack(name: str, content: bytes) -> bytes:
     if not content:
         return content
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise TutelageError(f"{path} is no complete gzip file: {error}.") from error
+        raise TutelageError(Sentence("%(name)s is no complete gzip file.", name=name)) from error
 
 
-_SIGNATURES = {
-    b"PAR1": "a Parquet file",
-    b"\x1f\x8b": "gzip-compressed, and its name should end in .gz",
-    b"PK\x03\x04": "a zip archive or an office document; export the table as .csv",
-    b"%PDF": "a PDF document",
-    b"ARROW1": "an Arrow file; save it as .parquet",
-    b"SQLite format 3": "an SQLite database",
-    b"version https://git-lfs": "only a Git LFS pointer; fetch the file itself with `git lfs pull`",
-    b"\xff\xfe": "text in UTF-16; save it as UTF-8",
-    b"\xfe\xff": "text in UTF-16; save it as UTF-8",
+SIGNATURES = {
+    b"PAR1": Sentence("%(name)s is a Parquet file."),
+    b"\x1f\x8b": Sentence("%(name)s is gzip-compressed, and its name should end in .gz."),
+    b"PK\x03\x04": Sentence("%(name)s is a zip archive or an office document; export the table as .csv."),
+    b"%PDF": Sentence("%(name)s is a PDF document."),
+    b"ARROW1": Sentence("%(name)s is an Arrow file; save it as .parquet."),
+    b"SQLite format 3": Sentence("%(name)s is an SQLite database."),
+    b"version https://git-lfs": Sentence(
+        "%(name)s is only a Git LFS pointer; fetch the file itself with `git lfs pull`."
+    ),
+    b"\xff\xfe": Sentence("%(name)s is text in UTF-16; save it as UTF-8."),
+    b"\xfe\xff": Sentence("%(name)s is text in UTF-16; save it as UTF-8."),
 }
+"""What content of another kind begins with, and what is said of it."""
 
 
-def _refuse_other_kinds(path: Path, content: bytes, kind: str) -> None:
-    for signature, meaning in _SIGNATURES.items():
+def _refuse_other_kinds(name: str, content: bytes, kind: str) -> None:
+    for signature, said in SIGNATURES.items():
         if content.startswith(signature) and not (kind == ".parquet" and signature == b"PAR1"):
-            raise TutelageError(f"{path} is {meaning}.")
+            raise TutelageError(said.about(name=name))
     if kind == ".parquet":
         if not content.startswith(b"PAR1"):
-            raise TutelageError(f"{path} is not a Parquet file: it does not begin as one.")
+            raise TutelageError(
+                Sentence("%(name)s is not a Parquet file: it does not begin as one.", name=name)
+            )
         return
     head = content[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")):
         raise TutelageError(
-            f"{path} is an HTML page (perhaps an error page saved by a download), not {kind}."
+            Sentence(
+                "%(name)s is an HTML page (perhaps an error page saved by a download), not %(kind)s.",
+                name=name,
+                kind=kind,
+            )
         )
     if b"\x00" in content:
-        raise TutelageError(f"{path} is a binary file, not {kind}.")
+        raise TutelageError(Sentence("%(name)s is a binary file, not %(kind)s.", name=name, kind=kind))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tutelage.data.identity import prompt_id, stable_id
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
-from tutelage.data.tables import Table
+from tutelage.data.tables import Place, Table
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError
@@ -214,7 +214,7 @@ class _VoteReader:
         if verdict:
             return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength)
         count, places = self._unknown.get(word, (0, ()))
-        self._unknown[word] = (count + 1, (*places, where)[:SHOWN])
+        self._unknown[word] = (count + 1, _with(places, where))
         return None
 
     def _content(self, values: Mapping[str, object], where: str) -> Answer | None:
@@ -227,7 +227,7 @@ class _VoteReader:
             if meaning.content:
                 self.kind.check(meaning, self.screen)
         except TutelageError as error:
-            self.drop(str(error), where)
+            self.drop(error.args[0], where)
             return None
         return meaning
 
@@ -255,7 +255,7 @@ class _VoteReader:
     def drop(self, reason: str, where: str) -> None:
         """Count a vote that cannot be used."""
         count, places = self._dropped.get(reason, (0, ()))
-        self._dropped[reason] = (count + 1, (*places, where)[:SHOWN])
+        self._dropped[reason] = (count + 1, _with(places, where))
 
     def reasons(self) -> dict[str, tuple[int, tuple[str, ...]]]:
         """What was dropped, by reason. Of the words that are not known, the most frequent ones are named."""
@@ -311,6 +311,13 @@ def milliseconds(text: str) -> int:
             Sentence("“%(given)s” is no time: give ISO 8601 or seconds since the epoch.", given=text[:50]),
         ) from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """The first few places, one more among them; those of rows as sentences."""
+    if len(places) == SHOWN:
+        return places
+    return (*places, where.sentence() if isinstance(where, Place) else where)
 
 
 def _listed(names: Sequence[str], most: int = 30) -> str:

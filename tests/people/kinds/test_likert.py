@@ -147,7 +147,7 @@ def test_a_study_of_ratings_names_a_scale_of_its_kind(lite: Store) -> None:
     with pytest.raises(TutelageError, match="scale is 3; in a study that rates answers it is one of 5, 7"):
         create_study(lite, "bar", kind="likert", presentation=Presentation())
     study, texts = create_study(lite, "one", kind="likert"), [CompletionRecord("x", "p", "x", "m")]
-    with pytest.raises(TutelageError, match="has 1 responses; in a study that rates answers it has 2 to 6"):
+    with pytest.raises(TutelageError, match="has 1 response; in a study that rates answers it has 2 to 6"):
         add_items(lite, study.id, [Prompt("p", user("?"))], texts, [Item("i", "p", ("x",))])
 
 

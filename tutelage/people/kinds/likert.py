@@ -81,8 +81,13 @@ class Likert:
         fits = all(whole_numbers(values, screen.places, screen.scale) for values in ratings.values())
         if set(ratings) != set(criteria) or not fits:
             raise TutelageError(
-                f"Each of the {screen.places} responses is rated from 1 to {screen.scale} on {', '.join(criteria)}; "
-                "this answer lacks a rating or has another one."
+                Sentence(
+                    "Each of the %(places)s responses is rated from 1 to %(scale)s on %(criteria)s; this answer "
+                    "lacks a rating or has another one.",
+                    places=screen.places,
+                    scale=screen.scale,
+                    criteria=", ".join(criteria),
+                )
             )
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:

@@ -62,7 +62,10 @@ class Ranking:
         ranks = answer.content.get("ranking")
         if answer.choice == "ranked" and not whole_numbers(ranks, screen.places, screen.places):
             raise TutelageError(
-                f"A ranking gives each of the {screen.places} responses a rank from 1 to {screen.places}."
+                Sentence(
+                    "A ranking gives each of the %(places)s responses a rank from 1 to %(places)s.",
+                    places=screen.places,
+                )
             )
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:

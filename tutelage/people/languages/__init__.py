@@ -1,6 +1,5 @@
-"""The languages of what raters and owners see.
+"""The languages of what raters and owners see: of each `Sentence`, template and script.
 
-sentences.py     Sentence, counted, Share: texts of the program that can be said in another language later
 catalogue.py     LANGUAGES; say(text, language), words of templates and scripts, dates and numbers
 extraction.py    the catalogues brought up to date with the sources (python -m tutelage.people.languages.extraction)
 de.po, …         the translations; English is what stands in the sources
@@ -14,7 +13,7 @@ from tutelage.people.languages.catalogue import (
     choose_language,
     say,
 )
-from tutelage.people.languages.sentences import Sentence, Share, counted
+from tutelage.sentences import Sentence, Share, counted
 
 __all__ = [
     "ENGLISH",

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
-from babel.messages.extract import extract_from_dir
+from babel.messages.extract import extract_from_dir, extract_from_file
 from babel.messages.pofile import write_po
 
 from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, catalogue
 
 PEOPLE = FOLDER.parent
+BELOW = ("data", "extras.py")
+"""What else of the package makes sentences that these pages show: a folder or a file."""
 METHODS = (
     ("web/templates/**.html", "jinja2"),
     ("web/static/**.js", "javascript"),
@@ -37,6 +39,11 @@ def sources() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     found = extract_from_dir(PEOPLE, list(METHODS), OPTIONS, KEYWORDS)
     for path, _, message, _, _ in found:
         yield Path(path).as_posix(), message
+    for name in BELOW:
+        folder = PEOPLE.parent / name
+        for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
+            for _, message, _, _ in extract_from_file("python", path, KEYWORDS):
+                yield f"../{path.relative_to(PEOPLE.parent).as_posix()}", message
 
 
 def template() -> Catalog:

@@ -7,10 +7,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from tutelage.data.tables import Table, read_table
+from tutelage.data.tables import Table, table_of
 from tutelage.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
@@ -33,16 +33,9 @@ class Upload:
     def read(self) -> Table:
         """The rows of the file, under its own name. Raises FieldError where it is no table."""
         try:
-            return replace(read_table(self.path), source=self.name)
+            return table_of(self.name, self.path.read_bytes())
         except TutelageError as error:
-            raise FieldError(
-                "file",
-                Sentence(
-                    "%(name)s cannot be read as a table. The reason, in English: %(reason)s",
-                    name=self.name,
-                    reason=str(error).replace(str(self.path), self.name),
-                ),
-            ) from error
+            raise FieldError("file", error.args[0]) from error
 
 
 class Uploads:

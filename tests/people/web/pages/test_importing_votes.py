@@ -5,8 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from babel.messages.extract import extract_from_dir
 
+from tutelage.data.tables import SIGNATURES
 from tutelage.people import Store, create_study, list_questions, list_raters, list_votes
+from tutelage.people.languages import LANGUAGES
+from tutelage.people.languages.catalogue import catalogue
+from tutelage.people.languages.extraction import PEOPLE
 from tutelage.people.web.uploads import KEPT_SECONDS, Uploads
 
 from ...worlds import Clock
@@ -151,3 +156,157 @@ def test_uploads_are_forgotten_and_leave_nothing_behind() -> None:
     clock.seconds += KEPT_SECONDS + 1
     assert uploads.find(1, second.token) is None
     assert list(Path(second.path).parent.parent.iterdir()) == []
+
+
+DEEP = "[" * 100_000
+RANKS = "A ranking gives each of the %(places)s responses a rank from 1 to %(places)s."
+LACKS = (
+    "Each of the %(places)s responses is rated from 1 to %(scale)s on %(criteria)s; this answer lacks a rating or has "
+    "another one."
+)
+NO_TABLES: list[tuple[str, bytes, str]] = [
+    (
+        "a.csv",
+        b"prompt,a\n\xff,1\n",
+        "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
+    ),
+    ("a.json", DEEP.encode(), "%(name)s is nested too deeply to be a table."),
+    ("a.json", b"1" * 5_000, "%(name)s is no valid JSON: a number in it has too many digits."),
+    ("a.json", b"[1,\n,]", "%(name)s is no valid JSON from line %(line)s, character %(column)s on."),
+    *(
+        ("a.json", content, "%(name)s holds %(type)s, not a list of rows.")
+        for content in (b"null", b"true", b"12", b'"x"')
+    ),
+    ("a.json", b"{}", "%(name)s holds an empty object, not a list of rows."),
+    (
+        "a.json",
+        b'{"x": [{"y": 1}], "z": [{"y": 2}]}',
+        "%(name)s holds an object with %(count)s lists of rows where exactly one is needed (its keys: %(keys)s).",
+    ),
+    *(
+        (name, content, "No row of %(name)s can be read; the first, %(where)s: %(reason)s.")
+        for name, content in (
+            ("a.jsonl", b"{"),
+            ("a.json", b"[1]"),
+            ("a.json", b"[[]]"),
+            ("a.csv", b"prompt,a\nx\n"),
+        )
+    ),
+    (
+        "a.csv",
+        b'prompt,a\n"x,y\n',
+        "%(name)s is no valid CSV from line %(line)s on; look at its quotation marks.",
+    ),
+    ("a.csv", b"x,x\n1,2\n", "%(name)s names a column twice in its header: %(names)s."),
+    (
+        "a.parquet",
+        b"PAR1....PAR1",
+        "%(name)s is a damaged Parquet file, or one of a kind that is not read here (pyarrow: %(detail)s).",
+    ),
+    ("a.csv", b" ", "%(name)s is empty."),
+    ("a.txt", b"x", "%(name)s is of no kind that can be read here: use %(endings)s."),
+    ("a.csv", b"prompt\n", "%(name)s holds no rows."),
+    *(("a.csv", signature + b"....", sentence.message) for signature, sentence in SIGNATURES.items()),
+    ("a.parquet", b"....", "%(name)s is not a Parquet file: it does not begin as one."),
+    (
+        "a.csv",
+        b"<html>",
+        "%(name)s is an HTML page (perhaps an error page saved by a download), not %(kind)s.",
+    ),
+    ("a.csv", b"a\x00b", "%(name)s is a binary file, not %(kind)s."),
+]
+"""Files that are no table: name, content, and the sentence that says why."""
+
+
+def pattern(sentence: str) -> re.Pattern[str]:
+    """What a sentence becomes with any values."""
+    return re.compile(re.sub(r"%\\\((\w+)\\\)s", "(.+)", re.escape(sentence)), re.S)
+
+
+def test_every_reason_why_a_file_is_no_table_is_among_those_that_are_sent() -> None:
+    found = extract_from_dir(str(PEOPLE.parent / "data"), [("**.py", "python")], keywords={"Sentence": None})
+    reasons = {str(message) for _, _, message, _, _ in found if "%(name)s" in str(message)}
+    unsent = {
+        "Reading %(name)s",  # where pyarrow is not installed
+        "%(name)s is no complete gzip file.",  # uploads are not compressed
+    }
+    assert {sentence for _, _, sentence in NO_TABLES} == reasons - unsent
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_why_a_file_is_no_table_is_said_in_the_language(empty: World, language: str) -> None:
+    owner = empty.owner()
+    known = catalogue(language) if language != "en" else None
+    for name, content, sentence in NO_TABLES:
+        reply = owner.file(f"/owner/import/file?name={name}", content, **{"accept-language": language})
+        told = reply.json()["error"]
+        said = pattern(str(known[sentence].string) if known else sentence).fullmatch(told)
+        assert said, f"{language}: {told}"
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        (
+            "de",
+            "Keine Zeile von a.json lässt sich lesen; die erste, Datenzeile 1: eine Zahl statt eines Objekts.",
+        ),
+        (
+            "es",
+            "No se puede leer ninguna fila de a.json; la primera, fila 1: un número en lugar de un objeto.",
+        ),
+        ("zh", "a.json 中没有任何一行可以读取；首先是第 1 行数据：一个数字，而不是对象。"),
+        ("ar", "لا يمكن قراءة أي صف من a.json؛ أولها الصف 1: عدد بدلًا من كائن."),
+    ],
+)
+def test_what_a_sentence_names_is_in_the_language_too(empty: World, language: str, told: str) -> None:
+    reply = empty.owner().file("/owner/import/file?name=a.json", b"[1]", **{"accept-language": language})
+    assert reply.json()["error"] == told
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        ("en", ["1 cell instead of 3", "(line 3)", "2 cells instead of 3", "(line 4)"]),
+        ("de", ["1 Zelle statt 3", "(Zeile 3)", "2 Zellen statt 3", "(Zeile 4)"]),
+        ("es", ["1 celda en lugar de 3", "(línea 3)", "2 celdas en lugar de 3", "(línea 4)"]),
+        ("zh", ["1 个单元格，应为 3 个", "(第 3 行文本)", "2 个单元格，应为 3 个", "(第 4 行文本)"]),
+        ("ar", ["خلية واحدة بدلًا من 3", "(السطر 3)", "خليتان بدلًا من 3", "(السطر 4)"]),
+    ],
+)
+def test_rows_that_cannot_be_read_are_named_in_the_language(
+    empty: World, language: str, told: list[str]
+) -> None:
+    owner = empty.owner()
+    address = send(owner, "prompt,a,b\nSay,x,y\nSay\nSay,x\n") + "&prompt=prompt&a=a&b=b&choice=a&rater=b"
+    page = owner.get(address, **{"accept-language": language}).text
+    for words in told:
+        assert words in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "sentence"),
+    [
+        (
+            "ranking",
+            "rank_a,rank_b\n{}1,9\n",
+            RANKS,
+        ),
+        (
+            "likert",
+            "overall_a,overall_b\n{}1,99\n",
+            LACKS,
+        ),
+    ],
+)
+def test_answers_that_do_not_fit_the_kind_of_question_are_refused_in_the_language(
+    lite: Store, kind: str, cells: str, sentence: str
+) -> None:
+    world = World(lite, create_study(lite, "foreign", kind=kind))
+    owner = world.owner()
+    table = "prompt,a,b,who," + cells.format("Say,x,y,Ann,")
+    address = send(owner, table) + "&prompt=prompt&a=a&b=b&choice=a&rater=who"
+    for language in LANGUAGES:
+        page = owner.get(address, **{"accept-language": language}).text
+        said = sentence if language == "en" else str(catalogue(language)[sentence].string)
+        assert pattern(said).search(page), language

@@ -1,4 +1,4 @@
-"""Sentences for raters and owners that are made where nobody knows the language of the reader."""
+"""Sentences that are made where nobody knows the language of the reader, and that a catalogue can translate later."""
 
 from collections.abc import Mapping
 
@@ -39,6 +39,10 @@ class Sentence(str):
         made = super().__new__(cls, chosen % shown if values else chosen)
         made.message, made.many, made.values = message, many, dict(values)
         return made
+
+    def about(self, **values: object) -> "Sentence":
+        """The sentence with these values; it was made without any."""
+        return Sentence._of(self.message, self.many, values)
 
 
 def _plain(value: object) -> object:
