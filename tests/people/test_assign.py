@@ -459,7 +459,7 @@ def test_items_are_what_they_claim_to_be(lite: Store) -> None:
         (replace(Item.of(item), pool="gold"), "no known answer"),
         (replace(Item.of(item), gold="better"), "it is a, b or tie"),
         (replace(Item.of(item), overlap=0), "between 1 and 100"),
-        (replace(Item.of(item), responses=("p0a",)), "has 1 responses"),
+        (replace(Item.of(item), responses=("p0a",)), "has 1 response;"),
     ):
         with pytest.raises(TutelageError, match=complaint):
             add_items(lite, study.id, [], [], [wrong])

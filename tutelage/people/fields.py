@@ -1,6 +1,14 @@
 """Errors of single values, by the name of the value."""
 
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
 from tutelage.errors import TutelageError
+from tutelage.sentences import Sentence
+
+T = TypeVar("T")
+LONGEST_SHOWN = 50
+"""The characters of an unknown name that an error repeats."""
 
 
 class FieldError(TutelageError):
@@ -10,3 +18,18 @@ class FieldError(TutelageError):
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
         self.field = field
+
+
+def find_named(
+    field: str, name: str, among: Mapping[str, T], refusal: Sentence, *, known: Iterable[str] = ()
+) -> T:
+    """What is called `name` among things that have names.
+
+    Raises:
+        FieldError: nothing is. It says the `refusal`, a sentence without its values, about the name that was `given`
+            and those that are `known`: all of them, where no fewer are to be told.
+    """
+    if name not in among:
+        told = ", ".join(known) or ", ".join(among)
+        raise FieldError(field, refusal.about(given=name[:LONGEST_SHOWN], known=told))
+    return among[name]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from tutelage.errors import TutelageError
-from tutelage.people.fields import FieldError
+from tutelage.people.fields import find_named
 from tutelage.people.languages import Sentence
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -133,14 +133,6 @@ PLATFORMS: Mapping[str, Platform] = MappingProxyType({each.name: each for each i
 
 
 def find_platform(name: str) -> Platform:
-    """The platform of that name. Raises TutelageError where there is none."""
-    if name not in PLATFORMS:
-        raise FieldError(
-            "platform",
-            Sentence(
-                "There is no platform “%(name)s” here; choose %(known)s.",
-                name=name[:50],
-                known=", ".join(PLATFORMS),
-            ),
-        )
-    return PLATFORMS[name]
+    """The platform of that name. Raises FieldError where there is none."""
+    refusal = Sentence("There is no platform “%(given)s” here; choose %(known)s.")
+    return find_named("platform", name, PLATFORMS, refusal)

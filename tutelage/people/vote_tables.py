@@ -13,7 +13,7 @@ from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, use
 from tutelage.data.tables import Place, Table
 from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
-from tutelage.people.fields import FieldError
+from tutelage.people.fields import FieldError, find_named
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
 from tutelage.people.languages import Sentence, counted
@@ -86,17 +86,8 @@ def meaning_of(text: str) -> tuple[str, int]:
     Raises:
         FieldError: it is none of them.
     """
-    found = CHOICES.get(text.strip().lower())
-    if found is None:
-        raise FieldError(
-            "means",
-            Sentence(
-                "“%(given)s” is no meaning of a choice; it is one of %(known)s.",
-                given=text[:50],
-                known=", ".join(MEANINGS),
-            ),
-        )
-    return found
+    refusal = Sentence("“%(given)s” is no meaning of a choice; it is one of %(known)s.")
+    return find_named("means", text.strip().lower(), CHOICES, refusal, known=MEANINGS)
 
 
 def read_votes(table: Table, columns: Columns, kind: Kind, screen: Screen) -> VotesRead:

@@ -396,7 +396,7 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
         ("init x --prompts b.jsonl --model m --rank 7", "shows 2 to 6 answers at a time"),
         (
             "init x --from-pairs a.jsonl --kind guess",
-            "no kind of question 'guess'; a study is of kind pair, ranking",
+            "no kind of question “guess”; a study is of kind pair, ranking",
         ),
         ("init x --prompts b.jsonl --model m --answers 3", "a study that compares pairs shows 2 answers"),
         ("init x --prompts b.jsonl --model m --rank 3 --answers 4", "--rank N is the old name"),

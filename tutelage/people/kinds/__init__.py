@@ -3,18 +3,18 @@
 
 from collections.abc import Mapping
 
-from tutelage.errors import TutelageError
+from tutelage.people.fields import find_named
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.likert import LIKERT
 from tutelage.people.kinds.pair import PAIR
 from tutelage.people.kinds.ranking import RANKING
+from tutelage.sentences import Sentence
 
 DEFAULT: Kind = PAIR
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT)}
 
 
 def find_kind(name: str) -> Kind:
-    """The kind of that name. Raises TutelageError where there is none."""
-    if name not in KINDS:
-        raise TutelageError(f"There is no kind of question '{name}'; a study is of kind {', '.join(KINDS)}.")
-    return KINDS[name]
+    """The kind of that name. Raises FieldError where there is none."""
+    refusal = Sentence("There is no kind of question “%(given)s”; a study is of kind %(known)s.")
+    return find_named("kind", name, KINDS, refusal)

@@ -41,9 +41,9 @@ def sources() -> Iterator[tuple[str, str | tuple[str, ...]]]:
         yield Path(path).as_posix(), message
     for name in BELOW:
         folder = PEOPLE.parent / name
-        for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
-            for _, message, _, _ in extract_from_file("python", path, KEYWORDS):
-                yield f"../{path.relative_to(PEOPLE.parent).as_posix()}", message
+        for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
+            for _, message, _, _ in extract_from_file("python", file, KEYWORDS):
+                yield f"../{file.relative_to(PEOPLE.parent).as_posix()}", message
 
 
 def template() -> Catalog:

@@ -10,13 +10,13 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people.corrections import check_categories
-from tutelage.people.fields import FieldError
+from tutelage.people.fields import FieldError, find_named
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, Sentence, Share, check_languages
@@ -71,15 +71,8 @@ class Plan:
             raise FieldError(
                 "overlap", f"overlap is {self.overlap}; each item needs between 1 and 100 raters."
             )
-        if self.policy not in ("finish_first", "random", "priority"):
-            raise FieldError(
-                "policy",
-                Sentence(
-                    "There is no order “%(given)s” of items; it is %(known)s.",
-                    given=str(self.policy)[:50],
-                    known="finish_first, random, priority",
-                ),
-            )
+        refusal = Sentence("There is no order “%(given)s” of items; it is %(known)s.")
+        find_named("policy", self.policy, dict.fromkeys(get_args(Policy)), refusal)
         if self.gold_rate < 0 or self.repeat_rate < 0 or self.gold_rate + self.repeat_rate > 0.5:
             raise FieldError(
                 "gold_rate",
