@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from tutelage.nouns import counted
 from tutelage.serving.protocol.errors import RequestError
@@ -18,12 +18,15 @@ async def read_json(request: Request, most: int) -> Any:
     if kind not in ("application/json", ""):
         raise RequestError(f"The content type is {kind!r}; send application/json.", status=415)
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise RequestError(
-                f"The body is longer than {counted(most, 'byte')}.", status=413, code="request_too_large"
-            )
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise RequestError(
+                    f"The body is longer than {counted(most, 'byte')}.", status=413, code="request_too_large"
+                )
+    except ClientDisconnect as error:
+        raise RequestError("The body ended too early.") from error
     if body and not kind:
         raise RequestError("The body has no content type; send application/json.", status=415)
     try:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tutelage.errors import TutelageError
@@ -173,6 +173,8 @@ def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Respons
             body = await _read(request, longest) if route.method == "POST" else b""
         except Refusal as refusal:
             return refused(site, refusal, _by_script(route), choose_language((), wanted_languages(request)))
+        except ClientDisconnect:
+            return Response(status_code=400)  # whoever sent half of it is gone, and reads nothing
         return await run_in_threadpool(_respond, site, route, request, body)
 
     return endpoint
