@@ -66,8 +66,16 @@ def test_consent_and_forgetting(study: str, capsys: pytest.CaptureFixture[str], 
         add_rater(store, open_study(store).id, "Anna")
     assert main(["collect", "forget", study]) == 2
     assert main(["collect", "forget", study, "Berta"]) == 2
+    kept, gone = tmp_path / "elsewhere" / "one.backup", tmp_path / "two.backup"
+    for path in (kept, gone):
+        assert main(["collect", "backup", study, "--out", str(path)]) == 0
+    gone.unlink()
+    capsys.readouterr()
     assert main(["collect", "forget", study, "anna"]) == 0
-    assert "votes" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "votes" in told
+    assert f"still holds the rater: {kept}" in told  # a file that has gone holds nobody any more
+    assert str(gone) not in told
     assert main(["collect", "forget", study, "--due"]) == 0
     assert "Nobody is due" in capsys.readouterr().out
 

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from tutelage.commands.collecting.place import database
+from tutelage.commands.collecting.place import database, operator
 from tutelage.commands.collecting.settings_serving import Backup, Restore
 from tutelage.nouns import counted
 
@@ -11,9 +11,11 @@ def back_up(settings: Backup) -> int:
     """Write the database into a file, and print what it holds."""
     from tutelage.people import list_studies, open_store
     from tutelage.people.store.archive import write_archive
+    from tutelage.people.store.backup import record_archive
 
     with closing(open_store(database(settings), create=False)) as store:
         written = write_archive(store, settings.out.expanduser())
+        record_archive(store, settings.out.expanduser(), actor=operator())
         print(
             f"{settings.out}: {', '.join(list_studies(store))} from {store.address}\n"
             f"  {counted(sum(written.rows.values()), 'row')} in {counted(len(written.rows), 'table')} of version "

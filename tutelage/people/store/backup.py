@@ -13,9 +13,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tutelage.people.store import migrations, schema
-from tutelage.people.store.engine import Connection, Store, Unavailable
+from tutelage.people.store.engine import Connection, Store, Unavailable, record_event
 
 _STAMP = "%Y%m%dT%H%M%S"
+ARCHIVED = "backup_written"
+"""The action in the history of a database that was written into a file (`archive.write_archive`)."""
 
 
 def backup(store: Store, label: str = "manual") -> str:
@@ -64,6 +66,24 @@ def backups_since(store: Store, moment: int) -> tuple[str, ...]:
         names = [name for name in found if name.startswith("tutelage_backup_")]
     made = {name: _moment_in(name) for name in names}
     return tuple(name for name, told in made.items() if told is None or told >= moment // 1000)
+
+
+def record_archive(store: Store, path: Path, *, actor: str = "owner") -> None:
+    """Note in the history of each study of the database that it stands in a file, of any place: forgetting a rater
+    names those that are still there."""
+    now, place = store.now(), str(path.resolve())
+    with store.write() as connection:
+        for study_id in connection.scalars(sa.select(schema.study.c.id)).all():
+            record_event(connection, study_id, now, actor, ARCHIVED, place)
+
+
+def archives_since(store: Store, study_id: int, moment: int) -> tuple[str, ...]:
+    """The files noted by `record_archive` since a time (milliseconds since the epoch) that are still at their place."""
+    event = schema.event
+    mine = sa.and_(event.c.study_id == study_id, event.c.action == ARCHIVED, event.c.at >= moment)
+    with store.read() as connection:
+        places = connection.scalars(sa.select(event.c.subject).where(mine).order_by(event.c.id)).all()
+    return tuple(place for place in dict.fromkeys(places) if Path(place).is_file())
 
 
 def newest_backup(store: Store) -> tuple[str, int] | None:

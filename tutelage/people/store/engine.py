@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -306,6 +306,11 @@ def record_event(
     row = {"study_id": study_id, "at": at, "actor": actor, "action": action, "subject": subject}
     row["detail"] = json.dumps(detail, ensure_ascii=False, sort_keys=True)
     return inserted(connection, schema.event, row)
+
+
+def several(count: int, things: Literal["items", "judgements", "notices"]) -> str:
+    """The subject of an event about so many things, as it is stored; pages say it in the language of the reader."""
+    return f"{count} {things}"
 
 
 def inserted(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> int:

@@ -8,7 +8,8 @@ not who it was.
 
 The file is rewritten afterwards, because a database keeps what it deleted until it needs the room. The same is erased
 in the backups of the database, or they are deleted where that is asked for. Backups that are damaged or of another
-version, and copies beside the database, are named. Files of exports, and copies elsewhere, are out of reach.
+version, copies beside the database, and files of `collect backup` that are where they were written, are named. Files of
+exports, and copies elsewhere, are out of reach.
 
 What is left to do after the change of the database stands in it as an `erasure`, in the same transaction: where the
 program dies in between, `finish_forgetting` goes on with it at the next start. An erasure knows the rater by a code of
@@ -23,7 +24,7 @@ import sqlalchemy as sa
 from tutelage.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.backup import backups_since, delete_backups
+from tutelage.people.store.backup import ARCHIVED, archives_since, backups_since, delete_backups
 from tutelage.people.store.backup_erasure import Mark, copies_beside, erase_in_backups, mark_of, rewrite_file
 from tutelage.people.store.consents import load_consent
 from tutelage.people.store.conversations import erase_conversations
@@ -118,7 +119,9 @@ def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
         _erase(connection, rater, row["name"], row["actor"], row["created"], erased=erased)
 
     left = erase_in_backups(store, made, mark, erase)
-    kept = (*(f"{place} ({why})" for place, why in left.items()), *copies_beside(store, mark))
+    archives = archives_since(store, row["study_id"], row["since"])
+    beside = (copy for copy in copies_beside(store, mark) if copy not in archives)
+    kept = (*(f"{place} ({why})" for place, why in left.items()), *beside, *archives)
     with store.write() as connection:
         connection.execute(_pending.delete().where(_pending.c.id == row["id"]))
     return Forgotten(row["name"], erased, kept, row["exports"], rewritten)
@@ -201,7 +204,7 @@ def _rewrite_exclusions(connection: Connection, rater: Rater, *, erased: bool) -
 
 _NOT_ABOUT_RATERS = (
     "study_created", "study_version", "plan_changed", "study_open", "study_paused", "study_closed", "items_added",
-    "recruiting_changed", "votes_imported", "consent_version", "round_opened",
+    "recruiting_changed", "votes_imported", "consent_version", "round_opened", ARCHIVED,
 )  # fmt: skip
 """Actions whose subject is a study, a file or a number, which may read like a rater's name."""
 

@@ -18,7 +18,7 @@ from tutelage.people.answers import Answer
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
-from tutelage.people.store.engine import Connection, Store, inserted, record_event
+from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
 from tutelage.people.store.raters import Rater, load_rater
@@ -224,7 +224,9 @@ def close_notices(
         change = _notices.update().where(mine).values(closed=now, closed_by=actor)
         count = connection.execute(change).rowcount
         if count:
-            record_event(connection, study_id, now, actor, "notices_closed", f"{count} notices", kind=kind)
+            record_event(
+                connection, study_id, now, actor, "notices_closed", several(count, "notices"), kind=kind
+            )
         return count
 
 

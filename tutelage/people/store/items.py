@@ -13,7 +13,7 @@ from tutelage.people.fields import FieldError
 from tutelage.people.kinds.values import Traits
 from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
-from tutelage.people.store.engine import Connection, Store, lock, record_event
+from tutelage.people.store.engine import Connection, Store, lock, record_event, several
 from tutelage.people.store.studies import load_study, room_for, touched_from
 from tutelage.people.texts import refuse_unstorable
 
@@ -135,7 +135,7 @@ def set_overlap(
                     ),
                 )
         record_event(
-            connection, study_id, now, actor, "overlap_set", nouns.counted(len(keys), "item"), overlap=overlap
+            connection, study_id, now, actor, "overlap_set", several(len(keys), "items"), overlap=overlap
         )
 
 
@@ -157,7 +157,7 @@ def set_priorities(
             store.now(),
             actor,
             "priorities_set",
-            nouns.counted(len(priorities), "item"),
+            several(len(priorities), "items"),
             why=why,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from tutelage.people.languages import Sentence, counted
 
 ACTIONS: Mapping[str, Sentence] = {
+    "backup_written": Sentence("backup written"),
     "alarm_set": Sentence("least agreement set"),
     "consent": Sentence("agreed to take part"),
     "consent_version": Sentence("new text of consent"),
@@ -134,6 +135,7 @@ _NUMBERED: Mapping[str, Callable[[int], Sentence]] = {
 }
 _COUNTED: Mapping[str, Callable[[int], Sentence]] = {
     "items": lambda n: counted("%(count)s item", "%(count)s items", count=n),
+    "judgements": lambda n: counted("%(count)s judgement", "%(count)s judgements", count=n),
     "notices": lambda n: counted("%(count)s notice", "%(count)s notices", count=n),
 }
 

@@ -25,6 +25,7 @@ from tutelage.people.programs.values import (
 )
 from tutelage.people.store.browsing import ItemFilter, items_after
 from tutelage.people.store.catalogue import Question
+from tutelage.people.store.engine import several
 from tutelage.people.store.exports import record_export, record_reading
 from tutelage.people.store.votes import vote_row
 from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, Reply
@@ -99,7 +100,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
     """Every revision of every judgement. The audit trail says that they were read."""
     found = list_votes(call.store, call.study.id, every_revision=True)
-    record_reading(call.store, call.study.id, nouns.counted(len(found), "judgement"), actor=call.token.actor)
+    record_reading(call.store, call.study.id, several(len(found), "judgements"), actor=call.token.actor)
     return map(vote_row, found)
 
 
