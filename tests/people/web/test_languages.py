@@ -10,13 +10,14 @@ from typing import get_args
 import pytest
 
 import tutelage.people
-from tutelage.people import Presentation, Store, create_invite, present, set_languages
+from tutelage.people import Presentation, Store, create_invite, create_study, present, set_languages
 from tutelage.people.export import export_study
+from tutelage.people.kinds import KINDS
+from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.languages.catalogue import catalogue
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.raters import RaterState
 from tutelage.people.store.recruitments import recruit
-from tutelage.people.store.studies import STANDARD_QUESTION
 from tutelage.people.store.studies import State as StudyState
 from tutelage.people.store.tokens import create_token
 from tutelage.people.store.visits import VisitState
@@ -219,7 +220,7 @@ def test_no_sentence_of_the_catalogue_is_in_english_on_owners_pages(world: World
         texts = {" ".join(text.split()) for text in re.split(r"<[^>]*>", shown)} | set(
             re.findall(r'"([^"]*)"', shown)
         )
-        assert texts & english <= {STANDARD_QUESTION}, page  # in a field to edit, as it is stored
+        assert texts & english <= {Presentation().question}, page  # in a field to edit, as it is stored
 
 
 def test_what_is_wrong_with_a_form_is_told_in_the_language(world: World) -> None:
@@ -262,3 +263,19 @@ def test_every_action_of_the_history_has_a_name() -> None:
     assert found <= ACTIONS.keys()
     for states, pattern in ((RaterState, "rater_{}"), (VisitState, "visit_{}"), (StudyState, "study_{}")):
         assert {pattern.format(state) for state in get_args(states)} - {"visit_active"} <= ACTIONS.keys()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_study_asks_what_fits_its_kind_in_the_language_of_the_rater(lite: Store, name: str) -> None:
+    asked = KINDS[name].traits.question
+    study = create_study(lite, "study", kind=name)
+    assert study.presentation.question == asked
+    assert len({kind.traits.question for kind in KINDS.values()}) == len(KINDS)
+    rater = World(lite, study).rater("Anna")
+    for language in LANGUAGES:
+        page = rater.get("/rate", **{"accept-language": language}).text
+        assert f'<h1 id="ask" tabindex="-1">{asked}' in page  # the study is in English alone
+    set_languages(lite, study.id, tuple(LANGUAGES))
+    for language in LANGUAGES:
+        page = rater.get("/rate", **{"accept-language": language}).text
+        assert f'<h1 id="ask" tabindex="-1">{say(asked, language)}' in page

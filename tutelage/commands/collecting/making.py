@@ -143,6 +143,7 @@ def _presentation(settings: Init) -> "Presentation":
             guidelines = settings.guidelines.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise TutelageError(f"The guidelines {settings.guidelines} cannot be read: {error}.") from error
-    asked = settings.question or Presentation().question
-    scale = settings.scale if settings.scale is not None else find_kind(settings.kind).traits.scale
+    traits = find_kind(settings.kind).traits
+    asked = settings.question or str(traits.question)
+    scale = settings.scale if settings.scale is not None else traits.scale
     return Presentation(asked, scale, settings.criteria, guidelines, settings.corrections, settings.spans)

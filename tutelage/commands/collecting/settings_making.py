@@ -60,7 +60,7 @@ class Init(Settings):
     """Languages in which raters see the pages: en, de, es, zh, ar. The first is the usual one; of several, each rater
     gets the one that the browser asks for, and may choose. [default: en]"""
     question: str = ""
-    """What raters are asked, in your own words. [default: Which response is better?, in the rater's language]"""
+    """What raters are asked, in your own words. [default: one that fits --kind, in the rater's language]"""
     criteria: tuple[str, ...] = ()
     """Rows below the overall verdict, for example: accurate clear engaging."""
     scale: int | None = None

@@ -38,6 +38,7 @@ STRONGEST = 3
 TRAITS = Traits(
     does="rates answers",
     task="to be rated",
+    question=Sentence("How good is each response?"),
     invitation=Sentence("You see a few responses at a time, and rate each of them."),
     asked=Sentence(
         "That is what you will be asked, again and again, about a few responses to the same prompt."

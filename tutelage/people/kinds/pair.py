@@ -39,6 +39,7 @@ class Point:
 TRAITS = Traits(
     does="compares pairs",
     task="to be compared",
+    question=Sentence("Which response is better?"),
     invitation=Sentence("You see two responses at a time, and say which is better."),
     asked=Sentence(
         "That is what you will be asked, again and again, about two responses to the same prompt."

@@ -35,6 +35,7 @@ def ranked(ranks: Sequence[int]) -> Answer:
 TRAITS = Traits(
     does="ranks answers",
     task="to be put in order",
+    question=Sentence("Put these responses in order, the best one first."),
     invitation=Sentence("You see several responses at a time, and put them in order."),
     asked=Sentence(
         "That is what you will be asked, again and again, about several responses to the same prompt."

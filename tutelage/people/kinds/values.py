@@ -14,6 +14,7 @@ class Traits:
     """The facts about a kind of question.
 
     does, task: what a study of this kind does ("compares pairs"), and what its answers are for ("to be compared").
+    question: what raters are asked unless the owner has words of their own; raters read it in their language.
     invitation, asked: what raters do, for an invitation and for the page before the first question.
     sizes: how many responses a question may have. golds: with how many of them it may have a known answer.
     scales: the allowed values of `Presentation.scale` with the words for each, the default first; no words where the
@@ -24,6 +25,7 @@ class Traits:
 
     does: str
     task: str
+    question: Sentence
     invitation: Sentence
     asked: Sentence
     sizes: range

@@ -27,17 +27,13 @@ State: TypeAlias = Literal["open", "paused", "closed"]
 Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 
 
-STANDARD_QUESTION = Sentence("Which response is better?")
-"""What raters are asked unless the owner has words of their own; raters read it in their language."""
-
-
 @dataclass(frozen=True)
 class Presentation:
     """The question as raters see it. What `scale` and `criteria` mean is said by the kind of question: for a pair, the
     greatest strength on the bar and the rows below it. `guidelines` is Markdown. With `corrections` raters may write a
     better response; `spans` are the categories of words that they may mark as wrong, none where they mark no words."""
 
-    question: str = str(STANDARD_QUESTION)
+    question: str = str(DEFAULT.traits.question)
     scale: int = 3
     criteria: tuple[str, ...] = ()
     guidelines: str = ""
@@ -136,7 +132,7 @@ def create_study(
     check_languages(languages)
     asked = find_kind(kind)
     plan, now = plan or Plan(), store.now()
-    presentation = presentation or Presentation(scale=asked.traits.scale)
+    presentation = presentation or Presentation(str(asked.traits.question), asked.traits.scale)
     with store.write() as connection:
         if connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == name)) is not None:
             raise TutelageError(

@@ -8,8 +8,8 @@ import jinja2
 from markupsafe import Markup
 
 from tutelage import __version__
+from tutelage.people.kinds import KINDS
 from tutelage.people.languages import LANGUAGES, catalogue, say
-from tutelage.people.store.studies import STANDARD_QUESTION
 from tutelage.people.web.prefix import Rooted
 from tutelage.people.web.render import render
 from tutelage.people.web.words import filters
@@ -44,8 +44,9 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
 
 
 def _question(text: str, language: str) -> str:
-    """The question of a study: the standard one in the language, the owner's own as it was written."""
-    return say(STANDARD_QUESTION if text == STANDARD_QUESTION else text, language)
+    """The question of a study: a standard one in the language, the owner's own as it was written."""
+    standard = {str(kind.traits.question): kind.traits.question for kind in KINDS.values()}
+    return say(standard.get(text, text), language)
 
 
 def _embedded(words: object) -> Markup:
