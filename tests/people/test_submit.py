@@ -16,8 +16,10 @@ from tutelage.people import (
     Item,
     Presentation,
     Store,
+    Tallies,
     add_items,
     add_rater,
+    change_rater,
     count_study,
     create_study,
     feedback,
@@ -26,6 +28,7 @@ from tutelage.people import (
     list_judgements,
     list_questions,
     list_votes,
+    next_assignment,
     present,
     recent_answers,
     submit,
@@ -236,6 +239,22 @@ def test_training_explains_after_the_answer_and_only_then(store: Store) -> None:
     assert told is not None
     assert (told.expected, told.right) == (better(question).choice, True)
     assert told.explanation == "The other one is wrong."
+
+
+def test_practice_is_no_part_of_the_counts_of_a_rater_nor_of_the_quota(store: Store) -> None:
+    study = study_of(store, 3)
+    prompts, completions, comparisons = records(2, start=5)
+    practice = [replace(Item.of(each), pool="training", gold="b") for each in comparisons]
+    add_items(store, study.id, prompts, completions, practice)  # type: ignore[arg-type]
+    rater = add_rater(store, study.id, "novice", training=True, quota=2).id
+    for _ in range(2):
+        submit(store, asked(store, rater).id, Answer("left", 1, flags=("other",), reason="x", active_ms=100))
+    assert get_rater(store, rater).tallies == Tallies()
+    change_rater(store, rater, state="active", quota=2)
+    for _ in range(2):
+        submit(store, asked(store, rater).id, Answer("tie", active_ms=100))
+    assert get_rater(store, rater).tallies == Tallies(answered=2, ties=2, timed=2, active_ms=200)
+    assert next_assignment(store, rater) is None
 
 
 def test_nothing_that_was_said_is_ever_changed(store: Store, clock: Clock) -> None:

@@ -29,8 +29,10 @@ class ItemFacts:
 
 
 def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
-    """The increments of the counters by one judgement, by the names of `Tallies`; others stay as they are. Training
-    is no part of the gold counts."""
+    """The increments of the counters by one judgement, by the names of `Tallies`; others stay as they are.
+    Practice is counted nowhere."""
+    if about.pool == "training":
+        return {}
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
     if said.verdict in ("a", "b"):
         chosen = "ab".index(said.verdict)
@@ -39,7 +41,7 @@ def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
         counts["shorter_chosen"] = int(about.lengths[chosen] < about.lengths[1 - chosen])
     if said.verdict == "tie":
         counts["ties"] = 1
-    if about.gold is not None and about.pool != "training" and said.verdict != "skip":
+    if about.gold is not None and said.verdict != "skip":
         counts |= {"gold_seen": 1, "gold_right": int(said.verdict == about.gold)}
     if about.first is not None and said.verdict != "skip":
         counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == about.first)}

@@ -6,7 +6,7 @@ import re
 import shutil
 import sqlite3
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from tutelage.errors import TutelageError
 from tutelage.people import (
     Selection,
     Store,
+    add_items,
+    add_rater,
     backup,
     count_study,
     label_study,
@@ -28,16 +30,21 @@ from tutelage.people import (
     open_store,
     open_study,
     set_overlap,
+    submit,
 )
 from tutelage.people.export_rows import preference_row
-from tutelage.people.store import migrations, opening
+from tutelage.people.platforms import Visitor
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store import migrations, opening, schema
 from tutelage.people.store.backup import backups, newest_backup
 from tutelage.people.store.migrations.versions import v1_baseline
+from tutelage.people.store.recruitments import recruit
+from tutelage.people.store.visits import enter, list_visits
 from tutelage.people.store.votes import vote_row
 from tutelage.workflows.study_checks import check_study
 
 from ..conftest import fresh_database
-from ..worlds import Clock, raters_of, study_of, work
+from ..worlds import Clock, asked, better, item_rows, raters_of, records, study_of, work
 
 HERE = Path(__file__).parent
 FIRST_STUDY = HERE.parent / "v1" / "study.sql"
@@ -295,6 +302,40 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
         assert plain(asdict(count_study(store, study.id))) == then["counts"]
         raters = plain([asdict(rater) for rater in list_raters(store, study.id)])
         assert [as_then(row) for row in raters] == then["raters"]
+    store.close()
+
+
+def test_practice_is_taken_out_of_the_counts_of_an_older_study(url: str) -> None:
+    """Two raters have practised: one from a platform, with a visit of three answers, and one with a quota."""
+    store = open_store(url, clock=Clock())
+    study = study_of(store, 6)
+    practice = [replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")]
+    add_items(store, study.id, *records(2)[:2], practice)
+    recruit(store, study.id, Recruitment("mturk", answers=3))
+    visitor, _ = enter(store, study.id, Visitor("W1", "task", "submission"))
+    local = add_rater(store, study.id, "local", training=True, quota=4)
+    raters = (visitor.id, local.id)
+    for rater in (*raters, *raters, *raters):
+        question = asked(store, rater)
+        submit(store, question.id, replace(better(question), flags=("other",), reason="x", active_ms=100))
+    said = {rater: list_votes(store, study.id, rater=rater) for rater in raters}
+    after, visits = list_raters(store, study.id), list_visits(store, study.id)
+    assert [rater.tallies.answered for rater in after] == [1, 1]
+    with store.write(alone=True) as connection:
+        for rater in raters:
+            left = [vote.displayed["choice"] for vote in said[rater] if vote.pool == "training"].count("left")
+            more = {"answered": 2, "left_chosen": left, "right_chosen": 2 - left, "shorter_chosen": 2}
+            more |= {"flagged": 2, "timed": 2, "active_ms": 200} | (
+                {"quota": 2} if rater == visitor.id else {}
+            )
+            values = {name: schema.rater.c[name] + count for name, count in more.items()}
+            connection.execute(schema.rater.update().where(schema.rater.c.id == rater).values(values))
+        connection.execute(schema.visit.update().values(base=schema.visit.c.base + 2))
+        connection.execute(schema.revision.update().values(version_num="v10"))
+    store.close()
+    store = open_store(url, clock=Clock())
+    assert list_raters(store, study.id) == after
+    assert list_visits(store, study.id) == visits
     store.close()
 
 

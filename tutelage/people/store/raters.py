@@ -41,9 +41,9 @@ class NameTaken(FieldError):
 
 @dataclass(frozen=True)
 class Tallies:
-    """Counts over a rater's latest answers. `left_chosen` and `right_chosen` are by display, `longer_chosen` and
-    `shorter_chosen` by characters; golds and repeats are counted when answered with a side; `active_ms` sums the
-    `timed` answers that carry a time."""
+    """Counts over a rater's latest answers, but for those in practice. `left_chosen` and `right_chosen` are by display,
+    `longer_chosen` and `shorter_chosen` by characters; golds and repeats are counted when answered with a side;
+    `active_ms` sums the `timed` answers that carry a time."""
 
     answered: int = 0
     skipped: int = 0
