@@ -330,22 +330,24 @@ def test_practice_a_pause_and_the_end(site: Site, visit: Visit) -> None:
     other = visit()
     site.sign_in(other, study, "berta", training=True)
     question = open_rating(other, site)
+    expect(other.locator("#progress-text")).to_have_text("Practice: 0 of 1")
     press(other, "7 Enter" if question.texts[0].startswith("second") else "1 Enter")
     expect(other.locator("#lesson-title")).to_have_text(re.compile("Yes: [AB] is better"))
+    expect(other.locator("#progress-text")).to_have_text("0 answered · about 25 left")
     press(other, "Enter")
     expect(other.locator("#pause-title")).to_have_text("The practice is over")
     press(other, "Enter")
     seen = shown(other, question.question).question
-    for number in range(24):
+    for number in range(25):
         press(other, "4 Enter")
-        if number < 23:
+        if number < 24:
             seen = shown(other, seen).question
     expect(other.locator("#pause-title")).to_have_text("Time for a moment away")
     press(other, "Enter")
-    for _ in range(2):
-        seen = shown(other, seen).question
-        press(other, "4 Enter")
+    shown(other, seen)
+    press(other, "4 Enter")
     expect(other.locator("#pause-title")).to_have_text("That is all for now")
+    expect(other.locator("#progress-text")).to_have_text("26 answered")
     expect(other.locator("#pause-text")).to_contain_text("everything there is to answer")
     saved(other)
     assert sum(vote.rater == "berta" for vote in list_votes(site.store, study.id)) == 27
@@ -548,3 +550,57 @@ def test_practice_is_answered_once_however_often_enter_is_pressed(site: Site, vi
     saved(page)
     assert len(waiting) == 1
     assert len(list_votes(site.store, study.id, every_revision=True)) == 1
+
+
+def test_the_bar_and_its_words_say_the_same_of_what_is_left(site: Site, visit: Visit) -> None:
+    """With a network and without one, with answers that say nothing and answers that are changed."""
+    study = site.study(pairs=6)
+    page = visit()
+    answers = Requests(page, "**/rate/answers")
+    site.sign_in(page, study)
+    question = open_rating(page, site).question
+
+    def told(words: str, value: int, most: int) -> None:
+        expect(page.locator("#progress-text")).to_have_text(words)
+        bar = page.locator("#progress")
+        assert [bar.evaluate(f"bar => bar.{name}") for name in ("value", "max")] == [value, most]
+
+    told("0 answered · about 6 left", 0, 6)
+    press(page, "1 Enter")
+    question = shown(page, question).question
+    told("1 answered · about 5 left", 1, 6)
+    press(page, "s 1 Enter")  # no answer, but a question less
+    question = shown(page, question).question
+    saved(page)
+    told("1 answered · about 4 left", 1, 5)
+    press(page, "u 1 Enter")  # an answer after all
+    shown(page)
+    saved(page)
+    told("2 answered · about 4 left", 2, 6)
+    ready(page)
+    answers.answer = Requests.lose
+    press(page, "1 Enter")
+    question = shown(page, question).question
+    told("3 answered · about 3 left", 3, 6)
+    press(page, "u s 1 Enter")  # and one that says nothing in the end
+    shown(page)
+    told("2 answered · about 3 left", 2, 5)
+    answers.answer = Requests.let
+    page.reload()
+    shown(page)
+    saved(page)
+    page.reload()
+    shown(page)
+    told("2 answered · about 3 left", 2, 5)
+
+
+def test_what_is_left_is_rounded_to_what_is_known(site: Site, visit: Visit) -> None:
+    page = visit()
+    site.sign_in(page, site.study(pairs=1))
+    open_rating(page, site)
+    script = "async (counts) => { const { about } = await import('/static/progress.js'); return counts.map(about); }"
+    exact = list(range(20))
+    assert page.evaluate(script, exact) == exact
+    counts = [20, 22, 23, 97, 98, 99, 100, 104, 106, 994, 996, 1_049, 1_234, 98_765]
+    rounded = [20, 20, 25, 95, 100, 100, 100, 100, 110, 990, 1_000, 1_000, 1_200, 99_000]
+    assert page.evaluate(script, counts) == rounded

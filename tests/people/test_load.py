@@ -20,6 +20,7 @@ from tutelage.people import (
     submit,
     survey,
 )
+from tutelage.people.progress import rater_progress
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.studies import Plan, Policy
 
@@ -64,6 +65,8 @@ def test_asking_and_answering_never_reads_a_table_through(large: Store) -> None:
             question = next_assignment(large, 3)
             assert question is not None
             submit(large, question.id, Answer("left", 1))
+        large.hints.clear()
+        assert rater_progress(large, 3).left
         seen = dict(statements)
         assert len(seen) > 20
         with large.engine.connect() as connection:

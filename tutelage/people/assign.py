@@ -61,7 +61,7 @@ SEARCH_AGAIN_MS = 10_000
 SWEEP_AGAIN_MS = 500
 SETTLE_MS = {"sqlite": 2, "postgresql": 5_000}
 """How long a change may take to become visible after its time was read: SQLite has one writer at a time."""
-_SEARCHED, _SWEPT, _LONG_AGO = -1, -2, -(10**15)
+_LONG_AGO = -(10**15)
 
 
 @dataclass(frozen=True)
@@ -207,9 +207,9 @@ def _is_spoken_for(rater: Rater, held: int) -> bool:
 def _sweep(store: Store, rater_id: int) -> None:
     """Give back whatever ran out, in a transaction of its own: it locks items that the caller has no part in."""
     now = store.now()
-    if abs(now - store.hints.get((rater_id, _SWEPT), _LONG_AGO)) < SWEEP_AGAIN_MS:
+    if abs(now - store.hints.get(("swept", rater_id), _LONG_AGO)) < SWEEP_AGAIN_MS:
         return
-    store.hints[rater_id, _SWEPT] = now
+    store.hints["swept", rater_id] = now
     with store.read() as connection:
         study = load_study(connection, load_rater(connection, rater_id).study_id)
         lease_ms = study.plan.lease_seconds * 1000
@@ -278,7 +278,7 @@ def _closest_to_completion(
     """
     settled = store.now() - SETTLE_MS[store.engine.dialect.name]
     for room in search.rooms(connection, study.id, number):
-        known = (rater.id, number, room)
+        known = ("queue", rater.id, number, room)
         since = min(store.hints.get(known, 0), settled)
         item, passed = search.started_item(connection, study.id, rater.id, number, room, since)
         store.hints[known] = min(passed, settled)
@@ -290,14 +290,14 @@ def _closest_to_completion(
 def _search_everything(store: Store, rater_id: int) -> Assignment | None:
     """The last resort before saying that there is nothing: look at every open item, without holding up writers.
     Repeated at most every ten seconds for the same rater."""
-    if abs(store.now() - store.hints.get((rater_id, _SEARCHED), _LONG_AGO)) < SEARCH_AGAIN_MS:
+    if abs(store.now() - store.hints.get(("searched", rater_id), _LONG_AGO)) < SEARCH_AGAIN_MS:
         return None
     while True:
         with store.read() as connection:
             study_id = load_rater(connection, rater_id).study_id
             item_id = search.any_item(connection, study_id, rater_id)
         if item_id is None:
-            store.hints[rater_id, _SEARCHED] = store.now()
+            store.hints["searched", rater_id] = store.now()
             return None
         with store.write(lasting=False) as connection:
             rater = lock_rater(connection, rater_id)

@@ -1,4 +1,4 @@
-"""Visits of raters from a platform: when they are over, how far they are, and the table to pay by."""
+"""Visits of raters from a platform: when they are over, and the table to pay by."""
 
 import csv
 import io
@@ -43,14 +43,6 @@ def finish(store: Store, rater_id: int) -> Finish | None:
     if visit.state == "active" and goes_on and next_assignment(store, rater_id) is None:
         visit = end_visit(store, rater_id, "complete") or visit
     return _told(store, study, get_rater(store, rater_id), visit)
-
-
-def progress(store: Store, rater: Rater) -> tuple[int, int | None] | None:
-    """The answers given in the rater's active visit, and those wanted (None in the practice); None without one."""
-    visit = visit_of(store, rater.id)
-    if visit is None or visit.state != "active":
-        return None
-    return rater.tallies.answered - visit.base, None if rater.quota is None else rater.quota - visit.base
 
 
 def _told(store: Store, study: Study, rater: Rater, visit: Visit) -> Finish:

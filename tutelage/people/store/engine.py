@@ -45,15 +45,15 @@ class Store:
     """An open database. Threads may share it; `clock` gives seconds since the epoch.
 
     Without `lasting` no commit waits for the disk: a power cut takes the last ones, a crash of the program none.
-    `hints` is scratch memory of the search for a rater's next item (see `assign`): losing it costs time, never
-    correctness.
+    `hints` is scratch memory of the search for a rater's next item (see `assign`) and of counts (`progress`): losing it
+    costs time, never correctness.
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock = time.time, *, lasting: bool = True) -> None:
         self.engine = engine
         self.clock = clock
         self.lasting = lasting
-        self.hints: dict[tuple[int, ...], int] = {}
+        self.hints: dict[tuple[int | str, ...], int] = {}
         self._queue = threading.Lock()
         self._writers = {
             lasting: engine.execution_options(tutelage_write=True, tutelage_lasting=lasting)

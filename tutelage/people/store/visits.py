@@ -93,7 +93,7 @@ def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float 
 def visit_of(store: Store, rater_id: int) -> Visit | None:
     """The last visit of a rater; None for one who came from no platform."""
     with store.read() as connection:
-        return _latest(connection, rater_id)
+        return last_visit(connection, rater_id)
 
 
 def list_visits(store: Store, study_id: int) -> tuple[Visit, ...]:
@@ -108,18 +108,18 @@ def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
     back."""
     with store.write() as connection:
         lock_rater(connection, rater_id)
-        visit = _latest(connection, rater_id)
+        visit = last_visit(connection, rater_id)
         if visit is None or visit.state != "active":
             return visit
         for assignment_id in leases.held(connection, rater_id):
             leases.give_back(connection, assignment_id, "released", store.now())
         _end(connection, visit, state, store.now())
-        return _latest(connection, rater_id)
+        return last_visit(connection, rater_id)
 
 
 def begin_answers(connection: Connection, rater_id: int) -> None:
     """After the practice: the answers of the visit are counted from here on."""
-    rater, visit = load_rater(connection, rater_id), _latest(connection, rater_id)
+    rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
     recruitment = load_recruitment(connection, rater.study_id)
     if visit is not None and visit.state == "active" and recruitment is not None:
         connection.execute(
@@ -130,7 +130,7 @@ def begin_answers(connection: Connection, rater_id: int) -> None:
 
 def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
     """End the active visit of a rater who failed the practice; whether there was one."""
-    visit = _latest(connection, rater.id)
+    visit = last_visit(connection, rater.id)
     if visit is None or visit.state != "active":
         return False
     _end(connection, visit, "screened", now)
@@ -252,7 +252,8 @@ def _of_worker(connection: Connection, study_id: int, platform: str, worker: str
     return None if row is None else _visit(row)
 
 
-def _latest(connection: Connection, rater_id: int) -> Visit | None:
+def last_visit(connection: Connection, rater_id: int) -> Visit | None:
+    """`visit_of` within a transaction."""
     row = connection.execute(_LATEST, {"rater": rater_id}).mappings().one_or_none()
     return None if row is None else _visit(row)
 

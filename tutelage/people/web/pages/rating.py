@@ -4,7 +4,7 @@ What is sent to a rater is built here, field by field: the texts, and nothing ab
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from starlette.responses import JSONResponse, Response
 
@@ -27,9 +27,10 @@ from tutelage.people.conversing import Talk, next_step
 from tutelage.people.corrections import correction_from, correction_row, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence, say
+from tutelage.people.progress import rater_progress
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.visiting import finish, progress
+from tutelage.people.visiting import finish
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import must_agree
@@ -231,13 +232,10 @@ def refuse_strangers(call: Call) -> None:
 
 def _json(call: Call, **more: object) -> Response:
     """The JSON that every response to the screen carries: the rater's progress and the version of the question."""
-    rater = get_rater(call.store, call.me.id)
-    visit = progress(call.store, rater)
-    answered, quota = visit or (rater.tallies.answered + rater.tallies.skipped, rater.quota)
     return JSONResponse(
         {
-            "progress": {"answered": answered, "quota": quota},
-            "state": rater.state,
+            "progress": asdict(rater_progress(call.store, call.me.id)),
+            "state": get_rater(call.store, call.me.id).state,
             "version": call.here.version,
             **more,
         },

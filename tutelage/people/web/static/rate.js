@@ -7,10 +7,11 @@ import { Form } from "./form.js";
 import { listen, onward } from "./keys.js";
 import { Talk } from "./live.js";
 import { Outbox } from "./outbox.js";
+import { Progress } from "./progress.js";
 import { mark, showQuestion, toggleRaw } from "./show.js";
 import { Spans } from "./spans.js";
 import { drop, durable, keys, put, take } from "./storage.js";
-import { figure, gettext, ngettext } from "./words.js";
+import { gettext, ngettext } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const screen = find("#screen");
@@ -28,6 +29,7 @@ let form = null; // made by `begin`
 let corrections = null; // where the study asks for them
 let spans = null;
 const outbox = new Outbox(rater, tellSaved);
+const progress = new Progress(find("#progress"), find("#progress-text"));
 const talk = find("#talk") && new Talk(rater, { next, key: newKey, fail: pauseForError });
 
 let current = null; // the question on the screen
@@ -38,8 +40,6 @@ let retry = 0; // the timer of the next try
 let history = []; // {question, answer}, oldest first
 let place = 0; // where in the history we are while changing
 let changes = 0;
-let answered = 0;
-let quota = null;
 let sinceBreak = 0;
 let stale = false; // the owner has changed the question: load the page again before asking on
 let proceed = () => {}; // what the button of the present pause does
@@ -50,17 +50,12 @@ async function fetchNext() {
   const unsent = outbox.assignments();
   const here = [current, aside, ...ahead.map((each) => each.question)];
   const held = [...unsent, ...here.filter(Boolean).map((question) => question.id)];
+  const { receipts } = progress;
   const reply = await post("/rate/next", item ? { item } : { besides: held });
-  learn(reply);
+  stale ||= reply.version !== pageVersion;
+  progress.learn(reply.progress, receipts);
   const again = held.includes(reply.question?.id); // its reservation ran out here, and was made anew
   return { ...reply, question: again ? null : reply.question, unsent: unsent.length };
-}
-
-function learn(reply) {
-  stale ||= reply.version !== pageVersion;
-  quota = reply.progress.quota;
-  answered = Math.max(answered, reply.progress.answered);
-  tellProgress();
 }
 
 /** Ask for the questions after this one while this one is being read. In training, and where the rater talks to models,
@@ -265,17 +260,20 @@ async function submit() {
   const kept = form.draft();
   const { active, wall } = clock.read();
   const sent = { ...answer, assignment: question.id, key: newKey(), active_ms: active, wall_ms: wall, changes };
+  const gave = Number(gives(answer) && !question.training) - Number(aside !== null && gives(history[place].answer));
+  progress.send(sent.key, gave, Number(!aside && !question.training));
   const receipt = outbox.add({ ...sent, client: "browser 1" });
-  receipt.then((reply) => reply.refused || learn(reply));
+  receipt.then((reply) => {
+    progress.receive(sent.key, reply.progress);
+    stale ||= !reply.refused && reply.version !== pageVersion;
+  });
   drop(draftKey(question));
   if (talk) await settled(receipt);
   if (aside) return keepChange(question, kept);
-  answered += 1;
-  sinceBreak += 1;
-  tellProgress();
   if (item) return afterAdjudication(receipt);
   if (question.training) return afterTraining(receipt, answer);
   history.push({ question, answer: kept });
+  sinceBreak += gave;
   if (sinceBreak >= BLOCK) {
     sinceBreak = 0;
     current = null;
@@ -283,6 +281,9 @@ async function submit() {
   }
   await next();
 }
+
+/** Whether an answer is one, and not that the question cannot be judged. */
+const gives = (answer) => answer.choice !== "skip";
 
 /** Wait for a receipt on which it depends what comes next; nothing can be answered twice meanwhile. */
 async function settled(receipt) {
@@ -362,15 +363,6 @@ function dropOldDrafts() {
 }
 
 // ---- what is told
-
-function tellProgress() {
-  const bar = find("#progress");
-  bar.max = quota ?? BLOCK;
-  bar.value = quota ? answered : sinceBreak;
-  find("#progress-text").textContent = quota
-    ? gettext("%(answered)s of %(quota)s", { answered: figure(answered), quota: figure(quota) })
-    : ngettext("%(count)s answered", "%(count)s answered", answered);
-}
 
 function tellSaved({ pending, state, sentence }) {
   const words = {
