@@ -202,6 +202,11 @@ def open_rating(page: Page, site: Site) -> Shown:
     return first
 
 
+def is_narrow(page: Page) -> bool:
+    """Whether nothing reaches beyond the sides of the screen."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
 def ready(page: Page, count: int = 3) -> None:
     """Wait until so many questions lie ready in the browser."""
     expect(page.locator("#screen")).to_have_attribute("data-ready", str(count))

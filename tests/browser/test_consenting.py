@@ -9,14 +9,10 @@ from tutelage.people import add_rater, backup, start_session
 from tutelage.people.store.consents import Consent, ask_consent
 from tutelage.people.web.site import cookie_name
 
-from .sites import Site, press, shown
+from .sites import Site, is_narrow, press, shown
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
-
-
-def is_narrow(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
 def test_a_text_of_ones_own_is_agreed_to_by_keyboard(site: Site, visit: Visit) -> None:

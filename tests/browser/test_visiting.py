@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.recruitments import entry_of, recruit
 from tutelage.people.store.visits import list_visits
 
-from .sites import Requests, Site, press, shown
+from .sites import Requests, Site, is_narrow, press, shown, until
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
@@ -18,10 +18,6 @@ Visit = Callable[..., Page]
 def link(site: Site, study: int, name: str = "W1") -> str:
     path = entry_of(site.store, study).partition("?")[0]
     return f"{site.url}{path}?workerId={name}&hitId=h&assignmentId=a-{name}"
-
-
-def is_narrow(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -67,6 +63,25 @@ def test_answers_that_are_still_on_their_way_reach_the_code(site: Site, visit: V
     answers.answer = Requests.let
     page.wait_for_url("**/finish")
     assert page.input_value("#code")
+
+
+def test_the_last_answer_earns_the_code_though_leave_was_quicker(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=6)
+    recruit(site.store, study.id, Recruitment("mturk", answers=1))
+    page = visit()
+    answers = Requests(page, "**/rate/answers")
+    held: list[Route] = []
+    answers.answer = held.append
+    page.goto(link(site, study.id))
+    page.click("text=Start")
+    page.click("text=agree")
+    shown(page)
+    press(page, "1 Enter")
+    page.click("#leave")
+    until(lambda: page.wait_for_timeout(20) is None and len(held) == 1)
+    held[0].continue_()
+    expect(page.locator("#code")).to_be_visible()
+    assert [each.state for each in list_visits(site.store, study.id)] == ["complete"]
 
 
 def test_an_owner_sets_it_up_and_leaving_returns_the_place(site: Site, visit: Visit) -> None:

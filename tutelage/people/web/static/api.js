@@ -1,15 +1,10 @@
 // Talking to the server. A request either comes back, is refused (with a sentence), or may be tried again.
 
+import { left } from "./leaving.js";
 import { gettext } from "./words.js";
+
 /** The path that the site stands below: empty at the root of a host. */
 export const root = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
-
-/** Aborted when the session ends with Leave: what is under way is worth nothing then, and nothing more is asked. */
-const leaving = new AbortController();
-export const left = leaving.signal;
-for (const form of document.querySelectorAll('form[action$="/leave"]')) {
-  form.addEventListener("submit", () => leaving.abort());
-}
 
 const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 

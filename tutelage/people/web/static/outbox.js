@@ -15,7 +15,7 @@ export class Outbox {
     this.prefix = `tutelage.answer.${rater}.`;
     this.tell = tell;
     this.receipts = new Map();
-    this.sending = false;
+    this.running = null; // a promise of the answers that are being sent
     this.wait = 1_000;
     this.stopped = "";
     this.refused = "";
@@ -46,9 +46,19 @@ export class Outbox {
     return receipt;
   }
 
-  async flush() {
-    if (this.sending || this.stopped) return;
-    this.sending = true;
+  /** Send what is here; resolves when that is done, or cannot be done at present. */
+  flush() {
+    if (!this.stopped) this.running ??= this.sendAll().finally(() => (this.running = null));
+    return this.running ?? Promise.resolve();
+  }
+
+  /** Send what is here without waiting for the time of the next try; resolves with whether nothing is left. */
+  async empty() {
+    await this.flush();
+    return this.pending().length === 0;
+  }
+
+  async sendAll() {
     clearTimeout(this.timer);
     try {
       for (let entry = this.pending()[0]; entry; entry = this.pending()[0]) {
@@ -59,8 +69,6 @@ export class Outbox {
       this.report("saved");
     } catch (error) {
       this.later(error);
-    } finally {
-      this.sending = false;
     }
   }
 

@@ -1,6 +1,6 @@
 // The owner's pages: figures that keep themselves up to date, and boxes that are ticked together.
 
-import { left } from "./api.js";
+import { left } from "./leaving.js";
 import "./links.js";
 import "./menu.js";
 

@@ -1,10 +1,11 @@
 // The rater's screen: what comes next, what is sent, and what is shown meanwhile.
 
-import { get, left, post, Refused, root } from "./api.js";
+import { get, post, Refused, root } from "./api.js";
 import { Clock, here } from "./clock.js";
 import { Corrections } from "./corrections.js";
 import { Form } from "./form.js";
 import { listen, onward } from "./keys.js";
+import { left, sendFirst } from "./leaving.js";
 import { Talk } from "./live.js";
 import { Outbox } from "./outbox.js";
 import { Progress } from "./progress.js";
@@ -29,6 +30,7 @@ let form = null; // made by `begin`
 let corrections = null; // where the study asks for them
 let spans = null;
 const outbox = new Outbox(rater, tellSaved);
+const leaving = sendFirst(outbox, find("#leaving"));
 const progress = new Progress(find("#progress"), find("#progress-text"));
 const talk = find("#talk") && new Talk(rater, { next, key: newKey, fail: pauseForError });
 
@@ -365,6 +367,7 @@ function dropOldDrafts() {
 // ---- what is told
 
 function tellSaved({ pending, state, sentence }) {
+  if (!pending) leaving.settled();
   const words = {
     saved: gettext("Saved"),
     saving: gettext("Saving…"),
