@@ -222,7 +222,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 def saved(page: Page) -> None:
     """Wait until everything is with the server."""
-    expect(page.locator("#save")).to_have_text("Saved")
+    expect(page.locator("#save")).to_have_attribute("data-state", "saved")
 
 
 def go(page: Page, heading: str, name: str) -> None:

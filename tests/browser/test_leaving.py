@@ -50,8 +50,8 @@ def test_answers_that_are_under_way_arrive_before_the_session_ends(site: Site, v
 
 
 def test_without_a_network_nothing_is_lost_and_leaving_waits(site: Site, visit: Visit) -> None:
-    study = site.study(pairs=5)
-    page = visit(width=360, dark=True)
+    study = site.study([(f"first {n} " * 60, f"second {n} " * 60) for n in range(5)])
+    page = visit(width=360, height=500, dark=True)
     site.sign_in(page, study)
     question = open_rating(page, site).question
     ready(page)
@@ -60,9 +60,11 @@ def test_without_a_network_nothing_is_lost_and_leaving_waits(site: Site, visit: 
     question = shown(page, question).question
     press(page, "7 Enter")
     shown(page, question)
+    page.evaluate("scrollTo(0, 600)")
     page.focus("#leave")
     press(page, "Enter")
     notice = page.locator("#leaving")
+    expect(notice).to_be_in_viewport()
     expect(notice).to_contain_text("You have not left yet: 2 answers could not be sent.")
     expect(notice).to_contain_text("kept in this browser and will be sent by itself")
     assert faults(page) == []

@@ -1,7 +1,7 @@
 // A better response, made from one of those shown or written anew. An addition to the form (see form.js); it is there
 // where the study asks for it.
 
-import { make } from "./show.js";
+import { keyCap, make } from "./show.js";
 import { gettext } from "./words.js";
 
 const NEW = "new";
@@ -35,9 +35,7 @@ export class Corrections {
         const input = make("input", "");
         Object.assign(input, { type: "radio", name: "correction-start", value });
         const span = make("span", "", `${words} `);
-        const key = make("kbd", "", String(number + 1));
-        key.setAttribute("aria-hidden", "true");
-        span.append(key);
+        span.append(keyCap(String(number + 1)));
         label.append(input, span);
         return label;
       }),

@@ -41,7 +41,7 @@ class Guard {
     const sent = await this.outbox.empty();
     this.busy = false;
     if (!sent) this.stay();
-    else if (this.outbox.refused !== refused) this.say(gettext("You have not left yet, because an answer was refused."));
+    else if (this.outbox.refused !== refused) this.say(gettext("You have not left yet, because an answer was refused."), true);
     else {
       ending.abort();
       form.submit();
@@ -57,7 +57,7 @@ class Guard {
       length,
     );
     this.told = Boolean(this.outbox.stopped);
-    this.say(`${waits} ${this.told ? kept() : patience()}`);
+    this.say(`${waits} ${this.told ? kept() : patience()}`, true);
   }
 
   /** Everything that waited is with the server. */
@@ -66,8 +66,9 @@ class Guard {
     if (!this.busy && !this.notice.hidden) this.say(gettext("Everything is sent now: you can leave."));
   }
 
-  say(words) {
+  say(words, failed = false) {
     this.notice.hidden = false;
+    this.notice.classList.toggle("failed", failed);
     this.notice.textContent = words;
   }
 }

@@ -2,7 +2,7 @@
 // text nodes as it comes; HTML comes from the server, which has made it harmless, when an answer is complete.
 
 import { follow, post, Refused, Unreachable } from "./api.js";
-import { make, showComing, turns } from "./show.js";
+import { keyCap, make, showComing, turns } from "./show.js";
 import { drop, put, take } from "./storage.js";
 import { figure, gettext } from "./words.js";
 
@@ -92,9 +92,7 @@ export class Talk {
   opening(text, place) {
     const button = make("button", "opening", text);
     button.type = "button";
-    const key = make("kbd", "", String(place + 1));
-    key.setAttribute("aria-hidden", "true");
-    button.append(" ", key);
+    button.append(" ", keyCap(String(place + 1)));
     button.addEventListener("click", () => this.take(text));
     return button;
   }

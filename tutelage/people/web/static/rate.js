@@ -9,7 +9,7 @@ import { left, sendFirst } from "./leaving.js";
 import { Talk } from "./live.js";
 import { Outbox } from "./outbox.js";
 import { Progress } from "./progress.js";
-import { mark, showQuestion, toggleRaw } from "./show.js";
+import { mark, showQuestion, toggleEarlier, toggleRaw } from "./show.js";
 import { Spans } from "./spans.js";
 import { drop, durable, keys, put, take } from "./storage.js";
 import { gettext, ngettext } from "./words.js";
@@ -459,6 +459,7 @@ function wire(part) {
       }),
       f: asked(() => form.enter(form.flags)),
       n: asked(() => form.enter(form.reasonPanel)),
+      h: toggleEarlier,
       m: asked(() => spans?.active || toggleRaw()),
       u: undo,
       ...(corrections ? { w: asked(() => writeBetter()) } : {}),

@@ -6,6 +6,7 @@ const WHO = { system: gettext("Instructions"), user: gettext("Person"), assistan
 
 let raw = false;
 let shown = null;
+let before = null; // where the rater was when the earlier turns were opened: {focus, scroll}
 
 /**
  * Put the question on the page, with an empty form.
@@ -39,11 +40,30 @@ export function showComing(messages, places) {
 export const turns = (messages) => messages.map((message) => turn(message, true));
 
 function showPrompt(messages) {
+  before = null;
   const earlier = messages.slice(0, -1);
   const last = messages.at(-1);
   const prompt = document.querySelector("#prompt");
   prompt.replaceChildren(...(earlier.length ? [fold(earlier)] : []), turn(last, earlier.length > 0));
   prompt.tabIndex = prompt.scrollHeight > prompt.clientHeight ? 0 : -1;
+}
+
+/** Open the earlier turns of the conversation and go to the first of them, or close them and go back. */
+export function toggleEarlier() {
+  const prompt = document.querySelector("#prompt");
+  const details = prompt.querySelector("details");
+  if (!details?.checkVisibility()) return;
+  const here = { focus: document.activeElement, scroll: scrollY };
+  details.open = !details.open;
+  if (details.open) {
+    before = here;
+    prompt.focus({ preventScroll: true });
+    details.scrollIntoView();
+  } else if (before) {
+    before.focus.focus({ preventScroll: true });
+    scrollTo(0, before.scroll);
+    before = null;
+  }
 }
 
 /** Show the texts as they were written, or formatted again. */
@@ -89,7 +109,10 @@ function turn(message, named) {
 function fold(messages) {
   const details = make("details", "");
   details.open = messages.length <= 2;
-  details.append(make("summary", "", gettext("Earlier in this conversation (%(count)s)", { count: figure(messages.length) })));
+  const words = gettext("Earlier in this conversation (%(count)s)", { count: figure(messages.length) });
+  const summary = make("summary", "", words);
+  summary.append(" ", keyCap("h"));
+  details.append(summary);
   for (const message of messages) {
     const element = turn(message, true);
     element.classList.add("earlier");
@@ -120,6 +143,13 @@ function emptyCard(letter) {
 function lettered(letter) {
   const [before, after] = gettext("Response %(letter)s").split("%(letter)s");
   return [make("span", "visually-hidden", before), make("b", "", letter), make("span", "visually-hidden", after)];
+}
+
+/** A key as it stands beside what it does. */
+export function keyCap(name) {
+  const key = make("kbd", "", name);
+  key.setAttribute("aria-hidden", "true");
+  return key;
 }
 
 export function make(tag, className, text = "") {
