@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.native import bindings, build, elementwise, mixed
+from tutelage.engines.cpu.native import bindings, build, elementwise, half_products, mixed
 from tutelage.errors import TutelageError
 
 
@@ -52,5 +52,6 @@ def forget_library() -> None:
         bindings.is_available,
         elementwise._agree_with_torch,
         mixed._agree_with_torch,
+        half_products._agrees_with_torch,
     ):
         known.cache_clear()

@@ -84,14 +84,23 @@ def add_product(
     return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)
 
 
+def linear(
+    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None
+) -> Callable[[Float[Tensor, "*N d"]], Float[Tensor, "*N V"]]:
+    """The function x ↦ W x + b on the present weights."""
+    return lambda x: nn.functional.linear(x, weight.to(x.dtype), bias)
+
+
 @dataclass(frozen=True)
 class HeadKernels:
-    """The two operations of `token_scores` that an engine may replace."""
+    """The operations of `token_scores` that an engine may replace."""
 
     softmax_parts: Callable[[Matrix], tuple[Matrix, Vector, Vector]]
     """See `softmax_parts`."""
     add_product: Callable[[Matrix, Matrix, Matrix, Matrix | None], Matrix | None]
     """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
+    linear: Callable[[Matrix, Vector | None], Callable[[Matrix], Matrix]] = linear
+    """See `linear`."""
 
 
 PLAIN_KERNELS = HeadKernels(softmax_parts, add_product)
@@ -195,7 +204,7 @@ class _ChunkedScores(torch.autograd.Function):
         entropy: bool,
         kernels: HeadKernels,
     ) -> tuple[Tensor, Tensor]:
-        head = Head(weight, bias, scale, softcap)
+        head = Head(weight, bias, scale, softcap, kernels.linear(weight, bias))
         rows = states.shape[0]
         logp, entropies = torch.zeros(rows, device=states.device), torch.zeros(rows, device=states.device)
         parts = list(_chunks(rows, weight.shape[0]))
@@ -219,7 +228,6 @@ class _ChunkedScores(torch.autograd.Function):
         states, weight, bias, tokens, entropies = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None
         scale, softcap, temperature, entropy, kernels = ctx.settings
-        head = Head(weight, bias, scale, softcap)
         device, dtype, enabled = ctx.autocast
         autocast = torch.autocast(
             device, dtype=dtype, enabled=enabled
@@ -228,6 +236,8 @@ class _ChunkedScores(torch.autograd.Function):
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
         states_type, states = states.dtype, states.to(dtype if enabled else states.dtype)
         rounded = weight.to(states.dtype)
+        with autocast:
+            head = Head(weight, bias, scale, softcap, kernels.linear(weight, bias))
         grad_states = torch.empty_like(states) if need_states else None
         grad_weight = None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if need_bias else None

@@ -1,11 +1,17 @@
-"""The kernels of the output head on a processor: softmax in one pass over memory, gradients accumulated in place."""
+"""The kernels of the output head on a processor: softmax in one pass over memory, gradients accumulated in place, and
+logits in bfloat16 as a decoding step computes them."""
 
+from collections.abc import Callable
+from functools import cache
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.engines.cpu.gradients import add_product
-from tutelage.engines.cpu.native import elementwise
+from tutelage.engines.cpu.native import elementwise, half_products
 from tutelage.engines.logprobs import HeadKernels
+from tutelage.engines.logprobs import linear as plain_linear
 from tutelage.engines.logprobs import softmax_parts as plain_softmax_parts
 
 
@@ -13,9 +19,25 @@ def softmax_parts(
     logits: Float[Tensor, "n V"],
 ) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     """See `tutelage.engines.logprobs.softmax_parts`."""
-    if elementwise.supports(logits, whole=False):
+    if elementwise.supports(logits, whole=False, small=True):
         return logits, *elementwise.softmax_in_place(logits)
     return plain_softmax_parts(logits)
 
 
-KERNELS = HeadKernels(softmax_parts, add_product)
+def linear(
+    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None
+) -> Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]]:
+    """See `tutelage.engines.logprobs.linear`. Under autocast to bfloat16 the sums are not rounded."""
+    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    fits = weight.device.type == "cpu" and weight.dtype == torch.float32
+    if not (half and fits and half_products.supports(weight.shape[1])):
+        return plain_linear(weight, bias)
+
+    @cache
+    def panels() -> half_products.PanelLinear:
+        return half_products.PanelLinear([weight], bias)
+
+    return lambda x: panels().unrounded(x.to(torch.bfloat16))
+
+
+KERNELS = HeadKernels(softmax_parts, add_product, linear)

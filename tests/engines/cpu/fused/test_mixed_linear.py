@@ -6,9 +6,12 @@ independent errors of two operands and its own, and one of an adapter those of t
 
 import pytest
 import torch
+from compilers import needs_compiler
 
 from tutelage.engines.cpu.fused.linear import Linear
 from tutelage.engines.cpu.fused.mixed_linear import MixedLinears
+
+pytestmark = needs_compiler
 
 ROWS, SIZE, OUTS = 200, 48, (32, 16, 16)
 BOUND = 5**0.5 * 2**-9 * 1.5
@@ -41,7 +44,7 @@ def test_outputs_and_gradients(ranks, bias):
         for layer in layers
     ]
     held, doubled = grad.double().split(OUTS, 1), x.double()
-    joint = MixedLinears.rounded(layers)
+    joint = MixedLinears(layers)
     y, t = joint(x.bfloat16())
     assert y.dtype == torch.bfloat16
     assert error(y, torch.cat([layer(doubled) for layer in exact], 1)) < BOUND
@@ -61,7 +64,7 @@ def test_outputs_and_gradients(ranks, bias):
 
 def test_an_adapter_costs_the_other_layers_nothing():
     """Its columns are zeros in the rows of other layers."""
-    with_adapter, without = (MixedLinears.rounded(layers_of(ranks)) for ranks in ((0, 4, 0), (0, 0, 0)))
+    with_adapter, without = (MixedLinears(layers_of(ranks)) for ranks in ((0, 4, 0), (0, 0, 0)))
     x = random(ROWS, SIZE, seed=40).bfloat16()
     (found, _), (expected, _) = with_adapter(x), without(x)
     others = torch.cat((torch.arange(OUTS[0]), torch.arange(OUTS[0] + OUTS[1], sum(OUTS))))
@@ -73,7 +76,7 @@ def test_an_adapter_costs_the_other_layers_nothing():
 
 def test_what_is_not_wanted_is_not_computed():
     layers = layers_of((2, 2, 2))
-    joint, x = MixedLinears.rounded(layers), random(ROWS, SIZE, seed=40).bfloat16()
+    joint, x = MixedLinears(layers), random(ROWS, SIZE, seed=40).bfloat16()
     grad = random(ROWS, sum(OUTS), seed=41).bfloat16()
     _, t = joint(x)
     _, to_t = joint.to_input(grad)

@@ -4,19 +4,23 @@
 
 The columns of s B beside W make an adapter part of the product: its sum is accumulated in float32 with the others, and
 the backward pass finds the gradients of x and of t in one product too. Operands are rounded to bfloat16, and so are
-t, y and the gradients; gradients of weights are added in float32.
+t, y and the gradients; biases and gradients of weights are float32. Products of the forward pass are those of decoding
+(see `native.half_products`), and those of the backward pass torch's.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import BFloat16, Float
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import pad
 
+from tutelage.engines.cpu.decoding_weights import joint_bias
 from tutelage.engines.cpu.fused.linear import Linear
 from tutelage.engines.cpu.gradients import add_term
+from tutelage.engines.cpu.native.half_products import PanelLinear
 
 HALF = torch.bfloat16
 
@@ -26,22 +30,28 @@ class MixedLinears:
     """Linear layers over the same features. R is the sum of the ranks of their adapters."""
 
     layers: Sequence[Linear]
-    matrix: BFloat16[Tensor, "out in_R"]
-    lora_a: BFloat16[Tensor, "R in"] | None
-    """None where no layer has an adapter."""
 
-    @classmethod
-    def rounded(cls, layers: Sequence[Linear]) -> "MixedLinears":
-        """The layers with their present weights."""
-        adapters = [layer.lora_a for layer in layers if layer.lora_a is not None]
-        return cls(layers, _side_by_side(layers), torch.cat(adapters).to(HALF) if adapters else None)
+    @cached_property
+    def matrix(self) -> BFloat16[Tensor, "out in_R"]:
+        """[W | s B], rounded."""
+        return _side_by_side(self.layers)
+
+    @cached_property
+    def lora_a(self) -> BFloat16[Tensor, "R in"] | None:
+        """A, rounded; None where no layer has an adapter."""
+        adapters = [layer.lora_a for layer in self.layers if layer.lora_a is not None]
+        return torch.cat(adapters).to(HALF) if adapters else None
 
     def __call__(
         self, x: BFloat16[Tensor, "N in"]
     ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
         """y of all layers side by side, and t where there are adapters."""
-        t = None if self.lora_a is None else x @ self.lora_a.T
-        return linear(x if t is None else torch.cat((x, t), 1), self.matrix, _joint_bias(self.layers)), t
+        bias = joint_bias([(layer.weight, layer.bias) for layer in self.layers])
+        if self.lora_a is None:
+            return PanelLinear([layer.weight for layer in self.layers], bias)(x), None
+        t = PanelLinear([self.lora_a])(x)
+        odd = (0, self.matrix.shape[1] % 2)  # panels have pairs of features
+        return PanelLinear([pad(self.matrix, odd)], bias)(pad(torch.cat((x, t), 1), odd)), t
 
     def to_input(
         self, grad: BFloat16[Tensor, "N out"]
@@ -99,12 +109,3 @@ def _side_by_side(layers: Sequence[Linear]) -> BFloat16[Tensor, "out in_R"]:
         column += rank
     return matrix
 
-
-def _joint_bias(layers: Sequence[Linear]) -> BFloat16[Tensor, " out"] | None:
-    """The biases in bfloat16, with zeros for a layer without one; None where none has one."""
-    if all(layer.bias is None for layer in layers):
-        return None
-    parts = [
-        layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers
-    ]
-    return torch.cat(parts).to(HALF)

@@ -7,6 +7,7 @@ bfloat16, and so are their results; sums are accumulated in float32: that is wha
 modules of transformers. Matrices that read the same tensor are one product, and so are their gradients. Adapters are
 columns of it (see `mixed_linear`). A step keeps its activations in bfloat16, x and h too: the backward pass takes the
 norms of the rounded ones. Weights are rounded again in the backward pass, since all of a model's would be kept at once.
+The forward pass computes what a decoding step computes, bit for bit (see `native.half_products`).
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from tutelage.engines.cpu.fused.attention import rotate
 from tutelage.engines.cpu.fused.linear import TENSORS, Linear, by_layer, linears
 from tutelage.engines.cpu.fused.mixed_linear import HALF, MixedLinears
 from tutelage.engines.cpu.fused.norm import rms_norm, rms_norm_gradients
-from tutelage.engines.cpu.native import mixed
+from tutelage.engines.cpu.native import half_products, mixed
 
 
 class MixedAttentionInputs(torch.autograd.Function):
@@ -46,7 +47,7 @@ class MixedAttentionInputs(torch.autograd.Function):
         count = TENSORS * len(scales)
         products, of_heads = linears(scales, tensors[:count]), tensors[count:]
         ctx.scales, ctx.heads = scales, [len(product.weight) // width for product in products]
-        joint = MixedLinears.rounded(products)
+        joint = MixedLinears(products)
         n, r = mixed.norm(x, norm, epsilons[0])
         heads, t = joint(n)
         heads = heads.view(len(x), -1, width)
@@ -65,7 +66,7 @@ class MixedAttentionInputs(torch.autograd.Function):
         half, r, cos, sin, norm, t, *rest = ctx.saved_tensors
         x = half.float()
         count = TENSORS * len(ctx.scales)
-        joint, rest = MixedLinears.rounded(linears(ctx.scales, rest[:count])), rest[count:]
+        joint, rest = MixedLinears(linears(ctx.scales, rest[:count])), rest[count:]
         grad, to_norms = torch.cat(to_heads, 1), []
         if rest:
             to_norms = _raw_gradients(grad, ctx.heads, cos, sin, rest)
@@ -134,12 +135,12 @@ class MixedLayerOutputs(torch.autograd.Function):
 
 def _joined(layers: Sequence[Linear]) -> list[MixedLinears]:
     """The products of o, of gate and up, and of down."""
-    return [MixedLinears.rounded(layers[part]) for part in (slice(0, 1), slice(1, 3), slice(3, 4))]
+    return [MixedLinears(layers[part]) for part in (slice(0, 1), slice(1, 3), slice(3, 4))]
 
 
 def can_be_mixed(hidden: int, inner: int, width: int) -> bool:
     """Whether the kernels serve layers of these sizes: whole vectors, and heads of two halves of whole vectors."""
-    return width % 2 == 0 and mixed.supports(hidden, inner, width // 2)
+    return width % 2 == 0 and mixed.supports(hidden, inner, width // 2) and half_products.supports(hidden)
 
 
 def _normed_and_rotated(

@@ -69,12 +69,15 @@ def library() -> Any:
     found.tutelage_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 3]
     found.tutelage_pack.argtypes = [pool, c_void_p, c_int64, c_int64, c_void_p, c_int64]
     found.tutelage_pack_half.argtypes = found.tutelage_pack.argtypes
+    found.tutelage_copy_half.argtypes = found.tutelage_pack.argtypes
+    found.tutelage_half_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 4]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
     found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
     found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]
     found.tutelage_packed_attention_gradients.argtypes = [pool, *[c_void_p] * 10]
     found.tutelage_half_attention.argtypes = found.tutelage_packed_attention.argtypes
     found.tutelage_half_attention_gradients.argtypes = [pool, *[c_void_p] * 9]
+    found.tutelage_rms_norm.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 2, c_float, *[c_void_p] * 2]
     found.tutelage_scale_rows.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
     found.tutelage_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 7]
     found.tutelage_gate_gradients.argtypes = [pool, c_int64, *[c_void_p] * 5]
@@ -90,9 +93,10 @@ def library() -> Any:
     found.tutelage_parts.argtypes = [c_int64, c_int64]
     for name in ("step_workspace", "packed_attention_workspace", "parts"):
         getattr(found, f"tutelage_{name}").restype = c_int64
-    steps = ("step", "product", "pack", "pack_half", "exponential")
+    steps = ("step", "product", "half_product", "pack", "pack_half", "copy_half", "exponential")
     attention = [f"{kind}_attention{part}" for kind in ("packed", "half") for part in ("", "_gradients")]
-    elementwise = ("scale_rows", "norm_gradients", "gate_gradients", "rotate", "sum_of_squares", "softmax")
+    norms, sums = ("rms_norm", "scale_rows", "norm_gradients"), ("sum_of_squares", "softmax")
+    elementwise = (*norms, "gate_gradients", "rotate", *sums)
     mixed = ("norm", "norm_gradients", "swiglu", "swiglu_gradients", "rotate", "add")
     for name in (*steps, *attention, *elementwise, *(f"mixed_{name}" for name in mixed)):
         getattr(found, f"tutelage_{name}").restype = None

@@ -23,7 +23,10 @@ from tutelage.errors import TutelageError
 
 SOURCES = [
     Path(__file__).with_name(name)
-    for name in ("step.cpp", "packed_attention.cpp", "elementwise.cpp", "mixed.cpp", "structs.cpp")
+    for name in (
+        *("step.cpp", "half_products.cpp", "packed_attention.cpp"),
+        *("elementwise.cpp", "mixed.cpp", "structs.cpp"),
+    )
 ]
 COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
@@ -45,6 +48,11 @@ _V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm m
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 TARGETS = {
     ("linux", "x86_64"): (
+        Target(
+            "x86-64-v4-amx",
+            "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16",
+            frozenset(f"{_V4} avx512_bf16 amx_tile amx_bf16".split()),
+        ),
         Target("x86-64-v4-bf16", "-march=x86-64-v4 -mavx512bf16", frozenset(f"{_V4} avx512_bf16".split())),
         Target("x86-64-v4", "-march=x86-64-v4", frozenset(_V4.split())),
         Target("x86-64-v3", "-march=x86-64-v3", frozenset(_V3.split())),

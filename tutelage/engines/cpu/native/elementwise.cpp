@@ -28,6 +28,18 @@ extern "C" {
 // The number of parts that [rows][d] is divided into.
 int64_t tutelage_parts(int64_t rows, int64_t d) { return parts_of(rows, d); }
 
+// y = x r w and r = (mean x^2 + epsilon)^-1/2 for rows [n][d]. d is a multiple of 16.
+void tutelage_rms_norm(const ThreadPool *pool, int64_t rows, int64_t d, const float *x, const float *w, float epsilon,
+                       float *y, float *r) {
+    for_rows(*pool, rows, d, [&](long, long first, long end) {
+        for (long row = first; row < end; row++) {
+            r[row] = root_mean_square(x + row * d, d, epsilon);
+            for (long i = row * d, j = 0; j < d; i += LANES, j += LANES)
+                store(y + i, load(x + i) * r[row] * load(w + j));
+        }
+    });
+}
+
 // y = x r w for rows [n][d], with r [n]. d is a multiple of 16.
 void tutelage_scale_rows(const ThreadPool *pool, int64_t rows, int64_t d, const float *x, const float *r,
                          const float *w, float *y) {

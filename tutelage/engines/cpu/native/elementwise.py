@@ -18,9 +18,12 @@ LARGE = 1 << 15
 """Numbers from which a kernel is faster than the operations of torch, whose cost a call would otherwise equal."""
 
 
-def supports(x: Float[Tensor, "..."], *, whole: bool = True) -> bool:
-    """Whether the kernels take rows like those of `x`, and are available. `whole`: rows must be whole vectors."""
-    if x.dtype != torch.float32 or x.device.type != "cpu" or x.numel() < LARGE:
+def supports(x: Float[Tensor, "..."], *, whole: bool = True, small: bool = False) -> bool:
+    """Whether the kernels take rows like those of `x`, and are available. `whole`: rows must be whole vectors.
+
+    With `small`, they take few numbers too: then the bits of a row do not depend on how many rows there are.
+    """
+    if x.dtype != torch.float32 or x.device.type != "cpu" or not (small or x.numel() >= LARGE):
         return False
     fits = x.shape[-1] % LANES == 0 if whole else x.shape[-1] >= LANES
     return fits and is_available() and _agree_with_torch()
@@ -31,6 +34,19 @@ def supports_rotation(x: Float[Tensor, "... H w"], cos: Float[Tensor, "..."]) ->
     width = x.shape[-1]
     fits = cos.dtype == x.dtype and cos.shape == (*x.shape[:-2], 1, width) and width % (2 * LANES) == 0
     return fits and supports(x)
+
+
+def rms_norm(
+    x: Float[Tensor, "*rows d"], weight: Float[Tensor, " d"], epsilon: float
+) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, "*rows 1"]]:
+    """y = x · r · w and r = (mean x² + ε)^-½ of RMSNorm."""
+    x, weight = x.contiguous(), weight.contiguous()
+    y, r = torch.empty_like(x), x.new_empty(*x.shape[:-1], 1)
+    pointers = (each.data_ptr() for each in (y, r))
+    library().tutelage_rms_norm(
+        byref(thread_pool()), r.numel(), len(weight), x.data_ptr(), weight.data_ptr(), epsilon, *pointers
+    )
+    return y, r
 
 
 def scaled_rows(
@@ -135,11 +151,11 @@ def _agree_with_torch() -> bool:
     angles, logits = torch.cat((grad, grad), -1).unsqueeze(1), torch.cat((x, up, more[:, :3]), -1)
     pairs, rotation = torch.complex(x, up), torch.complex(grad.cos(), -grad.sin())
     rotated = torch.view_as_real(pairs * rotation)
-    expected = [x * r * weight, of_norm[0] + more, of_norm[1], product, *of_product]
+    expected = [normed, x * r * weight, of_norm[0] + more, of_norm[1], product, *of_product]
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
     expected += [logits.double().softmax(-1), logits.double().logsumexp(-1)]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
-    found = [scaled_rows(x, r, weight), *to_norm, *gate_gradients(x, up, grad.clone())]
+    found = [rms_norm(x, weight, 0.0)[0], scaled_rows(x, r, weight), *to_norm, *gate_gradients(x, up, grad.clone())]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)
     maximum, log_sum = softmax_in_place(logits)
     found += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]

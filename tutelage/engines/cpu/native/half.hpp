@@ -23,15 +23,15 @@ INLINE Registers<N> load(const Half *from) {
     }
 }
 
-// x rounded, in the upper halves; the lower ones are undefined.
+// x rounded, in the lower halves.
 INLINE Bits rounded_bits(Register x) {
     Bits bits;
     std::memcpy(&bits, &x, sizeof bits);
     const Bits nearest = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
-    return x == x ? nearest : quiet;
+    return (x == x ? nearest : quiet) >> 16;
 }
 
-INLINE Halves rounded(Register x) { return __builtin_convertvector(rounded_bits(x) >> 16, Halves); }
+INLINE Halves rounded(Register x) { return __builtin_convertvector(rounded_bits(x), Halves); }
 
 template <int N>
 INLINE void store(Half *to, Registers<N> x) {
@@ -41,6 +41,24 @@ INLINE void store(Half *to, Registers<N> x) {
         store(to, x.low);
         store(to + N / 2 * EACH, x.high);
     }
+}
+
+// Stores the first `count` of 16 numbers.
+INLINE void put(Half *to, long count, Floats x) {
+    if (count == LANES) return store(to, x);
+    alignas(64) Half all[LANES];
+    store(all, x);
+    std::copy_n(all, count, to);
+}
+
+// x rounded to bfloat16, in float32.
+INLINE Floats rounded_floats(Floats x) {
+    return each(x, [](Register part) {
+        const Bits bits = rounded_bits(part) << 16;
+        Register y;
+        std::memcpy(&y, &bits, sizeof y);
+        return y;
+    });
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 // operands of products in bfloat16, residual streams in float32, and compute in float32. Pointers are to tensors
 // without gaps; rows are whole vectors.
 
-#include <cmath>
-
 #include "half.hpp"
 #include "structs.hpp"
 #include "norms.hpp"
@@ -18,14 +16,11 @@ void tutelage_mixed_norm(const ThreadPool *pool, int64_t rows, int64_t d, const 
     for_rows(*pool, rows, d, [&](long, long first, long end) {
         for (long row = first; row < end; row++) {
             const float *from = x + row * d;
-            Floats squares{};
-            for (long j = 0; j < d; j += LANES) {
-                Floats part = load(from + j);
-                if (more) part += load(more + row * d + j), store(h + row * d + j, part);
-                squares += part * part;
+            if (more) {
+                for (long i = row * d; i < (row + 1) * d; i += LANES) store(h + i, load(x + i) + load(more + i));
+                from = h + row * d;
             }
-            if (more) from = h + row * d;
-            r[row] = 1.0f / std::sqrt(sum(squares) / d + epsilon);
+            r[row] = root_mean_square(from, d, epsilon);
             for (long j = 0; j < d; j += LANES) store(y + row * d + j, load(from + j) * r[row] * load(w + j));
         }
     });

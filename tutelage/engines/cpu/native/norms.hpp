@@ -1,10 +1,22 @@
-// The gradients of a norm, for gradients of its output in float32 and in bfloat16.
+// The root mean square of a norm, and its gradients, for gradients of its output in float32 and in bfloat16.
 #pragma once
+
+#include <cmath>
 
 #include "half.hpp"
 #include "rows.hpp"
 
 namespace {
+
+// r = (mean x^2 + epsilon)^-1/2. Not inlined, so that every caller gets the same bits.
+NOT_INLINED float root_mean_square(const float *x, long size, float epsilon) {
+    Floats squares{};
+    long i = 0;
+    for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
+    float rest = 0;
+    for (; i < size; i++) rest += x[i] * x[i];
+    return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
+}
 
 // With n = x r and g the gradient of n w, for rows [n][d]: to_x = r (g w - n mean(g w n)) + more, where `more` may be
 // null, and sums [parts][d] += g n. Calls write(i, y) for the vector y of to_x at i.

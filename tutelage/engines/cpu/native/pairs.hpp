@@ -76,7 +76,7 @@ INLINE void add_product(Floats &sum, Pairs x, Pairs y) { sum += x.first * y.firs
 template <int N>
 INLINE void store_pairs(Pair *to, Registers<N> first, Registers<N> second) {
     if constexpr (N == 1) {
-        *reinterpret_cast<UnalignedPairs *>(to) = rounded_bits(first.x) >> 16 | (rounded_bits(second.x) & 0xffff0000u);
+        *reinterpret_cast<UnalignedPairs *>(to) = rounded_bits(first.x) | rounded_bits(second.x) << 16;
     } else {
         store_pairs(to, first.low, second.low);
         store_pairs(to + N / 2 * EACH, first.high, second.high);

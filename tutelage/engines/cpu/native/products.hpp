@@ -7,32 +7,56 @@
 #include "structs.hpp"
 #include "kernel.hpp"
 #include "half_products.hpp"
+#include "norms.hpp"
 #include "activations.hpp"
 #include "threads.hpp"
 
 namespace {
 
-INLINE float root_mean_square(const float *x, long size, float epsilon) {
-    Floats squares{};
-    long i = 0;
-    for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
-    float rest = 0;
-    for (; i < size; i++) rest += x[i] * x[i];
-    return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
-}
-
-// Writes `count` consecutive features of line r, from `first` on, into a block of 16 lines.
-INLINE void put_features(bool half, float *block, long r, long first, long count, const float *x) {
-    if (half) return put_pairs(block, r, first, count, x);
+// Writes `count` consecutive features of line r, from `first` on, a multiple of 16, into a block of 16 lines.
+INLINE void put_features(const Matrix &by, float *block, long r, long first, long count, const float *x) {
+    if (by.half) return put_rounded_features(block, r, first, count, by.in, x);
     for (long i = 0; i < count; i++) block[(first + i) * LANES + r] = x[i];
 }
 
-// C [rows][16] = A B, where A is a block of lines, of which the first is `line`, and B a panel of `by`.
-INLINE void set_panel_product(const Matrix &by, long rows, const float *blocks, long line, long panel, float *c) {
-    const float *a = blocks + line * by.in, *b = by.panel(panel);
-    if (by.half) return set_half_product(rows, a, reinterpret_cast<const Pair *>(b), by.in / 2, c);
-    set_product(rows, a, LANES, b, LANES, by.in, c);
+// A product with one or two panels: [rows][16] each, at a distance of `row` floats between rows, `panel` between panels.
+struct PanelProducts {
+    const float *c;
+    long row, panel;
+
+    Floats at(long r, long p) const { return load(c + r * row + p * panel); }
+};
+
+// The number of panels that a product takes at once.
+INLINE long panels_at_once(const Matrix &by) { return by.half && uses_tiles() ? 2 : 1; }
+
+// Calls work(line, rows, A B) for blocks of lines A, given as `blocks`, and `count` consecutive panels B of `by`, one or
+// two.
+template <class Work>
+INLINE void for_blocks(const Matrix &by, long lines, const float *blocks, long panel, long count, const Work &work) {
+    const bool tiled = by.half && uses_tiles();
+    alignas(64) float c[HAS_TILES ? TILED_LINES * TILED_ROW : 2 * LANES * LANES];
+    const long at_once = tiled ? TILED_LINES : LANES;
+    for (long line = 0; line < lines; line += at_once) {
+        const long rows = std::min(at_once, lines - line);
+        const float *a = blocks + line / LANES * block_step(by);
+        if (tiled) {
+            set_tile_products(by, rows, a, panel, count, c);
+            work(line, rows, PanelProducts{c, TILED_ROW, LANES});
+            continue;
+        }
+        for (long p = 0; p < count; p++) {
+            const float *b = by.panel(panel + p);
+            float *to = c + p * LANES * LANES;
+            if (by.half) set_half_product(rows, a, reinterpret_cast<const Pair *>(b), by.in / 2, to);
+            else set_product(rows, a, LANES, b, LANES, by.in, to);
+        }
+        work(line, rows, PanelProducts{c, LANES, LANES * LANES});
+    }
 }
+
+// What a product in bfloat16 gives the next operation: rounded as it would be stored.
+INLINE Floats result(const Matrix &by, Floats y) { return by.half ? rounded_floats(y) : y; }
 
 // The input of a product: `x` is stored in blocks already, or as lines [n][in], which are normalised where `norm` is
 // not null. Each thread copies lines into blocks of its own once it has a part to do: two threads that wrote to one
@@ -46,7 +70,7 @@ struct Input {
     const float *blocks(long lines, const Matrix &by, float *own) const {
         if (is_blocks) return x;
         for (long line = 0; line < lines; line += LANES)
-            block(x + line * by.in, std::min(LANES, lines - line), by, own + line * by.in);
+            block(x + line * by.in, std::min(LANES, lines - line), by, own + line / LANES * block_step(by));
         return own;
     }
 
@@ -61,19 +85,20 @@ struct Input {
                 alignas(64) float part[LANES];
                 const float *from = rows + r * features + first;
                 for (long i = 0; i < columns; i++) part[i] = norm ? from[i] * scales[r] * norm[first + i] : from[i];
-                put_features(by.half, into, r, first, columns, part);
+                put_features(by, into, r, first, columns, part);
             }
         }
     }
 };
 
 // The number of parts of a product: about eight panels each, and equally many for each thread.
-INLINE long parts_of(long panels, long threads) { return threads * std::max(4L, blocks_of(panels / threads) * 2); }
+INLINE long product_parts(long panels, long threads) { return threads * std::max(4L, blocks_of(panels / threads) * 2); }
 
 // 16 entries of a bias, or zeros where there is none.
 struct Bias {
     alignas(64) float part[LANES] = {};
 
+    Bias() = default;
     Bias(const float *bias, long column, long columns) {
         if (bias) std::copy_n(bias + column, columns, part);
     }
@@ -83,60 +108,58 @@ struct Bias {
 // Calls done(line, column, columns, y [16]) for each group of up to 16 columns of y = x W^T + b.
 template <class Done>
 void product(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, const Done &done) {
-    const long panels = blocks_of(by.out);
+    const long panels = blocks_of(by.out), at_once = panels_at_once(by);
     const float *x = nullptr;
-    worker.share(panels, parts_of(panels, worker.threads), [&](long first, long end) {
+    worker.share(panels, product_parts(panels, worker.threads), [&](long first, long end) {
         if (!x) x = input.blocks(lines, by, own);
-        alignas(64) float tile[LANES * LANES];
-        for (long panel = first; panel < end; panel++) {
-            const long column = panel * LANES, columns = std::min(LANES, by.out - column);
-            const Bias bias(by.bias, column, columns);
-            for (long line = 0; line < lines; line += LANES) {
-                const long rows = std::min(LANES, lines - line);
-                set_panel_product(by, rows, x, line, panel, tile);
-                for (long r = 0; r < rows; r++) done(line + r, column, columns, load(tile + r * LANES) + bias());
-            }
+        for (long panel = first; panel < end; panel += at_once) {
+            const long count = std::min(at_once, end - panel);
+            for_blocks(by, lines, x, panel, count, [&](long line, long rows, const PanelProducts &products) {
+                for (long p = 0; p < count; p++) {
+                    const long column = (panel + p) * LANES, columns = std::min(LANES, by.out - column);
+                    const Bias bias(by.bias, column, columns);
+                    for (long r = 0; r < rows; r++) done(line + r, column, columns, products.at(r, p) + bias());
+                }
+            });
         }
     });
 }
 
 // x += y W^T + b, where `input` is y [n][in] and x is [n][out]. `record` receives the sum.
-void accumulate_product(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, float *x,
+inline void accumulate_product(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, float *x,
                         const Record &record) {
     product(worker, lines, input, by, own, [&](long line, long column, long columns, Floats y) {
         float *to = x + line * by.out + column;
         alignas(64) float before[LANES] = {};
         std::copy_n(to, columns, before);
-        y += load(before);
+        y = result(by, y) + load(before);
         put(to, columns, y), record.put(line, column, columns, y);
     });
 }
 
-// silu(g) * u, into blocks. Panels of g and u alternate in `by`. `records` receives g and u.
-void swiglu(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, float *into,
-            const Records &records) {
+// silu(g) * u, into blocks of `next`. Panels of g and u alternate in `by`. `records` receives g and u.
+inline void swiglu(Worker &worker, long lines, const Input &input, const Matrix &by, const Matrix &next, float *own,
+            float *into, const Records &records) {
     const long inner = by.out / 2, panels = blocks_of(inner);
     const float *x = nullptr;
-    worker.share(panels, parts_of(2 * panels, worker.threads), [&](long first, long end) {
+    worker.share(panels, product_parts(2 * panels, worker.threads), [&](long first, long end) {
         if (!x) x = input.blocks(lines, by, own);
-        alignas(64) float gates[LANES * LANES], ups[LANES * LANES];
         for (long panel = first; panel < end; panel++) {
             const long column = panel * LANES, columns = std::min(LANES, inner - column);
             const Bias gate_bias(by.bias, column, columns), up_bias(by.bias, inner + column, columns);
-            for (long line = 0; line < lines; line += LANES) {
-                const long rows = std::min(LANES, lines - line);
-                set_panel_product(by, rows, x, line, 2 * panel, gates);
-                set_panel_product(by, rows, x, line, 2 * panel + 1, ups);
+            for_blocks(by, lines, x, 2 * panel, 2, [&](long start, long rows, const PanelProducts &products) {
                 for (long r = 0; r < rows; r++) {
-                    const Floats gate = load(gates + r * LANES) + gate_bias();
-                    const Floats up = load(ups + r * LANES) + up_bias();
+                    const long line = start + r;
+                    const Floats gate = result(by, products.at(r, 0) + gate_bias());
+                    const Floats up = result(by, products.at(r, 1) + up_bias());
                     alignas(64) float y[LANES];
                     store(y, silu(gate) * up);
-                    put_features(by.half, into + line * inner, r, column, columns, y);
-                    records.gate.put(line + r, column, columns, gate);
-                    records.up.put(line + r, column, columns, up);
+                    float *block = into + line / LANES * block_step(next);
+                    put_features(next, block, line % LANES, column, columns, y);
+                    records.gate.put(line, column, columns, gate);
+                    records.up.put(line, column, columns, up);
                 }
-            }
+            });
         }
     });
 }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr long PART = 1 << 16;  // floats: a smaller part does not pay for a thread
 
-long parts_of(long rows, long width) { return std::min(rows, rows * width / PART + 1); }
+inline long parts_of(long rows, long width) { return std::min(rows, rows * width / PART + 1); }
 
 // Calls work(part, first, end) for parts of `rows` rows of `width` floats. The parts, and so the order in which each is
 // summed, are the same for any number of threads.

@@ -29,8 +29,8 @@ struct Plan {
         const long count = batches.count(), padded = round_up(count, LANES), mixed = model.heads * model.width;
         heads = round_up(count * (model.heads + 2 * model.keys) * model.width, LANES);
         attended = round_up(count * mixed, LANES);
-        active = padded * model.inner;
-        states = padded * std::max<long>(model.hidden, mixed);
+        active = padded * round_up(model.inner, LANES);
+        states = padded * round_up(std::max<long>(model.hidden, mixed), LANES);
         long most = 0;
         for (long b = 0; b < batches.size; b++) most = std::max(most, attention_workspace(model, *batches.lines[b]));
         each = states + most;
@@ -63,7 +63,8 @@ struct Step {
             attention(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
         });
         accumulate_product(worker, n, {attended, false, nullptr, 0}, layer.mixed, own, x, records.h);
-        swiglu(worker, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, own, active, records);
+        swiglu(worker, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, layer.down, own,
+               active, records);
         accumulate_product(worker, n, {active, true, nullptr, 0}, layer.down, own, x, records.y);
     }
 
@@ -79,7 +80,7 @@ struct Step {
         worker.share(count, worker.threads, [&](long first, long end) {
             for (long line = first; line < end; line++) {
                 float *state = x + line * model.hidden, r = root_mean_square(state, model.hidden, model.epsilon);
-                for (long i = 0; i < model.hidden; i++) state[i] *= r * model.norm[i];
+                for (long i = 0; i < model.hidden; i++) state[i] = state[i] * r * model.norm[i];
             }
         });
     }
@@ -116,11 +117,11 @@ void tutelage_step(const ThreadPool *pool, const Model *const *models, const Lin
     });
 }
 
-// y [n][out] = x [n][in] W^T + b. `workspace` has [ceil(n / 16)][in][16] floats for each thread.
+// y [n][out] = x [n][in] W^T + b. `workspace` has [ceil(n / 16)][in padded to 16][16] floats for each thread.
 void tutelage_product(const ThreadPool *pool, const Matrix *by, int64_t lines, const float *x, float *y,
                       float *workspace) {
     run_phases(*pool, 1, [&](Worker &worker) {
-        float *own = workspace + worker.index * round_up(lines, LANES) * by->in;
+        float *own = workspace + worker.index * blocks_of(lines) * round_up(by->in, LANES) * LANES;
         product(worker, lines, {x, false, nullptr, 0}, *by, own,
                 [&](long line, long column, long columns, Floats part) {
                     put(y + line * by->out + column, columns, part);
@@ -138,30 +139,6 @@ void tutelage_pack(const ThreadPool *pool, const float *weight, int64_t out, int
                 const float *from = weight + panel * LANES * in;
                 for (long k = 0; k < in; k++)
                     for (long r = 0; r < LANES; r++) to[k * LANES + r] = r < rows ? from[r * in + k] : 0.0f;
-            }
-        });
-    });
-}
-
-// Copies W [out][in] into panels in bfloat16 that begin `step` pairs of numbers apart, with zeros after the last row.
-// `in` is even.
-void tutelage_pack_half(const ThreadPool *pool, const float *weight, int64_t out, int64_t in, Pair *panels,
-                        int64_t step) {
-    run_phases(*pool, 1, [&](Worker &worker) {
-        worker.share(blocks_of(out), 8 * worker.threads, [&](long first, long end) {
-            for (long panel = first; panel < end; panel++) {
-                Pair *to = panels + panel * step;
-                const long rows = std::min<long>(LANES, out - panel * LANES);
-                std::fill_n(to, rows < LANES ? in / 2 * LANES : 0, 0);
-                for (long k = 0; k < in; k += LANES)
-                    for (long r = 0; r < rows; r++) {
-                        const long count = std::min<long>(LANES, in - k);
-                        alignas(64) float part[LANES] = {};
-                        std::copy_n(weight + (panel * LANES + r) * in + k, count, part);
-                        alignas(64) Pair pairs[LANES / 2];
-                        store(reinterpret_cast<Half *>(pairs), load(part));
-                        for (long i = 0; i < count / 2; i++) to[(k / 2 + i) * LANES + r] = pairs[i];
-                    }
             }
         });
     });

@@ -158,7 +158,8 @@ class NativeHead:
     def __call__(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
         """The raw logits of hidden states."""
         states, lines, pool = states.float().contiguous(), len(states), thread_pool()
-        workspace = states.new_empty(pool.threads, -(-lines // LANES) * LANES, states.shape[1])
+        blocks, features = (-(-size // LANES) for size in states.shape)
+        workspace = states.new_empty(pool.threads, blocks, features * LANES, LANES)
         logits = states.new_empty(lines, self.matrix.out)
         library().tutelage_product(
             *(byref(pool), byref(self.matrix), lines),

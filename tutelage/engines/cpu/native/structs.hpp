@@ -11,13 +11,16 @@ struct ThreadPool {
     int64_t threads;
 };
 
+// Features of a panel in bfloat16: a multiple of 32, with zeros after the last one.
+inline int64_t padded_features(int64_t in) { return (in + 31) / 32 * 32; }
+
 // A linear layer: W [out][in] as panels [ceil(out / 16)][in][16], and b [out] or null. Where it is `half`, the panels are
-// in bfloat16, [ceil(out / 16)][in / 2][16][2], and the lines that they are multiplied with are rounded to that.
+// in bfloat16, [ceil(out / 16)][padded in / 2][16][2], and the lines that they are multiplied with are rounded to that.
 struct Matrix {
     const float *panels, *bias;
     int64_t out, in, half;
 
-    const float *panel(long index) const { return panels + index * 16 * (half ? in / 2 : in); }
+    const float *panel(long index) const { return panels + index * 16 * (half ? padded_features(in) / 2 : in); }
 };
 
 // The weights of a transformer layer, and the addresses of its keys and values.

@@ -11,6 +11,11 @@
 namespace {
 
 #define INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define NOT_INLINED [[maybe_unused]] __attribute__((noinline))
+#else
+#define NOT_INLINED [[maybe_unused]] __attribute__((noipa))
+#endif
 
 #if defined(__AVX512F__)
 constexpr int BYTES = 64, REGISTERS = 32;  // of a register, and how many there are

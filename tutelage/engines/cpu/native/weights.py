@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
 from tutelage.engines.cpu.fused.norm import epsilon_of
 from tutelage.engines.cpu.memory import Arena
+from tutelage.engines.cpu.native import half_products
 from tutelage.engines.cpu.native.bindings import LANES, library, thread_pool
 from tutelage.engines.cpu.native.structs import Layer, Matrix, Model
 from tutelage.engines.network import inner, trunk
@@ -85,20 +86,17 @@ class NativeWeights:
 
     def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
         """Copy a matrix [out, in] into panels, of which every `apart`-th is its own."""
+        if self.half:
+            return half_products.pack(weight, panels, apart)
         weight, (out, features) = weight.contiguous(), weight.shape
-        pack = library().tutelage_pack_half if self.half else library().tutelage_pack
-        pack(
-            byref(thread_pool()),
-            weight.data_ptr(),
-            out,
-            features,
-            panels.data_ptr(),
-            apart * self._panel(features),
+        step = apart * self._panel(features)
+        library().tutelage_pack(
+            byref(thread_pool()), weight.data_ptr(), out, features, panels.data_ptr(), step
         )
 
     def _panel(self, features: int) -> int:
         """Floats, or pairs of numbers in bfloat16, of a panel."""
-        return LANES * (features // 2 if self.half else features)
+        return half_products.panel_pairs(features) if self.half else LANES * features
 
     def _matrix(self, panels: Tensor, bias: Tensor | None, out: int, features: int) -> Matrix:
         return Matrix(panels.data_ptr(), None if bias is None else self._held(bias), out, features, self.half)
