@@ -66,8 +66,11 @@ class PackedRows:
     cell: Int[Tensor, " N"]  # the index of each token in the rows, flattened from [B, Q + R]
 
 
-def pack(rows: Rows, *, with_last: bool) -> PackedRows:
+def pack(rows: Rows, *, with_last: bool, apart: bool = False) -> PackedRows:
     """Rows as a packed sequence, `with_last` or without the last token of each response, which predicts nothing.
+
+    With `apart`, a prompt and its only response are a prefix and a suffix too: sums over keys then have one order,
+    whatever the number of responses.
 
     Raises ValueError where a prompt has no token: no state would predict the first token of its response.
     """
@@ -91,7 +94,7 @@ def pack(rows: Rows, *, with_last: bool) -> PackedRows:
     return PackedRows(
         tokens=torch.cat([rows.prompt, rows.response], 1).flatten()[cell],
         positions=positions(mask)[taken],
-        layout=layout_of(*torch.stack([family, prompts, own]).tolist(), device=device),
+        layout=layout_of(*torch.stack([family, prompts, own]).tolist(), device=device, apart=apart),
         before=before_each_response_token(where, rows)[back],
         last=where.gather(1, (width - 1 + own)[:, None]).squeeze(1)[back],
         cell=cell,
@@ -99,12 +102,17 @@ def pack(rows: Rows, *, with_last: bool) -> PackedRows:
 
 
 def layout_of(
-    family: Sequence[int], prompts: Sequence[int], own: Sequence[int], *, device: torch.device
+    family: Sequence[int],
+    prompts: Sequence[int],
+    own: Sequence[int],
+    *,
+    device: torch.device,
+    apart: bool = False,
 ) -> Layout:
     """The layout of rows that are ordered by family.
 
     For each row: `family`, the number of its prompt, `prompts`, the length of that prompt, and `own`, the number of
-    packed tokens of its response.
+    packed tokens of its response. `apart` as in `pack`.
     """
     trees: list[PrefixTree] = []
     lone: list[tuple[int, int]] = []
@@ -116,8 +124,9 @@ def layout_of(
     for _, members in groupby(range(len(family)), key=family.__getitem__):
         rows = list(members)
         lengths = [own[row] for row in rows if own[row]]
-        prefix = prompts[rows[0]] + (sum(lengths) if len(rows) == 1 else 0)
-        lengths = lengths if len(rows) > 1 else []
+        joined = len(rows) == 1 and not apart
+        prefix = prompts[rows[0]] + (sum(lengths) if joined else 0)
+        lengths = [] if joined else lengths
         number = len(sequence)
         sequence += [(prefix, number)] + [(length, number) for length in lengths]
         fork, stop = at + prefix, at + prefix + sum(lengths)

@@ -197,6 +197,7 @@ class PlainEngine:
                 seed=seed,
                 rows_at_once=rows_at_once,
                 on_token=on_token,
+                kernels=self.kernels,
             )
 
     @contextmanager

@@ -19,6 +19,7 @@ from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
 from tutelage.data.chat import pad_token_id
 from tutelage.engines.decoding import Decoder, Decoders, PromptBatch
+from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import Backbone, context_of, inner
 from tutelage.engines.random_streams import row_seed, uniforms
@@ -51,6 +52,7 @@ def sample(
     seed: int,
     rows_at_once: int | None = None,
     on_token: OnToken | None = None,
+    kernels: HeadKernels = PLAIN_KERNELS,
 ) -> Rollout:
     """Sample `n` answers to each prompt. Row b answers prompt b // n.
 
@@ -64,7 +66,7 @@ def sample(
         raise ValueError("sampling needs at least one prompt and one sample")
     limit = sampling.max_new_tokens
     _check_room(context_of(backbone.model), max(map(len, prompts.tokens)), limit)
-    buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed)
+    buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
     for batch, lines in prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit)):
         decoder = decoders.decoder(batch, limit)
         rows = torch.tensor(lines, device=backbone.device)
@@ -136,8 +138,9 @@ class _RolloutBuffer:
         sampling: config.Sampling,
         end_ids: Sequence[int],
         seed: int,
+        kernels: HeadKernels,
     ) -> None:
-        self.sampling, self.device = sampling, backbone.device
+        self.sampling, self.kernels, self.device = sampling, kernels, backbone.device
         self.stop_condition = StopCondition(backbone.tokenizer, end_ids, sampling.stop, backbone.device)
         self.pad = pad_token_id(backbone.tokenizer)
         seeds = [row_seed(seed, name, number) for name in prompts.ids for number in range(n)]
@@ -154,7 +157,7 @@ class _RolloutBuffer:
         limit = self.sampling.max_new_tokens
         logits = decoder.start()
         for t in range(limit):
-            token, self.logp[rows, t] = draw(logits, self.sampling, self.uniforms[rows, t])
+            token, self.logp[rows, t] = draw(logits, self.sampling, self.uniforms[rows, t], self.kernels)
             self.response[rows, t] = token
             self.length[rows] = t + 1
             if on_token is not None:

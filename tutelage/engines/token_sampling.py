@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage import config
+from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 
 BLOCK = 64
 """Neighbouring tokens whose probabilities are summed before the sums are accumulated."""
@@ -21,18 +22,25 @@ LIKELIEST = 256
 
 
 def draw(
-    logits: Float[Tensor, "B V"], sampling: config.Sampling, uniform: Float[Tensor, " B"]
+    logits: Float[Tensor, "B V"],
+    sampling: config.Sampling,
+    uniform: Float[Tensor, " B"],
+    kernels: HeadKernels = PLAIN_KERNELS,
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-    """One token per row, and its log-probability: the likeliest token, with log-probability 0, at temperature 0."""
+    """One token per row, and its log-probability: the likeliest token, with log-probability 0, at temperature 0.
+
+    The log-probability is computed as `token_scores` does with the same kernels.
+    """
     if sampling.temperature == 0:
         token = logits.argmax(-1)
         return token, torch.zeros_like(token, dtype=torch.float32)
     logits = logits.float()
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
-    probabilities = truncated(logits, sampling).softmax(-1)
+    logits = truncated(logits, sampling)
+    probabilities, maximum, log_sum = kernels.softmax_parts(logits.clone())
     token = inverse(probabilities, uniform)
-    return token, probabilities.gather(-1, token[:, None]).log().squeeze(-1)
+    return token, (logits.gather(-1, token[:, None]).squeeze(-1) - maximum) - log_sum
 
 
 def inverse(probabilities: Float[Tensor, "B V"], uniform: Float[Tensor, " B"]) -> Int[Tensor, " B"]:

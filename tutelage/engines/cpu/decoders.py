@@ -85,7 +85,8 @@ class CpuDecoders:
     ) -> list[Float[Tensor, "_ _"]]:
         """See `Decoders.step`. Compiled steps are joined."""
         joined = [decoder for decoder in decoders if isinstance(decoder, NativeDecoder) and decoder.can_join]
-        if len(joined) < len(decoders) or sum(map(len, tokens)) > MOST_LINES:
+        most = float("inf") if all(decoder.half for decoder in joined) else MOST_LINES
+        if len(joined) < len(decoders) or sum(map(len, tokens)) > most:
             return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
         return joint_step(joined, tokens)
 
@@ -97,7 +98,7 @@ class CpuDecoders:
 class SharedDecoder:
     """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer.
 
-    `kept` is the precision of the keys and values; None is that of the backbone.
+    `packed` is the layout of the keys and values (see `PromptCache`).
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class SharedDecoder:
         weights: DecodingWeights,
         batch: PromptBatch,
         limit: int,
-        kept: torch.dtype | None = None,
+        packed: bool = False,
     ) -> None:
         self.backbone, self.model, self.device = backbone, backbone.model, backbone.device
         self.weights, self.batch, self.limit = weights, batch, limit
@@ -116,7 +117,7 @@ class SharedDecoder:
         self.has_fused_step = plain and has_fused_step(self.model)
         lengths = [len(prompt) for prompt in batch.prompts]
         self.kv_cache = PromptCache(
-            lengths, batch.answers, limit, dtype=kept or backbone.dtype, device=backbone.device
+            lengths, batch.answers, limit, dtype=backbone.dtype, device=backbone.device, packed=packed
         )
 
     def start(self) -> Float[Tensor, "n V"]:
@@ -131,7 +132,7 @@ class SharedDecoder:
             last = torch.tensor([len(prompt) for prompt in prompts]).cumsum(0) - 1
             with attention_by(self.model, self.kv_cache.read), self._reading(first, end):
                 states = self._states(tokens[None], positions[None])
-            logits.append(next_logits(self.backbone, self.weights.head, states[0, last.to(states.device)]))
+            logits.append(self._first_logits(states[0, last.to(states.device)]))
         answers = torch.tensor(self.batch.answers, device=self.device)
         return torch.cat(logits).repeat_interleave(answers, 0)
 
@@ -164,6 +165,10 @@ class SharedDecoder:
         """Lay the weights out for reading the prompts."""
         self.weights.for_prompts()
 
+    def _first_logits(self, states: Tensor) -> Tensor:
+        """The logits after the prompts, from their last states."""
+        return next_logits(self.backbone, self.weights.head, states)
+
     def _reading(self, first: int, end: int) -> AbstractContextManager[None]:
         """The context in which prompts `first` to `end` are read."""
         return nullcontext()
@@ -175,11 +180,13 @@ class SharedDecoder:
 
 
 class NativeDecoder(SharedDecoder):
-    """A decoder with a compiled step, for processors. In bfloat16 its products are, over float32 keys and values.
+    """A decoder with a compiled step, for processors.
 
-    It falls back to `SharedDecoder` for more than `MOST_LINES` lines, for which the step is slower, and for a model
-    whose weights do not fit into memory twice (see `decoding_weights`). Raises TutelageError where the step cannot be
-    compiled.
+    It falls back to `SharedDecoder` for a model whose weights do not fit into memory twice (see `decoding_weights`), and
+    in float32 for more than `MOST_LINES` lines, for which the step is slower. Raises TutelageError where the step cannot
+    be compiled.
+
+    In bfloat16 prompts are read by the forward pass of training, and the step computes what that computes, bit for bit.
     """
 
     def __init__(
@@ -190,8 +197,10 @@ class NativeDecoder(SharedDecoder):
         limit: int,
         cache: ActivationCache | None,
     ) -> None:
-        super().__init__(backbone, weights, batch, limit, torch.float32)
+        self.half = backbone.dtype == torch.bfloat16
+        super().__init__(backbone, weights, batch, limit, packed=self.half)
         self.native: NativeStep | None = None
+        self.head = weights.own_head
         self.recording: Recording | None = None
         if cache is not None and self._is_native(sum(batch.answers)):
             self.recording = cache.recording(self.kv_cache.lengths.tolist(), batch.answers, limit)
@@ -209,8 +218,7 @@ class NativeDecoder(SharedDecoder):
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
         if self._is_native(len(tokens)):
-            if self.native is None:
-                self.native, self.head = self._native_step()
+            self._compile()
             if agrees(self.model, self.native, tokens, positions):
                 return self.head.logits(self.native(tokens, positions))
             if self.recording is not None:
@@ -223,8 +231,14 @@ class NativeDecoder(SharedDecoder):
         activations are recorded."""
         return self.native is not None and self.recording is None and self.native.is_verified
 
+    def _first_logits(self, states: Tensor) -> Tensor:
+        if not (self.half and self._is_native(sum(self.batch.answers))):
+            return super()._first_logits(states)
+        self._compile()
+        return self.head.logits(states)
+
     def _is_native(self, count: int) -> bool:
-        return count <= MOST_LINES and self.weights.fits
+        return (self.half or count <= MOST_LINES) and self.weights.fits
 
     def _prepare(self) -> None:
         """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
@@ -239,12 +253,14 @@ class NativeDecoder(SharedDecoder):
         self.recording.reading = (first, end)
         return using_layer_cache(self.recording)
 
-    def _native_step(self) -> tuple[NativeStep, Head]:
-        weights = self.weights
-        weights.restore()
-        weights.native = weights.native or NativeWeights(self.model, self.backbone.dtype)
-        step = NativeStep(self.model, weights.native, self.kv_cache, self.recording)
-        return step, native_head(weights.own_head, weights.native)
+    def _compile(self) -> None:
+        """Make the compiled step and its head, unless they are there."""
+        if self.native is None:
+            weights = self.weights
+            weights.restore()
+            weights.native = weights.native or NativeWeights(self.model, self.backbone.dtype)
+            self.native = NativeStep(self.model, weights.native, self.kv_cache, self.recording)
+            self.head = native_head(weights.own_head, weights.native)
 
 
 def joint_step(

@@ -16,11 +16,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tutelage.engines.cpu.decode_attention import over_prompt_and_answer, within_prompts
+from tutelage.engines.cpu.packed_attention import packed_attention
+from tutelage.engines.packing import layout_of
 
 MOVE_WHEN = 0.75
 """The share of occupied slots at which the cache is compacted."""
 ROOM = 64
 """Tokens of an answer that are allocated at first, and doubled whenever answers grow longer."""
+PADDING = 32
+"""Tokens of which room is a multiple where values are stored feature by feature."""
 
 
 @dataclass
@@ -36,6 +40,10 @@ class PromptCache:
 
     `lengths` are those of the prompts, and `answers` the numbers of answers to each, of up to `limit` tokens. The
     answers are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
+
+    One that is `packed` has the layout of the compiled step in bfloat16, keys token by token and values feature by
+    feature, and reads prompts with the attention of packed sequences. Otherwise keys in float32 are stored feature by
+    feature.
     """
 
     def __init__(
@@ -46,13 +54,14 @@ class PromptCache:
         *,
         dtype: torch.dtype,
         device: torch.device,
+        packed: bool = False,
     ) -> None:
-        self.limit, self.dtype, self.device = limit, dtype, device
+        self.limit, self.dtype, self.device, self.packed = limit, dtype, device, packed
         self.lengths = torch.tensor(lengths, device=device)
         self.width = max(answers)
         places = [p * self.width + g for p, count in enumerate(answers) for g in range(count)]
         self.place = torch.tensor(places, device=device)  # the slot of each line, ascending
-        self.room = min(limit, ROOM)
+        self.room = self._padded(min(limit, ROOM))
         self.written = 0  # tokens of each answer in the cache, with the one that is being read
         self.reading = (0, 0)  # the first prompt that is being read, and the one after the last
         self.layers: dict[nn.Module, LayerEntry] = {}
@@ -92,6 +101,12 @@ class PromptCache:
             self.layers[layer] = self._allocated(key, value)
         keys, values = self.layers[layer].prompt
         first, end = self.reading
+        if self.packed:
+            self._store_prompts(key, value, keys, values)
+            count, lengths = end - first, self.lengths[first:end].tolist()
+            layout = layout_of(range(count), lengths, [0] * count, device=self.device)
+            tensors = (x[None] for x in (query, key, value))
+            return packed_attention(layout)(layer, *tensors, mask, scaling=scaling)
         outputs, sums, start = [], [], 0
         for length, alike in groupby(self.lengths[first:end].tolist()):
             count = len(list(alike))
@@ -104,6 +119,14 @@ class PromptCache:
             sums += [] if lse is None else [lse.transpose(1, 2).flatten(0, 1)]
             first, start = first + count, part.stop
         return torch.cat(outputs)[None], torch.cat(sums) if sums else None
+
+    def _store_prompts(self, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store the keys and values [K, N, w] of the prompts `reading`."""
+        first, end = self.reading
+        lengths = self.lengths[first:end].tolist()
+        parts = zip(key.split(lengths, 1), value.split(lengths, 1), lengths, strict=True)
+        for prompt, (k, v, length) in enumerate(parts, first):
+            keys[prompt, :, :length], values[prompt, :, :length] = k, v
 
     def attend(
         self,
@@ -123,7 +146,10 @@ class PromptCache:
         values.select(3, self.written - 1).copy_(self._in_slots(value).transpose(1, 2))
         so_far = (keys.narrow(3, 0, self.written), values.narrow(3, 0, self.written))
         queries = self._in_slots(query).unflatten(2, (key.shape[1], -1)).transpose(1, 2)
-        output = over_prompt_and_answer(queries, entry.prompt, so_far, self.hidden, scaling)
+        prompt = entry.prompt
+        if self.packed:  # torch's kernels take features that follow each other
+            prompt, so_far = (tuple(x.contiguous() for x in pair) for pair in (prompt, so_far))
+        output = over_prompt_and_answer(queries, prompt, so_far, self.hidden, scaling)
         output = output.transpose(1, 2).reshape(self.slots, heads, -1)
         if not self.full:
             output = output[self.place]
@@ -145,15 +171,29 @@ class PromptCache:
 
     def _allocated(self, key: Tensor, value: Tensor) -> LayerEntry:
         """Memory for the prompts and the first tokens of the answers of one layer."""
-        shapes = [(self.prompts, x.shape[0], x.shape[-1]) for x in (key, value)]
-        prompt = [key.new_zeros(p, heads, self.longest, w) for p, heads, w in shapes]
-        answer = [key.new_empty(p, heads, self.width, self.room, w) for p, heads, w in shapes]
-        return LayerEntry((_columns(prompt[0]), prompt[1]), (answer[0], answer[1]))
+        prompt, answer = (self.prompts, len(key), self.longest), (self.prompts, len(key), self.width, self.room)
+        sizes = (key.shape[-1], value.shape[-1])
+        return LayerEntry(self._memory(key, prompt, sizes), self._memory(key, answer, sizes))
+
+    def _memory(self, like: Tensor, shape: tuple[int, ...], sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Memory for keys and values [*shape, w] in their layouts; `sizes` are the two w. It is cleared where numbers of
+        which none was stored are multiplied by 0."""
+        *outer, tokens = shape
+        make = like.new_empty if len(shape) == 4 and not self.packed else like.new_zeros
+        keys, values = (make(*outer, self._padded(tokens), size) for size in sizes)
+        if self.packed:
+            values = values.view(*outer, sizes[1], -1).mT
+        elif len(shape) == 3:
+            keys = _columns(keys)
+        return keys[..., :tokens, :], values[..., :tokens, :]
+
+    def _padded(self, tokens: int) -> int:
+        return -(-tokens // PADDING) * PADDING if self.packed else tokens
 
     def open(self) -> Int[Tensor, " n"]:
         """Make room for one more token of each answer. Returns the position of that token in each line."""
         if self.written == self.room:
-            self.room = min(2 * self.room, self.limit)
+            self.room = self._padded(min(2 * self.room, self.limit))
             self._move(torch.arange(self.slots, device=self.device), self.width, None)
         self.written += 1
         return self.lengths[self.place // self.width] + self.written - 1
@@ -182,17 +222,19 @@ class PromptCache:
         self.version += 1
         longest = self.longest if prompts is None else int(self.lengths[prompts].max())
 
-        def moved_slots(buffer: Tensor) -> Tensor:
-            filled = buffer[:, :, :, : self.written][old, :, slot].unflatten(0, (-1, width)).transpose(1, 2)
-            moved = buffer.new_empty(*filled.shape[:3], self.room, buffer.shape[-1])
-            moved[:, :, :, : self.written] = filled
-            return moved
-
         for entry in self.layers.values():
-            entry.answer = (moved_slots(entry.answer[0]), moved_slots(entry.answer[1]))
+            sizes = (entry.answer[0].shape[-1], entry.answer[1].shape[-1])
+            answer = (len(old) // width, entry.answer[0].shape[1], width, self.room)
+            moved = self._memory(entry.answer[0], answer, sizes)
+            for buffer, before in zip(moved, entry.answer, strict=True):
+                filled = before[:, :, :, : self.written][old, :, slot].unflatten(0, (-1, width))
+                buffer[:, :, :, : self.written] = filled.transpose(1, 2)
+            entry.answer = moved
             if prompts is not None:
-                keys, values = entry.prompt
-                entry.prompt = (_columns(keys[prompts, :, :longest]), values[prompts, :, :longest])
+                kept = self._memory(moved[0], (len(prompts), answer[1], longest), sizes)
+                for buffer, before in zip(kept, entry.prompt, strict=True):
+                    buffer.copy_(before[prompts, :, :longest])
+                entry.prompt = kept
 
 
 def _columns(keys: Tensor) -> Tensor:

@@ -33,7 +33,8 @@ def states_before(model: nn.Module, rows: Rows, cache: ActivationCache | None) -
 
     Activations of these rows that `cache` keeps are taken from there. `shares_prompts` must hold.
     """
-    packed = pack(rows, with_last=False)
+    half = torch.is_autocast_enabled(rows.prompt.device.type)  # decoding in bfloat16 keeps prompts apart
+    packed = pack(rows, with_last=False, apart=half)
     kept = None if cache is None else cache.lookup(rows, packed)
     return _packed_states(model, packed, packed.before[rows.mask], kept)
 

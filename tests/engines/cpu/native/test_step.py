@@ -338,8 +338,8 @@ def test_without_a_compiler_the_error_names_what_is_missing(tiny_model, monkeypa
 def test_without_a_compiler_another_decoder_runs_with_one_warning(
     tiny_model, monkeypatch, never_built, caplog
 ):
-    policy = policy_of(tiny_model("llama"))
     monkeypatch.setenv("CXX", "no-such-compiler")
+    policy = policy_of(tiny_model("llama"))
     for _ in range(2):
         policy.generate(PROMPTS, 1, config.Sampling(max_new_tokens=4), seed=0)
     assert len(caplog.records) == 1

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from tutelage.engines.cpu.fused.attention import rotate
 from tutelage.engines.cpu.fused.linear import TENSORS, Linear, by_layer, linears
 from tutelage.engines.cpu.fused.mixed_linear import HALF, MixedLinears
-from tutelage.engines.cpu.fused.norm import rms_norm, rms_norm_gradients
+from tutelage.engines.cpu.fused.norm import rms_norm_gradients
 from tutelage.engines.cpu.native import half_products, mixed
 
 
@@ -153,12 +153,11 @@ def _normed_and_rotated(
 ) -> tuple[Tensor, ...]:
     """Replace queries and keys by their rotated norms. Returns them as they were, and the r of both norms."""
     raw = [part.clone() for part in heads.split(counts, 1)[:2]]
-    scales = []
-    for part, x, weight, epsilon in zip(heads.split(counts, 1), raw, weights, epsilons, strict=False):
-        normed, r = rms_norm(x.float(), weight, epsilon)
-        part.copy_(rotate(normed, cos, sin, 1.0))
-        scales.append(r)
-    return *raw, *scales
+    starts = (0, counts[0])
+    return *raw, *(
+        mixed.norm_and_rotate_in_place(heads, start, count, cos, sin, weight, epsilon)
+        for start, count, weight, epsilon in zip(starts, counts, weights, epsilons, strict=False)
+    )
 
 
 def _raw_gradients(

@@ -7,6 +7,9 @@ namespace {
 
 constexpr long SOON = 8;  // tokens: the distance at which the keys of an answer are prefetched
 
+// The distance between two features of a value of an answer in bfloat16: its room.
+INLINE long value_step(const Model &model, const Lines &lines) { return lines.answers[2] / model.width; }
+
 struct Angles {
     const float *cosine, *sine;  // [n][w]
 };
@@ -20,13 +23,36 @@ void rotate(const Model &model, const Layer &layer, const float *cosine, const f
         const bool query = head < model.heads;
         if (const float *weight = query ? layer.query_norm : layer.key_norm) {
             const float r = root_mean_square(x, width, query ? layer.query_epsilon : layer.key_epsilon);
-            for (long i = 0; i < width; i++) x[i] *= r * weight[i];
+            normalise(x, width, weight, r);
         }
-        for (long i = 0; i < half; i++) {
-            const float first = x[i], second = x[half + i];
-            x[i] = first * cosine[i] - second * sine[i];
-            x[half + i] = second * cosine[half + i] + first * sine[half + i];
+        for (long i = 0; i < half; i += LANES) {
+            const long count = std::min(LANES, half - i);
+            const Rotated y(load_some(x + i, count), load_some(x + half + i, count), load_some(cosine + i, count),
+                            load_some(sine + i, count));
+            put(x + i, count, result(layer.heads, y.first));
+            put(x + half + i, count, result(layer.heads, y.second));
         }
+    }
+}
+
+// Stores the key and the value [w] of one token and head, given the place of the key. In bfloat16 the values of an answer
+// are stored feature by feature.
+void store_token(const Model &model, const Layer &layer, const Lines &lines, long place, const float *key,
+                 const float *value) {
+    if (!layer.heads.half) {
+        std::copy_n(key, model.width, layer.keys + place);
+        std::copy_n(value, model.width, layer.values + place);
+        return;
+    }
+    Half *keys = reinterpret_cast<Half *>(layer.keys) + place;
+    const long token = lines.written - 1, room = value_step(model, lines);
+    Half *values = reinterpret_cast<Half *>(layer.values) + place - token * lines.answers[3] + token;
+    for (long i = 0; i < model.width; i += LANES) {
+        const long count = std::min(LANES, model.width - i);
+        put(keys + i, count, load_some(key + i, count));
+        alignas(64) Half part[LANES];
+        store(part, load_some(value + i, count));
+        for (long j = 0; j < count; j++) values[(i + j) * room] = part[j];
     }
 }
 
@@ -44,10 +70,8 @@ void rotate_and_store(Worker &worker, const Model &model, const Layer &layer, co
             const float *key = x + model.heads * width, *value = key + model.keys * width;
             records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
             const long slot = prompt * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
-            for (long k = 0; k < model.keys; k++) {
-                std::copy_n(key + k * width, width, layer.keys + slot + k * step[1]);
-                std::copy_n(value + k * width, width, layer.values + slot + k * step[1]);
-            }
+            for (long k = 0; k < model.keys; k++)
+                store_token(model, layer, lines, slot + k * step[1], key + k * width, value + k * width);
         }
     });
 }
@@ -77,9 +101,11 @@ SoftmaxSums softmax(float *scores, long length) {
     return {sums, most};
 }
 
-// Floats of one thread's workspace: queries [w][16], scores [Q + T][16], values [max(Q, T)][16].
+// Floats of one thread's workspace: queries [w][16], scores [Q + T][16], values [max(Q, T)][16]; or what a `HalfBlock`
+// takes.
 INLINE long attention_workspace(const Model &model, const Lines &lines) {
-    return (model.width + 2 * (lines.longest + lines.written)) * LANES;
+    const long width = round_up(model.width, LANES), tokens = round_up(lines.longest, 2 * LANES) + round_up(lines.written, 2 * LANES);
+    return (3 * width + 2 * tokens) * LANES;
 }
 
 // Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line.
@@ -192,6 +218,7 @@ struct Block {
     }
 };
 
+template <class SomeBlock>
 void attention(Worker &worker, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
                const float *heads, float *into, float *workspace) {
     const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
@@ -203,7 +230,8 @@ void attention(Worker &worker, const Model &model, const Layer &layer, const Lin
         const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
         for (long block = first; block < last; block++) {
             const long start = queries * block / blocks, end = queries * (block + 1) / blocks;
-            Block{model, layer, lines, records, prompt, key, start, end - start, workspace}.attend(heads, into);
+            const Block plain{model, layer, lines, records, prompt, key, start, end - start, workspace};
+            SomeBlock{plain}.attend(heads, into);
         }
     });
 }

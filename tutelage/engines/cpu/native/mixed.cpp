@@ -2,6 +2,8 @@
 // operands of products in bfloat16, residual streams in float32, and compute in float32. Pointers are to tensors
 // without gaps; rows are whole vectors.
 
+#include <vector>
+
 #include "half.hpp"
 #include "structs.hpp"
 #include "norms.hpp"
@@ -59,19 +61,25 @@ void tutelage_mixed_swiglu_gradients(const ThreadPool *pool, int64_t rows, int64
 }
 
 // Rotates the first `heads` heads of each row of `size` numbers, in place, by the angles of cos and sin [n][w], whose
-// halves are equal; backwards where `direction` is -1, not 1. w is a multiple of 32.
+// halves are equal; backwards where `direction` is -1, not 1. Where `norm` [w] is not null, a head is normalised before,
+// with its reciprocal root mean square in `scales` [n][heads]. w is a multiple of 32.
 void tutelage_mixed_rotate(const ThreadPool *pool, int64_t rows, int64_t size, int64_t heads, int64_t w, Half *x,
-                           const float *cos, const float *sin, float direction) {
+                           const float *cos, const float *sin, float direction, const float *norm, float epsilon,
+                           float *scales) {
     const long half = w / 2;
     for_rows(*pool, rows, heads * w, [&](long, long first, long end) {
+        std::vector<float> head(w);
         for (long row = first; row < end; row++)
-            for (Half *head = x + row * size; head < x + row * size + heads * w; head += w)
+            for (long number = 0; number < heads; number++) {
+                Half *to = x + row * size + number * w;
+                for (long i = 0; i < w; i += LANES) store(head.data() + i, load(to + i));
+                if (norm) normalise(head.data(), w, norm, scales[row * heads + number] = root_mean_square(head.data(), w, epsilon));
                 for (long i = 0, j = row * w; i < half; i += LANES, j += LANES) {
-                    const Floats a = load(head + i), b = load(head + i + half);
-                    const Floats c = load(cos + j), s = direction * load(sin + j);
-                    store(head + i, a * c - b * s);
-                    store(head + i + half, b * c + a * s);
+                    const Rotated y(load(head.data() + i), load(head.data() + i + half), load(cos + j), direction * load(sin + j));
+                    store(to + i, y.first);
+                    store(to + i + half, y.second);
                 }
+            }
     });
 }
 

@@ -95,11 +95,39 @@ def rotate_in_place(
 ) -> None:
     """Rotate the pairs (x[i], x[i + w/2]) of the first `heads` heads by their angles, or back where `direction` is
     −1."""
+    _rotate(x, 0, heads, cos, sin, direction, (None, 0.0, None))
+
+
+def norm_and_rotate_in_place(
+    x: BFloat16[Tensor, "N all w"],
+    start: int,
+    heads: int,
+    cos: Float32[Tensor, "N 1 w"],
+    sin: Float32[Tensor, "N 1 w"],
+    weight: Float32[Tensor, " w"],
+    epsilon: float,
+) -> Float32[Tensor, "N heads 1"]:
+    """Rotate the RMSNorm of each of `heads` heads from `start` on, without rounding it first; returns the r of the
+    norms."""
+    weight, r = weight.contiguous(), weight.new_empty(len(x), heads, 1)
+    _rotate(x, start, heads, cos, sin, 1.0, (weight.data_ptr(), epsilon, r.data_ptr()))
+    return r
+
+
+def _rotate(
+    x: Tensor,
+    start: int,
+    heads: int,
+    cos: Tensor,
+    sin: Tensor,
+    direction: float,
+    norm: tuple[int | None, float, int | None],
+) -> None:
     assert x.is_contiguous()
-    cos, sin = cos.contiguous(), sin.contiguous()
-    pointers = (each.data_ptr() for each in (x, cos, sin))
+    held = (x[:, start:], cos.contiguous(), sin.contiguous())
+    pointers = (each.data_ptr() for each in held)
     library().tutelage_mixed_rotate(
-        byref(thread_pool()), len(x), x[0].numel(), heads, x.shape[-1], *pointers, direction
+        byref(thread_pool()), len(x), x[0].numel(), heads, x.shape[-1], *pointers, direction, *norm
     )
 
 
@@ -152,4 +180,12 @@ def _trial() -> list[tuple[Tensor, Tensor]]:
     cos, sin = (f(angles[:, 0, :LANES].double()) for f in (torch.cos, torch.sin))
     expected += [torch.cat((a * cos - b * sin, b * cos + a * sin), -1), turned[:, 1].double().clone()]
     rotate_in_place(turned, 1, angles.cos(), angles.sin(), 1.0)
-    return list(zip([*found, *turned.unbind(1)], [each.detach() for each in expected], strict=True))
+    normed, of_head = torch.stack((more, x), 1).bfloat16(), wave[2, 0]
+    own = normed[:, 1].double()
+    r = norm_and_rotate_in_place(normed, 1, 1, angles.cos(), angles.sin(), of_head, 1e-6)
+    scale = (own.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    a, b = (own * scale * of_head).chunk(2, -1)
+    found.append(r[:, 0])
+    expected.insert(-2, scale)
+    expected += [more.bfloat16().double(), torch.cat((a * cos - b * sin, b * cos + a * sin), -1)]
+    return list(zip([*found, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True))

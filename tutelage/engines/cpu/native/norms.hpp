@@ -18,6 +18,11 @@ NOT_INLINED float root_mean_square(const float *x, long size, float epsilon) {
     return 1.0f / std::sqrt((sum(squares) + rest) / size + epsilon);
 }
 
+// x r w, in place.
+INLINE void normalise(float *x, long size, const float *w, float r) {
+    for (long i = 0; i < size; i++) x[i] = x[i] * r * w[i];
+}
+
 // With n = x r and g the gradient of n w, for rows [n][d]: to_x = r (g w - n mean(g w n)) + more, where `more` may be
 // null, and sums [parts][d] += g n. Calls write(i, y) for the vector y of to_x at i.
 template <class Gradient, class Write>

@@ -1,8 +1,9 @@
-// A decoding step: one token of every line through all layers of a model, in float32. The equations are in __init__.py.
+// A decoding step: one token of every line through all layers of a model. The equations are in __init__.py.
 //
 // C++17 without libraries.
 
 #include "attention.hpp"
+#include "half_decoding.hpp"
 
 namespace {
 
@@ -53,14 +54,17 @@ struct Step {
         const long n = count, row = (model.heads + 2 * model.keys) * model.width;
         const Records records(model, activations, index, batches.lines[0]->written - 1);
         product(worker, n, {x, false, layer.norm, layer.epsilon}, layer.heads, own,
-                [&](long line, long column, long columns, Floats y) { put(heads + line * row + column, columns, y); });
+                [&](long line, long column, long columns, Floats y) {
+                    put(heads + line * row + column, columns, result(layer.heads, y));
+                });
         each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
             const Angles own_angles{angles.cosine + first * model.width, angles.sine + first * model.width};
             rotate_and_store(worker, model, own_layer, lines, own_angles, heads + first * row, records);
         });
         each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
             float *into = attended + first * model.heads * model.width;
-            attention(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
+            const auto attend = layer.heads.half ? attention<HalfBlock> : attention<Block>;
+            attend(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
         });
         accumulate_product(worker, n, {attended, false, nullptr, 0}, layer.mixed, own, x, records.h);
         swiglu(worker, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, layer.down, own,
@@ -80,7 +84,7 @@ struct Step {
         worker.share(count, worker.threads, [&](long first, long end) {
             for (long line = first; line < end; line++) {
                 float *state = x + line * model.hidden, r = root_mean_square(state, model.hidden, model.epsilon);
-                for (long i = 0; i < model.hidden; i++) state[i] = state[i] * r * model.norm[i];
+                normalise(state, model.hidden, model.norm, r);
             }
         });
     }

@@ -82,9 +82,10 @@ class NativeStep:
             (prompt_keys, prompt_values), (keys, values) = entry.prompt, entry.answer
             layer.prompt_keys, layer.prompt_values = prompt_keys.data_ptr(), prompt_values.data_ptr()
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
-        p, k, _, w = prompt_keys.stride()
-        lines.prompt_key_steps[:] = (p, k, w)
-        lines.prompt_value_steps[:] = prompt_values.stride()[:3]
+        by_token, by_feature = (prompt_keys, prompt_values) if cache.packed else (prompt_values, prompt_keys)
+        of_tokens, (p, k, _, w) = by_token.stride()[:3], by_feature.stride()
+        steps = (of_tokens, (p, k, w)) if cache.packed else ((p, k, w), of_tokens)
+        lines.prompt_key_steps[:], lines.prompt_value_steps[:] = steps
         lines.answer_steps[:] = keys.stride()[:4]
         self.version = cache.version
         self.blocks = None if self.recording is None else self._activation_blocks(self.recording)
@@ -136,8 +137,7 @@ def agrees(
     """
     whole = inner(model)
     if whole not in _agrees:
-        half = any(weight.dtype == torch.bfloat16 for weight in whole.parameters())
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast("cpu", torch.bfloat16, enabled=step.weights.half):
             expected = FusedStep(model, {})(tokens, positions, step.cache.attend)
         error = (step(tokens, positions) - expected).abs().max() / expected.abs().max()
         _agrees[whole] = bool(error <= TOLERANCE[torch.bfloat16 if step.weights.half else torch.float32])

@@ -45,7 +45,9 @@ struct Model {
 struct Lines {
     int64_t count, prompts, longest, written;
     const int64_t *first, *lengths, *slots;
-    int64_t prompt_keys[3], prompt_values[3], answers[4];  // strides: [P, K, w]; [P, K, Q]; [P, K, G, room]
+    // Strides: [P, K, w]; [P, K, Q]; [P, K, G, room]. In bfloat16 keys and values of prompts are the other way round, and
+    // values of answers are [P, K, G, w, room].
+    int64_t prompt_keys[3], prompt_values[3], answers[4];
 };
 
 // Where the activations of the layers are kept. Each layer and group of lines has a block with room for `places`

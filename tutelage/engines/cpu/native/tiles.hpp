@@ -3,8 +3,8 @@
 // B [depth][columns] hold two numbers in each element, whose products are both added (see pairs.hpp).
 #pragma once
 
+#include "amx.hpp"
 #include "kernel.hpp"
-#include "pairs.hpp"
 
 namespace {
 
@@ -58,10 +58,89 @@ void strip(long rows, MatrixView<T> a, const T *b, long b_step, long depth, floa
         of_height<V>(static_cast<int>(std::min<long>(TALL<T>, rows - r)), a, b, b_step, depth, c, c_row, accumulate);
 }
 
-// C [rows][columns] = A B, or += where `accumulate`. The columns are a multiple of 16.
+#if HAS_TILES
+
+// Up to 16 rows of N * 16 columns of a product of pairs by tiles, of which `whole` have 16 pairs, and the last one fewer.
+template <int N>
+INLINE void tile_row(const Pair *a, long a_row, const Pair *b, long b_step, long whole, bool rest, float *c, long c_row,
+                     bool accumulate) {
+    const long a_bytes = a_row * 4, b_bytes = b_step * 4, c_bytes = c_row * 4;
+    if (accumulate) {
+        _tile_loadd(0, c, c_bytes);
+        if constexpr (N > 1) _tile_loadd(1, c + LANES, c_bytes);
+        if constexpr (N > 2) _tile_loadd(2, c + 2 * LANES, c_bytes);
+        if constexpr (N > 3) _tile_loadd(3, c + 3 * LANES, c_bytes);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+#define ADD_PRODUCTS(A, B)                                            \
+    _tile_loadd(A, a, a_bytes);                                       \
+    _tile_loadd(B, b, b_bytes);                                       \
+    _tile_dpbf16ps(0, A, B);                                          \
+    if constexpr (N > 1) {                                            \
+        _tile_loadd(B, b + LANES, b_bytes);                           \
+        _tile_dpbf16ps(1, A, B);                                      \
+    }                                                                 \
+    if constexpr (N > 2) {                                            \
+        _tile_loadd(B, b + 2 * LANES, b_bytes);                       \
+        _tile_dpbf16ps(2, A, B);                                      \
+    }                                                                 \
+    if constexpr (N > 3) {                                            \
+        _tile_loadd(B, b + 3 * LANES, b_bytes);                       \
+        _tile_dpbf16ps(3, A, B);                                      \
+    }
+    for (long k = 0; k < whole; k++, a += TILE_PAIRS, b += TILE_PAIRS * b_step) {
+        ADD_PRODUCTS(4, 6)
+    }
+    if (rest) {
+        ADD_PRODUCTS(5, 7)
+    }
+#undef ADD_PRODUCTS
+    _tile_stored(0, c, c_bytes);
+    if constexpr (N > 1) _tile_stored(1, c + LANES, c_bytes);
+    if constexpr (N > 2) _tile_stored(2, c + 2 * LANES, c_bytes);
+    if constexpr (N > 3) _tile_stored(3, c + 3 * LANES, c_bytes);
+}
+
+// `multiply` by tiles, for pairs that follow each other in the rows of A.
+inline void multiply_tiles(long rows, long columns, long depth, MatrixView<Pair> a, const Pair *b, long b_step, float *c,
+                           long c_row, bool accumulate) {
+    constexpr int MOST = 4;
+    const long whole = depth / TILE_PAIRS, rest = depth % TILE_PAIRS;
+    long height = 0;
+    for (long row = 0; row < rows; row += TILE_ROWS, a.x += TILE_ROWS * a.row, c += TILE_ROWS * c_row) {
+        if (const long now = std::min(TILE_ROWS, rows - row); now != height) {
+            height = now;
+            TileShapes shapes;
+            for (int tile = 0; tile < MOST; tile++) shapes.set(tile, height, LANES);
+            shapes.set(4, height, TILE_PAIRS), shapes.set(5, height, std::max(rest, 1L));
+            shapes.set(6, TILE_PAIRS, LANES), shapes.set(7, std::max(rest, 1L), LANES);
+            shapes.load(), finish_writes();
+        }
+        for (long column = 0; column < columns; column += MOST * LANES) {
+            const long count = std::min<long>(MOST, (columns - column) / LANES);
+            const auto run = count == 4 ? tile_row<4> : count == 3 ? tile_row<3> : count == 2 ? tile_row<2> : tile_row<1>;
+            run(a.x, a.row, b + column, b_step, whole, rest > 0, c + column, c_row, accumulate);
+        }
+    }
+    _tile_release();
+}
+
+#endif
+
+// C [rows][columns] = A B, or += where `accumulate`. The columns are a multiple of 16. A sum begins with what comes first,
+// whatever the numbers of rows and columns.
 template <class T, int V = WIDE>
 void multiply(long rows, long columns, long depth, MatrixView<T> a, const T *b, long b_step, float *c, long c_row,
               bool accumulate) {
+#if HAS_TILES
+    if constexpr (std::is_same_v<T, Pair>)
+        if (a.step == 1 && uses_tiles())
+            return multiply_tiles(rows, columns, depth, a, b, b_step, c, c_row, accumulate);
+#endif
     for (; columns >= V * LANES; columns -= V * LANES, b += V * LANES, c += V * LANES)
         strip<V>(rows, a, b, b_step, depth, c, c_row, accumulate);
     if constexpr (V > 1)

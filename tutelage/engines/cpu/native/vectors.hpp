@@ -103,6 +103,14 @@ INLINE Floats in_registers(Floats x) {
     });
 }
 
+// Loads `count` of 16 numbers, and zeros for the others.
+INLINE Floats load_some(const float *from, long count) {
+    if (count == LANES) return load(from);
+    alignas(64) float all[LANES] = {};
+    std::copy_n(from, count, all);
+    return load(all);
+}
+
 // Stores the first `count` of 16 numbers.
 INLINE void put(float *to, long count, Floats x) {
     if (count == LANES) return store(to, x);
@@ -177,6 +185,15 @@ INLINE Register exponential(Register x) {
 INLINE Floats exponential(Floats x) {
     return each(x, [](Register part) { return exponential(part); });
 }
+
+// The pairs (a, b) rotated by angles with these cosines and sines. A product stays by itself, so that no compiler joins
+// it with the sum in one place and not in another.
+struct Rotated {
+    Floats first, second;
+
+    INLINE Rotated(Floats a, Floats b, Floats cosine, Floats sine)
+        : first(a * cosine - in_registers(b * sine)), second(b * cosine + in_registers(a * sine)) {}
+};
 
 INLINE Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
 

@@ -1,0 +1,120 @@
+"""The log-probabilities of the sampler and those of the trainer in bfloat16: the same bits."""
+
+import pytest
+import tiny
+import torch
+from compilers import compiled_with, narrower_registers, needs_compiler
+
+from tutelage import config
+from tutelage.engines.cpu import decoders
+from tutelage.engines.cpu import engine as engine_module
+from tutelage.engines.sampling import PromptTokens
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+
+pytestmark = needs_compiler
+
+SIZES = {
+    "hidden_size": 64,
+    "head_dim": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "initializer_range": 0.1,
+    "max_position_embeddings": 256,
+}
+SHAPES = {
+    "llama": ("llama", {}),
+    "norms of heads": ("qwen3", {}),
+    "biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "one head of keys": ("llama", {"num_attention_heads": 8, "num_key_value_heads": 1}),
+    "keys of their own": ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": False}),
+    "no whole tiles": ("llama", {"hidden_size": 80, "head_dim": 64, "intermediate_size": 176}),
+}
+PROMPTS = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)), (50,), tuple(range(30, 46)))
+
+
+@pytest.fixture(autouse=True)
+def _multiplying(monkeypatch):
+    """Products in bfloat16 whatever the processor."""
+    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: True)
+
+
+def policy_of(tiny_model, shape="llama"):
+    family, changes = SHAPES[shape]
+    folder = tiny_model(family, **SIZES | changes)
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype="bf16"), config.Lora()))
+    policy.end_ids = tuple(range(100, 130))
+    tiny.roughen(policy.model)
+    return policy
+
+
+def rollout_of(policy, n=3, tokens=40, seed=4, **sampling):
+    prompts = PromptTokens(PROMPTS, tuple("abcdef"))
+    settings = config.Sampling(max_new_tokens=tokens, **sampling)
+    return policy.generate(prompts, n, settings, seed=seed)
+
+
+def assert_same_bits(policy, rollout, temperature=1.0):
+    """Whole, row by row, and with gradients."""
+    whole = policy.scores(rollout, temperature=temperature).logp
+    assert torch.equal(whole.detach()[rollout.mask], rollout.logp[rollout.mask])
+    with torch.no_grad():
+        for row in range(0, len(rollout), 4):
+            own = rollout.rows(torch.tensor([row]))
+            found = policy.scores(own, temperature=temperature).logp
+            assert torch.equal(found[own.mask], rollout.logp[row][rollout.mask[row]])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_several_models(tiny_model, shape):
+    policy = policy_of(tiny_model, shape)
+    rollout = rollout_of(policy)
+    assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
+    assert_same_bits(policy, rollout)
+
+
+@pytest.mark.parametrize("n", [1, 2, 24])
+def test_numbers_of_answers(tiny_model, n, monkeypatch):
+    steps, own = [], decoders.NativeStep.__call__
+    monkeypatch.setattr(decoders.NativeStep, "__call__", lambda *a: (steps.append(len(a[1])), own(*a))[1])
+    policy = policy_of(tiny_model)
+    policy.end_ids = ()
+    rollout = rollout_of(policy, n, tokens=12)
+    assert max(steps) == 6 * n, "the compiled step computes any number of lines in bfloat16"
+    assert_same_bits(policy, rollout)
+
+
+def test_temperature_and_long_answers(tiny_model):
+    policy = policy_of(tiny_model)
+    policy.end_ids = (100,)
+    rollout = rollout_of(policy, 2, tokens=150, temperature=0.7)
+    assert rollout.mask.sum(1).max() > 130, "the room for answers should have grown twice"
+    assert_same_bits(policy, rollout, 0.7)
+
+
+def test_several_threads(tiny_model):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        policy = policy_of(tiny_model)
+        rollout = rollout_of(policy)
+        assert_same_bits(policy, rollout)
+        torch.set_num_threads(1)
+        assert_same_bits(policy, rollout)
+    finally:
+        torch.set_num_threads(before)
+
+
+@narrower_registers
+def test_with_narrower_registers(tiny_model, flag):
+    with compiled_with(flag):
+        for shape in ("llama", "norms of heads"):
+            policy = policy_of(tiny_model, shape)
+            assert_same_bits(policy, rollout_of(policy, tokens=20))
+
+
+def test_without_tiles(tiny_model):
+    with compiled_with("-mno-amx-bf16"):
+        policy = policy_of(tiny_model)
+        assert_same_bits(policy, rollout_of(policy))
