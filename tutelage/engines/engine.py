@@ -31,6 +31,11 @@ class Engine(Protocol):
     name: str
     head: Head
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether `generate` and `score` give a token one log-probability: in float32 up to rounding, elsewhere to the
+        last bit."""
+
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """Hidden states before each of the M response tokens, row by row."""
 

@@ -76,6 +76,11 @@ class PlainEngine:
         """Whether rows with shared prompts may be read as one packed sequence, each prompt once."""
         self._packable: bool | None = None
 
+    @property
+    def is_exact(self) -> bool:
+        """See `Engine.is_exact`."""
+        return self.dtype.itemsize >= 4
+
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
         return precision(self.device, self.dtype)

@@ -57,6 +57,11 @@ class Policy:
         """The output head."""
         return self.engine.head
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether `generate` and `scores` give a token one log-probability (see `Engine.is_exact`)."""
+        return self.engine.is_exact
+
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that training may change."""
         return [p for p in self.model.parameters() if p.requires_grad]

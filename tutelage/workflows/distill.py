@@ -171,7 +171,7 @@ def _loop(
         settings.sampling,
         budget,
         settings.seed,
-        mismatch=None if settings.model.dtype == "float32" else "recompute",
+        mismatch="recompute" if settings.model.dtype != "float32" and settings.rollouts else None,
         reference=_measures_kl(recipe),
         teacher=served_teacher(settings, policy, run.ranks) if settings.is_served else None,
     )

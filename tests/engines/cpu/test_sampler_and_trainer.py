@@ -6,7 +6,7 @@ import torch
 from compilers import compiled_with, narrower_registers, needs_compiler
 
 from tutelage import config
-from tutelage.engines.cpu import decoders
+from tutelage.engines.cpu import decoders, decoding_weights
 from tutelage.engines.cpu import engine as engine_module
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
@@ -43,7 +43,9 @@ def _multiplying(monkeypatch):
 def policy_of(tiny_model, shape="llama"):
     family, changes = SHAPES[shape]
     folder = tiny_model(family, **SIZES | changes)
-    policy = Policy(load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype="bf16"), config.Lora()))
+    policy = Policy(
+        load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype="bf16"), config.Lora())
+    )
     policy.end_ids = tuple(range(100, 130))
     tiny.roughen(policy.model)
     return policy
@@ -118,3 +120,30 @@ def test_without_tiles(tiny_model):
     with compiled_with("-mno-amx-bf16"):
         policy = policy_of(tiny_model)
         assert_same_bits(policy, rollout_of(policy))
+
+
+def exact(folder, **settings):
+    lora = config.Lora(rank=settings.pop("rank", 0))
+    return Policy(
+        load_backbone(
+            config.Model(folder, device="cpu", **{"engine": "cpu", "dtype": "bf16"} | settings), lora
+        )
+    )
+
+
+def test_what_is_exact(tiny_model, monkeypatch):
+    folder = tiny_model("llama", **SIZES)
+    assert exact(folder).is_exact
+    assert exact(folder, dtype="float32").is_exact
+    assert exact(folder, dtype="float32", engine="plain").is_exact
+    assert not exact(folder, engine="plain").is_exact
+    assert not exact(folder, rank=4).is_exact, "decoding merges the adapter"
+    assert not exact(tiny_model("llama")).is_exact, "heads that are no whole vectors"
+    assert not exact(tiny_model("gpt2")).is_exact
+
+
+def test_sampling_without_room_for_the_weights_is_not_exact(tiny_model, monkeypatch):
+    policy = policy_of(tiny_model)
+    monkeypatch.setattr(decoding_weights, "available_memory", lambda device: 1000)
+    rollout_of(policy, 1, tokens=2)
+    assert not policy.is_exact

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from compilers import needs_compiler
 from simple_goal import low_tokens
 from tiny_training import World, policy_of, recipe_of
 
 from tutelage.algorithms.recipe import initial_state, objective, prepare
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.reduce import token_weights
+from tutelage.engines.cpu import engine as engine_module
 from tutelage.errors import TutelageError
 from tutelage.rollout.local import LocalGenerator
 from tutelage.train.rl.mismatch import mismatch_metrics, share_truncated, truncated_importance
@@ -159,6 +161,28 @@ def test_float32_recomputes_nothing_and_logs_no_mismatch(name, tiny_model):
     _, steps = run(tiny_model("llama"), None, "float32", recipe=recipe)
     assert not any(name.startswith("sampler/") for step in steps for name in step.metrics)
     assert all(step.sample.importance is None for step in steps)
+
+
+@needs_compiler
+def test_an_exact_policy_recomputes_nothing_in_bfloat16(tiny_model, monkeypatch):
+    """Old log-probabilities are the sampler's, and the first ratio is 1 to the last bit."""
+    monkeypatch.setenv("TUTELAGE_ENGINE", "cpu")
+    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: True)
+    sizes = {"hidden_size": 64, "head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    folder = tiny_model("llama", **sizes, intermediate_size=96)
+    recipe = recipe_of("samples=2", "update.minibatches=1", "update.epochs=1", name="grpo")
+    world, steps = run(folder, None, recipe=recipe)
+    assert world.policy.is_exact
+    for step in steps:
+        assert not any(name.startswith("sampler/") for name in step.metrics)
+        assert step.metrics["ratio/max"] == 1.0
+
+
+def test_a_policy_that_is_not_exact_recomputes(tiny_model, monkeypatch):
+    monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
+    world, (step,) = run(tiny_model("llama"), None, steps=1, recipe=recipe_of("samples=2", name="rloo"))
+    assert not world.policy.is_exact
+    assert "sampler/mismatch" in step.metrics
 
 
 @pytest.fixture

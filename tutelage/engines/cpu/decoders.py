@@ -48,15 +48,16 @@ class DecoderSelection:
     def try_model(self) -> None:
         """Run the trials of the model, whose results are kept. Call it before its layers run on other weights."""
         if supports(self.backbone.model, 1):
-            self._is_native()
+            self.is_native()
 
     def select(self, batch: PromptBatch, limit: int) -> "type[Decoder]":
         """The class of the best decoder that the model and the machine allow for answers of up to `limit` tokens."""
         if not supports(self.backbone.model, batch.longest + limit):
             return CachedDecoder
-        return NativeDecoder if self._is_native() else SharedDecoder
+        return NativeDecoder if self.is_native() else SharedDecoder
 
-    def _is_native(self) -> bool:
+    def is_native(self) -> bool:
+        """Whether the compiled step serves the model. The trials must have been run, or its layers be in place."""
         model, dtype = self.backbone.model, self.backbone.dtype
         return self.head.is_known and has_fused_step(model) and is_native(model, dtype)
 
@@ -182,9 +183,9 @@ class SharedDecoder:
 class NativeDecoder(SharedDecoder):
     """A decoder with a compiled step, for processors.
 
-    It falls back to `SharedDecoder` for a model whose weights do not fit into memory twice (see `decoding_weights`), and
-    in float32 for more than `MOST_LINES` lines, for which the step is slower. Raises TutelageError where the step cannot
-    be compiled.
+    It falls back to `SharedDecoder` for a model whose weights do not fit into memory twice (see `decoding_weights`),
+    and in float32 for more than `MOST_LINES` lines, for which the step is slower. Raises TutelageError where the step
+    cannot be compiled.
 
     In bfloat16 prompts are read by the forward pass of training, and the step computes what that computes, bit for bit.
     """
@@ -218,9 +219,9 @@ class NativeDecoder(SharedDecoder):
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
         if self._is_native(len(tokens)):
-            self._compile()
-            if agrees(self.model, self.native, tokens, positions):
-                return self.head.logits(self.native(tokens, positions))
+            step = self._compiled()
+            if agrees(self.model, step, tokens, positions):
+                return self.head.logits(step(tokens, positions))
             if self.recording is not None:
                 self.recording.forget()
         return super()._read(tokens, positions)
@@ -234,7 +235,7 @@ class NativeDecoder(SharedDecoder):
     def _first_logits(self, states: Tensor) -> Tensor:
         if not (self.half and self._is_native(sum(self.batch.answers))):
             return super()._first_logits(states)
-        self._compile()
+        self._compiled()
         return self.head.logits(states)
 
     def _is_native(self, count: int) -> bool:
@@ -253,14 +254,15 @@ class NativeDecoder(SharedDecoder):
         self.recording.reading = (first, end)
         return using_layer_cache(self.recording)
 
-    def _compile(self) -> None:
-        """Make the compiled step and its head, unless they are there."""
+    def _compiled(self) -> NativeStep:
+        """The compiled step, which is made with its head unless it is there."""
         if self.native is None:
             weights = self.weights
             weights.restore()
             weights.native = weights.native or NativeWeights(self.model, self.backbone.dtype)
             self.native = NativeStep(self.model, weights.native, self.kv_cache, self.recording)
             self.head = native_head(weights.own_head, weights.native)
+        return self.native
 
 
 def joint_step(

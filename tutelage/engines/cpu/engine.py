@@ -17,7 +17,7 @@ from tutelage.core.batch import Pairs, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.activation_cache import ActivationCache
-from tutelage.engines.cpu.attention_interface import differentiable_twice
+from tutelage.engines.cpu.attention_interface import differentiable_twice, supports
 from tutelage.engines.cpu.decoders import CpuDecoders, DecoderSelection
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.fused import fuse
@@ -29,11 +29,13 @@ from tutelage.engines.cpu.native.build import multiplies_bf16
 from tutelage.engines.decoding import Decoders, RolloutSize
 from tutelage.engines.engine import Reference
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone
+from tutelage.engines.network import Backbone, trunk
 from tutelage.engines.plain import PlainEngine
 from tutelage.errors import TutelageError
 
 _log = logging.getLogger(__name__)
+ENDLESS = 1 << 40
+"""Tokens, more than any row has."""
 TOLERANCE = 1e-3
 """Nats by which log-probabilities from kept activations may differ from those of a forward pass: 7e-6 is usual."""
 
@@ -57,12 +59,27 @@ class CpuEngine(PlainEngine):
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None
         self._verified = False  # whether scores from kept activations were compared with a forward pass
+        self._fits = True  # whether the weights had room in memory when answers were last decoded
         self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and _is_float32(self.model)
         if self._exact:
             _log.warning(
                 "This processor has no products of bf16, which would take longer than those of float32: forward and "
                 "backward passes compute in float32. Decoding reads its weights in bf16."
             )
+
+    @property
+    def is_exact(self) -> bool:
+        """See `Engine.is_exact`. In bfloat16 it is where weights fit into memory for the compiled step, and no adapter
+        is merged with them for decoding."""
+        return super().is_exact or (not self._exact and self._fits and self._decodes_as_it_scores())
+
+    def _decodes_as_it_scores(self) -> bool:
+        """Whether decoding and scoring in bfloat16 run on the compiled kernels."""
+        selection = DecoderSelection(self.backbone, self.head)
+        if self.head.weight is None or not supports(self.model, ENDLESS) or not selection.is_native():
+            return False
+        with self.precision():
+            return all(layer.decodes_as_it_scores() for layer in trunk(self.model).layers)
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass: bfloat16 arithmetic over float32 weights where the processor has it."""
@@ -163,6 +180,7 @@ class CpuEngine(PlainEngine):
         selection = DecoderSelection(self.backbone, self.head)
         selection.try_model()
         with decoding_weights(self.model, self.head, self.dtype) as weights:
+            self._fits = weights.fits
             yield CpuDecoders(selection, weights, cache)
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:

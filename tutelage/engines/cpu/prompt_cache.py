@@ -148,7 +148,7 @@ class PromptCache:
         queries = self._in_slots(query).unflatten(2, (key.shape[1], -1)).transpose(1, 2)
         prompt = entry.prompt
         if self.packed:  # torch's kernels take features that follow each other
-            prompt, so_far = (tuple(x.contiguous() for x in pair) for pair in (prompt, so_far))
+            prompt, so_far = ((k.contiguous(), v.contiguous()) for k, v in (prompt, so_far))
         output = over_prompt_and_answer(queries, prompt, so_far, self.hidden, scaling)
         output = output.transpose(1, 2).reshape(self.slots, heads, -1)
         if not self.full:
@@ -171,13 +171,16 @@ class PromptCache:
 
     def _allocated(self, key: Tensor, value: Tensor) -> LayerEntry:
         """Memory for the prompts and the first tokens of the answers of one layer."""
-        prompt, answer = (self.prompts, len(key), self.longest), (self.prompts, len(key), self.width, self.room)
+        prompt, answer = (
+            (self.prompts, len(key), self.longest),
+            (self.prompts, len(key), self.width, self.room),
+        )
         sizes = (key.shape[-1], value.shape[-1])
         return LayerEntry(self._memory(key, prompt, sizes), self._memory(key, answer, sizes))
 
     def _memory(self, like: Tensor, shape: tuple[int, ...], sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Memory for keys and values [*shape, w] in their layouts; `sizes` are the two w. It is cleared where numbers of
-        which none was stored are multiplied by 0."""
+        """Memory for keys and values [*shape, w] in their layouts; `sizes` are the two w. It is cleared where numbers
+        that nobody stored are multiplied by 0."""
         *outer, tokens = shape
         make = like.new_empty if len(shape) == 4 and not self.packed else like.new_zeros
         keys, values = (make(*outer, self._padded(tokens), size) for size in sizes)

@@ -15,6 +15,7 @@ class Policy(Protocol):
 
     For rows with M response tokens in all, V words and states of size d:
 
+    is_exact    whether its own samples and `scores` give a token one log-probability
     states      the hidden state before each response token, row by row. Float[M, d]
     logits      the logits at these states over the temperature, differentiable twice. Float[M, V]
     scores      the log-probability of every token, and what else is wanted; `value_head` maps states to values [M, 1]
@@ -27,6 +28,9 @@ class Policy(Protocol):
 
     @property
     def dtype(self) -> torch.dtype: ...
+
+    @property
+    def is_exact(self) -> bool: ...
 
     @property
     def vocabulary(self) -> int: ...

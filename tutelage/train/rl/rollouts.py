@@ -217,13 +217,14 @@ def judge(setup: Setup, answers: ScoredAnswers) -> tuple[ScoredRollout, dict[str
     temperature, budget = settings.sampling.temperature, settings.budget
     metrics = staleness_metrics(rollout, setup.learner.step) if settings.staleness else {}
     importance, value, logp = None, None, rollout.logp
-    if settings.mismatch is not None:
+    mismatch = setup.handles_mismatch
+    if mismatch is not None:
         trainer = score_rows(policy, rollout, temperature=temperature, budget=budget, critic=critic)
         metrics |= mismatch_metrics(rollout.logp, trainer.logp, rollout.mask)
-        logp, value = rollout.logp if settings.mismatch == "none" else trainer.logp, trainer.value
+        logp, value = rollout.logp if mismatch == "none" else trainer.logp, trainer.value
     elif critic is not None:
         value = value_rows(policy, critic, rollout, budget)
-    if settings.mismatch == "truncated":
+    if mismatch == "truncated":
         importance = truncated_importance(rollout.logp, logp, rollout.mask, settings.mismatch_cap)
         metrics["sampler/truncated"] = share_truncated(importance, rollout.mask, settings.mismatch_cap)
     scored = answers.scored()

@@ -25,7 +25,8 @@ class RolloutSettings:
     """Tokens of one forward pass."""
     seed: int
     mismatch: Mismatch | None = None
-    """What is done where sampler and trainer disagree; None where they cannot, and nothing is computed to find out."""
+    """What is done where sampler and trainer disagree. With None nothing is computed to find out: the sampler is the
+    policy, and old log-probabilities are recomputed where that is not exact."""
     mismatch_cap: float = 2.0
     """C of truncated importance sampling."""
     staleness: int = 0
@@ -54,8 +55,12 @@ class Setup:
 
     @property
     def is_exact(self) -> bool:
-        """Whether sampler and trainer give a token one log-probability, so that the first ratio is 1.
+        """Whether the policy gives a token one log-probability as sampler and as trainer: the first ratio is 1."""
+        return self.policy.is_exact
 
-        In bfloat16 passes over other rows round otherwise.
-        """
-        return self.policy.dtype.itemsize >= 4
+    @property
+    def handles_mismatch(self) -> Mismatch | None:
+        """What is done about the sampler's log-probabilities: one thing on all ranks."""
+        if self.settings.mismatch is not None or self.policy.dtype.itemsize >= 4:
+            return self.settings.mismatch
+        return "recompute" if self.settings.budget.ranks.any(not self.is_exact) else None

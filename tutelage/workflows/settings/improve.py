@@ -50,9 +50,9 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     gives the same result. Halved where memory runs out all the same."""
     mismatch: Literal["auto", "recompute", "truncated", "none"] = "auto"
     """Where bf16 or --staleness makes the sampler's probabilities differ from those of the training pass. recompute,
-    which auto takes for bf16: the old ones are the training pass's; truncated, which auto takes with --staleness: the
-    same, and every token is weighed by training / sampling, at most --mismatch-cap; none: the sampler's, and the
-    difference is only measured."""
+    which auto takes for bf16 unless both have the same bits: the old ones are the training pass's; truncated, which
+    auto takes with --staleness: the same, and every token is weighed by training / sampling, at most --mismatch-cap;
+    none: the sampler's, and the difference is only measured."""
     mismatch_cap: float = 2.0
     """Largest weight of a token under --mismatch truncated."""
     staleness: int = field(default=0, metadata=config.LATER)
@@ -68,12 +68,12 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
 
     @property
     def mismatched_by(self) -> Literal["recompute", "truncated", "none"] | None:
-        """What is done where sampler and trainer differ; None where they do not."""
+        """What is done where sampler and trainer differ. None leaves that to the policy, whose sampler may be exact."""
         if self.mismatch != "auto":
             return self.mismatch
         if self.staleness:
             return "truncated"
-        return None if self.model.dtype == "float32" else "recompute"
+        return "recompute" if self.model.dtype != "float32" and self.rollouts else None
 
     @property
     def critic_source(self) -> str:

@@ -87,6 +87,13 @@ class FusedLayer:
         )
         return found if fits else None
 
+    def decodes_as_it_scores(self) -> bool:
+        """Whether the layer is computed in mixed steps without an adapter, which decoding merges."""
+        weight = self.input_layernorm.weight
+        x = weight.new_zeros(1, 1, len(weight))
+        products = self.products_of_steps(x)
+        return products is not None and self.is_mixed(x) and all(each.lora_a is None for each in products)
+
     def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
         """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""
         attention, gate = self.self_attn, self.mlp

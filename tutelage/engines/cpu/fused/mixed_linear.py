@@ -108,4 +108,3 @@ def _side_by_side(layers: Sequence[Linear]) -> BFloat16[Tensor, "out in_R"]:
             rows[:, column : column + rank] = layer.scale * layer.lora_b
         column += rank
     return matrix
-

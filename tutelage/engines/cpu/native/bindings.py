@@ -88,7 +88,7 @@ def library() -> Any:
     found.tutelage_mixed_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 8]
     found.tutelage_mixed_swiglu.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 2]
     found.tutelage_mixed_swiglu_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
-    norm = [c_void_p, c_float, c_void_p]
+    norm: list[Any] = [c_void_p, c_float, c_void_p]
     found.tutelage_mixed_rotate.argtypes = [pool, *[c_int64] * 4, *[c_void_p] * 3, c_float, *norm]
     found.tutelage_mixed_add.argtypes = [pool, c_int64, *[c_void_p] * 3]
     found.tutelage_parts.argtypes = [c_int64, c_int64]

@@ -155,7 +155,12 @@ def _agree_with_torch() -> bool:
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
     expected += [logits.double().softmax(-1), logits.double().logsumexp(-1)]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
-    found = [rms_norm(x, weight, 0.0)[0], scaled_rows(x, r, weight), *to_norm, *gate_gradients(x, up, grad.clone())]
+    found = [
+        rms_norm(x, weight, 0.0)[0],
+        scaled_rows(x, r, weight),
+        *to_norm,
+        *gate_gradients(x, up, grad.clone()),
+    ]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)
     maximum, log_sum = softmax_in_place(logits)
     found += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]

@@ -188,4 +188,6 @@ def _trial() -> list[tuple[Tensor, Tensor]]:
     found.append(r[:, 0])
     expected.insert(-2, scale)
     expected += [more.bfloat16().double(), torch.cat((a * cos - b * sin, b * cos + a * sin), -1)]
-    return list(zip([*found, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True))
+    return list(
+        zip([*found, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True)
+    )

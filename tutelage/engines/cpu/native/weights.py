@@ -87,7 +87,8 @@ class NativeWeights:
     def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
         """Copy a matrix [out, in] into panels, of which every `apart`-th is its own."""
         if self.half:
-            return half_products.pack(weight, panels, apart)
+            half_products.pack(weight, panels, apart)
+            return
         weight, (out, features) = weight.contiguous(), weight.shape
         step = apart * self._panel(features)
         library().tutelage_pack(
