@@ -10,21 +10,24 @@ from playwright.sync_api import Browser, FilePayload, Page, sync_playwright
 from scripted_chat import Scripted, saying
 
 from tutelage.data.transport import Unanswered
-from tutelage.people import Store, Study, add_rater, backup, open_store, open_study
+from tutelage.people import Store, Study, add_rater, backup, list_raters, open_store, open_study
 from tutelage.people.chat_models import Models
 from tutelage.people.store.occasions import set_alarm
+from tutelage.people.store.sessions import end_session
 from tutelage.people.store.team import remove_member
 from tutelage.people.store.tokens import create_token, list_tokens, revoke_token
 from tutelage.people.store.webhooks import add_webhook
 
 from .chromium import ARGUMENTS, find
-from .showcase import DAYS, Clock, answered, conversations, correcting, fresh, ranking, ratings
+from .showcase import DAYS, Clock, answered, conversations, correcting, dialogue, fresh, ranking, ratings
 from .sites import Site, press, ready, saved, shown
 from .translated import translated
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, TALL = (1200, 800), (360, 740)
 WIDEST = 900
+UNHINTED = "--font-render-hinting=none"
+"""Without it, letters of a page that is made smaller stand at whole pixels, with gaps between them."""
 IMPORT_COMMAND = (
     "tutelage collect import runs/study votes.csv --prompt question --a response_1 --b response_2 "
     "--choice-column label --rater annotator --choice 1=a --choice 2=b"
@@ -38,6 +41,11 @@ SKY = (
     "That is all there is to it.",
 )  # fmt: skip
 """What two models say, piece by piece."""
+NAMES = tuple(
+    f"{first} {last}"
+    for last in ("Okafor", "Lindt", "Marin")
+    for first in ("Mira", "Noah", "Lena", "Omar", "Ida", "Tariq")
+)
 Act = Callable[[Page, Site], object]
 
 
@@ -83,6 +91,11 @@ def in_a_dialog(opener: str) -> Act:
         page.click(opener)
 
     return act
+
+
+def earlier(page: Page, site: Site) -> None:
+    shown(page)
+    press(page, "h")
 
 
 def skipping(page: Page, site: Site) -> None:
@@ -184,7 +197,7 @@ def join_known(page: Page, site: Site) -> None:
 def name_taken(page: Page, site: Site) -> None:
     left(page, site)
     join_known(page, site)
-    page.fill("#name", "mira okafor JOIN-TAKEN")
+    page.fill("#name", list_raters(site.store, open_study(site.store).id)[-1].name.lower())
     page.click("text=Start")
 
 
@@ -292,6 +305,10 @@ CORRECTED = (
     Picture("owner-corrections", "/owner/items/whales", whole=True),
     Picture("owner-corrections-narrow", "/owner/items/whales", size=TALL, dark=True, whole=True),
 )
+DIALOGUE = (
+    Picture("rater-earlier", "/rate", earlier),
+    Picture("rater-earlier-narrow", "/rate", earlier, size=TALL, dark=True),
+)
 LIVE = (
     Picture("live", "/rate"),
     Picture("live-writing", "/rate", written),
@@ -326,7 +343,7 @@ OWNER = (
     Picture("owner-items-narrow", "/owner/items", size=TALL, dark=True),
     Picture("owner-item", "/owner/items", lambda page, site: page.click(".items a >> nth=0"), whole=True),
     Picture("owner-models", "/owner/models", whole=True),
-    Picture("owner-export", "/owner/export", beside_the_study, whole=True),
+    Picture("owner-export", "/owner/export", beside_the_study, size=(WIDE[0], 1340)),
     Picture("owner-import", "/owner/import", sent, whole=True),
     Picture("owner-import-narrow", "/owner/import", sent, size=TALL, dark=True),
     Picture("owner-programs", "/owner/programs", connected, whole=True),
@@ -344,6 +361,7 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (lambda store, clock: ratings(store), "rater", RATINGS),
     (lambda store, clock: correcting(store), "rater", CORRECTING),
     (lambda store, clock: correcting(store), "owner", CORRECTED),
+    (lambda store, clock: dialogue(store), "rater", DIALOGUE),
     (lambda store, clock: conversations(store), "rater", LIVE),
     (lambda store, clock: translated(store, "ar"), "rater", ARABIC),
     (lambda store, clock: translated(store, "de"), "rater", GERMAN),
@@ -353,7 +371,8 @@ KEPT = (
     "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow",
     "owner-raters", "owner-inbox", "owner-team", "owner-sessions", "owner-forget", "owner-items-found", "owner-item",
     "owner-import", "owner-export", "owner-programs", "left", "rater-spans", "rater-correction-narrow",
-    "owner-corrections", "live-writing", "live-narrow", "rater-arabic", "rater-arabic-narrow", "rater-german",
+    "owner-corrections", "live-writing", "live-narrow", "rater-earlier", "rater-arabic", "rater-arabic-narrow",
+    "rater-german",
 )  # fmt: skip
 
 
@@ -361,7 +380,7 @@ def take(folder: Path, names: Sequence[str]) -> None:
     """Write the pictures of these names into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find(), args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=find(), args=[*ARGUMENTS, UNHINTED])
         for study_of, role, pictures in WORLDS:
             wanted = [picture for picture in pictures if picture.name in names]
             if not wanted:
@@ -379,7 +398,7 @@ def take(folder: Path, names: Sequence[str]) -> None:
 
 
 def photograph(browser: Browser, site: Site, study: Study, role: str, picture: Picture, path: Path) -> None:
-    """One picture, taken by a visitor of its own."""
+    """One picture: by a rater of its own, or by the owner, who is the same on all of them."""
     width, height = picture.size
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -388,13 +407,19 @@ def photograph(browser: Browser, site: Site, study: Study, role: str, picture: P
         device_scale_factor=min(1.0, WIDEST / width),
     )
     page = context.new_page()
-    name = "Mira Okafor" if role == "rater" else "You"
-    site.sign_in(page, study, f"{name} {picture.name}", role=role, training=picture.new)
+    known = {rater.name: rater.id for rater in list_raters(site.store, study.id)}
+    if role == "owner" and "You" in known:
+        site.recognise(page, known["You"])
+    else:
+        name = "You" if role == "owner" else next(name for name in NAMES if name not in known)
+        site.sign_in(page, study, name, role=role, training=picture.new)
     page.goto(f"{site.url}{picture.path}")
     picture.act(page, site)
     page.evaluate("document.fonts.ready")
     page.wait_for_timeout(200)
     page.screenshot(path=path, full_page=picture.whole)
+    for cookie in context.cookies():
+        end_session(site.store, str(cookie["value"]))
     context.close()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from random import Random
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from tutelage.data.records import CompletionRecord, Message, Prompt
 from tutelage.people import (
@@ -239,6 +239,37 @@ def correcting(store: Store) -> Study:
         submit(store, question.id, Answer(side, 3, correction=Correction(simpler, right), spans=tuple(spans)))
         simpler = simpler.replace("Dolphins", "So dolphins")
     add_pairs(store, study, [TIDES])
+    return study
+
+
+DIALOGUE = (
+    "Why is there high tide and low tide?",
+    "The Moon pulls at the sea, and the sea bulges towards it. As the Earth turns, you pass through the bulge.",
+    "But there are two high tides a day, and only one Moon!",
+    "Well spotted! There is a second bulge on the far side, where the Moon pulls less than at the Earth below.",
+    "And the Sun? It is much bigger.",
+)
+PULLED = (
+    (
+        "The Sun pulls too, but it is so far away that its tides are less than half as high. When both pull in one "
+        "line, at full and new moon, the tide is highest. When will that be next?"
+    ),
+    "The Sun has no influence on the tides, because it is only a ball of gas.",
+)
+
+
+def dialogue(store: Store) -> Study:
+    """A study about the last answer of a long conversation."""
+    study = create_study(store, "Talking about tides", plan=Plan(overlap=1, gold_rate=0, repeat_rate=0))
+    roles: tuple[Literal["user", "assistant"], ...] = ("user", "assistant")
+    messages = tuple(Message(roles[place % 2], text) for place, text in enumerate(DIALOGUE))
+    completions = [
+        CompletionRecord(f"sun-{side}", "sun", text, model)
+        for side, text, model in zip("ab", PULLED, MODELS, strict=False)
+    ]
+    add_items(
+        store, study.id, [Prompt("sun", messages)], completions, [Item("sun", "sun", ("sun-a", "sun-b"))]
+    )
     return study
 
 

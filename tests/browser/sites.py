@@ -141,9 +141,13 @@ class Site:
         """Let the page's browser be a rater who has agreed to take part; the rater's number."""
         rater = add_rater(self.store, study.id, name, role=role, **more)  # type: ignore[arg-type]
         consent(self.store, rater.id)
-        cookie = {"name": cookie_name(self.store, secure=False), "value": start_session(self.store, rater.id)}
-        page.context.add_cookies([cookie | {"url": self.url}])  # type: ignore[list-item]
+        self.recognise(page, rater.id)
         return rater.id
+
+    def recognise(self, page: Page, rater: int) -> None:
+        """Let the page's browser be this rater."""
+        cookie = {"name": cookie_name(self.store, secure=False), "value": start_session(self.store, rater)}
+        page.context.add_cookies([cookie | {"url": self.url}])  # type: ignore[list-item]
 
     def exported(self, study: Study, folder: Path) -> list[dict[str, Any]]:
         """The judgements as an export has them."""
