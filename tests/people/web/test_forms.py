@@ -134,6 +134,7 @@ def test_an_error_that_no_field_of_the_page_has_stands_above_the_forms(world: Wo
     for error in (FieldError("elsewhere", "Not so."), TutelageError("Not so.")):
         page = bytes(form_page(call, "owner/team.html", error, team=[], place="team").body).decode()
         assert '<p class="problem" role="alert" id="problem">Not so.</p>' in page
+        assert page.index('id="problem"') < page.index("<h1>")
     with pytest.raises(Unavailable):
         form_page(call, "owner/team.html", Unavailable("Busy."), team=[], place="team")
 

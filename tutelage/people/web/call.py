@@ -23,6 +23,7 @@ from tutelage.people.web.devices import device_of
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.menu import menu_of
 from tutelage.people.web.prefix import root_redirect
+from tutelage.people.web.problems import Problem
 from tutelage.people.web.site import Site
 from tutelage.people.web.uploads import LONGEST_UPLOAD
 
@@ -134,7 +135,7 @@ class Call:
             "now": self.store.now(),
             "at": self.at,
             "owns": self.rater is not None and self.rater.role == "owner",
-            "problems": {},
+            "problem": Problem(),
         }
         if self.rater and self.rater.role in DECIDING:
             known["waiting"] = waiting = count_notices(self.store, self.here.id)

@@ -9,14 +9,14 @@ from tutelage.people import Unavailable
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.web.call import Call, sentence
+from tutelage.people.web.problems import Problem
 
 
 def form_page(call: Call, template: str, error: TutelageError | None = None, /, **values: object) -> Response:
-    """A page with forms. The template gets `problems`, the sentence of the error by the field that it belongs to, and
-    `given`, what the fields hold: what was sent where there is a problem, else what they held before. A sentence that
-    belongs to no field of the page stands above the forms, under the empty name. The address of a page fills no form:
-    it may have been written by somebody else. The status is 400 where something was to be done and was not, 200 for a
-    look that shows a problem.
+    """A page with forms. The template gets the `problem` that the error tells of, and `given`, what the fields hold:
+    what was sent where there is a problem, else what they held before. The address of a page fills no form: it may have
+    been written by somebody else. The status is 400 where something was to be done and was not, 200 for a look that
+    shows a problem.
 
     Raises:
         Unavailable: that is what the error says. No other value of a field would help.
@@ -25,10 +25,7 @@ def form_page(call: Call, template: str, error: TutelageError | None = None, /, 
         return call.page(template, **values, given=_before)
     if isinstance(error, Unavailable):
         raise error
-    field, told = _field(error), sentence(error)
-    page = call.page(template, **values, problems={field: told}, given=call.text)
-    if f'id="{field}-problem"'.encode() not in bytes(page.body):
-        page = call.page(template, **values, problems={"": told}, given=call.text)
+    page = call.page(template, **values, problem=Problem(sentence(error), _field(error)), given=call.text)
     if call.fields:
         page.status_code = 400
     return page
