@@ -7,7 +7,7 @@ from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.platforms import PLATFORMS, find_platform
 from tutelage.people.store.studies import Plan
-from tutelage.people.vote_tables import MEANINGS, meaning_of
+from tutelage.people.vote_columns import MEANINGS, meaning_of
 from tutelage.sentences import Sentence
 
 REFUSAL = Sentence("“%(given)s” is none of %(known)s.")

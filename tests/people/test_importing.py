@@ -20,7 +20,7 @@ from tutelage.people import (
 )
 from tutelage.people.importing import Columns, import_votes, pairs_to_judge
 from tutelage.people.store.items import add_items
-from tutelage.people.vote_tables import meaning_of
+from tutelage.people.vote_columns import meaning_of
 
 from .worlds import raters_of, work
 

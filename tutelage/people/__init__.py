@@ -31,7 +31,8 @@ What the modules do, in the order of an answer's life:
     training_rows   what training reads of a study: pairs and demonstrations, by where they come from
     export          export_study: files (export_rows) with a reconciliation (manifest); restoring.import_export makes
                     the study again
-    importing       import_votes (other tools' tables, read by vote_tables), pairs_to_judge (ready pairs)
+    importing       import_votes (other tools' tables, read by vote_tables; vote_columns: where they hold what),
+                    pairs_to_judge (ready pairs)
     recruiting      raters from platforms, what they cost (platforms: how each names people and takes them back)
     visiting        when a visit of somebody from a platform is over, and the table to pay by
     retention       forgetting those whose time is over (store/forgetting, by store/consents)

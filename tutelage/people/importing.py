@@ -16,8 +16,8 @@ from tutelage.people.store.exports import list_versions
 from tutelage.people.store.items import Item, insert_items
 from tutelage.people.store.raters import insert_rater, named_rater
 from tutelage.people.store.studies import study_of
+from tutelage.people.vote_columns import Columns
 from tutelage.people.vote_tables import (
-    Columns,
     VotesRead,
     completion_of,
     item_of,

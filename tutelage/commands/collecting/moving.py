@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tutelage.data.tables import Table
     from tutelage.people import Store, Study
     from tutelage.people.redaction import Hints
-    from tutelage.people.vote_tables import Columns
+    from tutelage.people.vote_columns import Columns
 
 FEW = 5
 """Places with personal data that are shown."""
@@ -117,7 +117,7 @@ def _read_table(settings: Import) -> None:
 
 
 def _columns(settings: Import) -> "Columns":
-    from tutelage.people.vote_tables import Columns
+    from tutelage.people.vote_columns import Columns
 
     return Columns(
         prompt=settings.prompt,
@@ -156,7 +156,7 @@ def _check(table: "Table", columns: "Columns", settings: Import) -> None:
 
 def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
     """The meanings of words, from WORD=MEANING; a word may hold the sign itself."""
-    from tutelage.people.vote_tables import meaning_of
+    from tutelage.people.vote_columns import meaning_of
 
     pairs = [each.rpartition("=") for each in choices]
     return {word: meaning_of(meaning) for word, _, meaning in pairs}
