@@ -61,6 +61,24 @@ def test_rounds_tell_how_agreement_moved(store: Store) -> None:
         assert (told.items, told.complete) == (12, 12)
 
 
+def test_two_models_have_one_row_whichever_response_is_called_a(store: Store) -> None:
+    """In one of four items the models of the responses are exchanged."""
+    study = create_study(store, "both ways", plan=replace(QUIET, overlap=2))
+    prompts, completions, comparisons = records(4)
+    other = {"p0a": "new-model", "p0b": "old-model"}
+    completions = [replace(c, sampler=other.get(c.id, c.sampler)) for c in completions]
+    add_items(store, study.id, prompts, completions, map(Item.of, comparisons))
+    work(store, raters_of(store, study, 2))
+    wins = Counter()
+    questions = {question.key: question for question in list_questions(store, study.id)}
+    for vote in list_votes(store, study.id):
+        wins[questions[vote.item].completions["ab".index(vote.verdict)].sampler] += 1
+    assert set(wins) == {"new-model", "old-model"}
+    (match,) = survey(store, study.id).matches
+    assert (match.sampler_a, match.sampler_b, match.items) == ("new-model", "old-model", 4)
+    assert (match.a_votes, match.b_votes) == (wins["new-model"], wins["old-model"])
+
+
 def test_the_win_rate_of_a_round_is_that_of_its_policy_against_others(store: Store) -> None:
     """Whichever side of the canonical order the policy stands on; pairs of its own answers say nothing."""
     study = create_study(store, "rounds", plan=replace(QUIET, overlap=1))
@@ -111,8 +129,8 @@ def test_matches_and_counts_leave_out_what_is_excluded(store: Store) -> None:
     exclude(store, study.id, "rater", "rater 1", "answers at random")
     seen = survey(store, study.id)
     (match,) = seen.matches
-    assert (match.sampler_a, match.sampler_b) == ("old-model", "new-model")
-    assert (match.items, match.a_votes, match.b_votes) == (5, 0, 5)
+    assert (match.sampler_a, match.sampler_b) == ("new-model", "old-model")
+    assert (match.items, match.a_votes, match.b_votes) == (5, 5, 0)
     assert (seen.counts.items, seen.counts.answered, seen.counts.wanted) == (5, 5, 10)
     assert (seen.counts.complete, seen.counts.judgements) == (0, 12)
 

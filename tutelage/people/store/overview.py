@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Match:
-    """Votes between the models of the two responses of items, in canonical order."""
+    """Votes between the models of the two responses of items; a and b are in the order of their names."""
 
     sampler_a: str
     sampler_b: str
@@ -205,14 +205,17 @@ def _score(policy: str, matches: Sequence[Match]) -> tuple[int, int, int]:
 
 
 def _matches(groups: Sequence[sa.RowMapping]) -> tuple[Match, ...]:
-    names = ("items", "a_votes", "b_votes", "ties", "both_bad")
-    models = sorted({group["samplers"] for group in groups if len(json.loads(group["samplers"])) == 2})
-    return tuple(
-        Match(
-            *json.loads(pair), *(_total([g for g in groups if g["samplers"] == pair], name) for name in names)
-        )
-        for pair in models
-    )
+    """One for each two models, whichever of their responses an item calls a; the first by name is a here."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for group in groups:
+        models = json.loads(group["samplers"])
+        if len(models) != 2:
+            continue
+        votes = ("a_votes", "b_votes") if models == sorted(models) else ("b_votes", "a_votes")
+        seen = [int(group[name]) for name in ("items", *votes, "ties", "both_bad")]
+        pair = (min(models), max(models))
+        found[pair] = [sum(both) for both in zip(found.get(pair, [0] * len(seen)), seen, strict=True)]
+    return tuple(Match(one, other, *counts) for (one, other), counts in sorted(found.items()))
 
 
 def open_round(
