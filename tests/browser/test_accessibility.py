@@ -28,6 +28,7 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-
 OWNERS = (
     "", "/inbox", "/inbox?closed=yes", "/raters", "/raters/2", "/items?by=added&state=open", "/items", "/items/i0",
     "/models", "/recruiting", "/consent", "/programs", "/settings", "/invitations", "/history", "/import", "/export",
+    "/team", "/sessions",
 )  # fmt: skip
 """The owner's pages, below /owner."""
 WITHIN = """(words) => {

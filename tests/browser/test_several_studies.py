@@ -15,6 +15,7 @@ from tutelage.people.store.team import list_team
 from tutelage.people.web import Served, create_server
 
 from .sites import Requests, Site, go, press, saved, shown
+from .test_accessibility import faults
 
 Visit = Callable[..., Page]
 
@@ -89,11 +90,13 @@ def test_an_owner_works_below_the_path_and_finds_the_study_on_the_front_page(
     page = visit()
     page.goto(several.url)
     expect(page.locator("main")).not_to_contain_text("south")
+    assert faults(page) == []
     join(page, several.link(1, role="reviewer"), "rita")
     page.wait_for_url(f"{several.url}/s/south/owner")
     join(page, several.link(0, role="owner"), "olga")
     page.goto(several.url)
     expect(page.locator("main li")).to_have_text(["north", "south"])
+    assert faults(page) == []
     page.click("main >> text=north")
     go(page, "People", "Invitations")
     page.click("text=Make the link")
