@@ -180,7 +180,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 1, {"ranking": (1, 2)}), "'ranking' does not go"),
         (Answer("left", 1, criteria={"beauty": "left"}), "criteria of this study"),
         (Answer("skip"), "needs a reason"),
-        (Answer("left", 1, reason="x" * 20_001), "20001 characters"),
+        (Answer("left", 1, reason="x" * 20_001), "20,001 characters"),
         (Answer("left", 1, key=""), "idempotency key"),
         (Answer("left", 1, active_ms=-1), "negative"),
         (Answer("left", 1, flags=("x",) * 21), "at most 20 flags"),

@@ -112,7 +112,7 @@ def check_envelope(answer: Answer) -> None:
 def _check_texts(answer: Answer) -> None:
     if len(answer.reason) > LONGEST_REASON:
         raise TutelageError(
-            f"The reason has {nouns.counted(len(answer.reason), 'character')}; at most {LONGEST_REASON} are kept."
+            f"The reason has {nouns.counted(len(answer.reason), 'character')}; at most {LONGEST_REASON:,} are kept."
         )
     if not 1 <= len(answer.key) <= LONGEST_NAME:
         raise TutelageError(f"An answer needs an idempotency key of 1 to {LONGEST_NAME} characters.")

@@ -190,7 +190,7 @@ BAD: list[tuple[Any, str]] = [
     ({"criteria": ["clear"]}, "'criteria' must be an object"),
     ({"flags": ["boring"]}, "There is no flag 'boring'"),
     ({"flags": [None]}, "'flags' must be text"),
-    ({"reason": "x" * 20_001}, "20001 characters"),
+    ({"reason": "x" * 20_001}, "20,001 characters"),
     ({"reason": None}, "'reason' must be text"),
     ({"reason": "half a character: \ud800"}, "'reason' must be text"),
     ({"reason": "a zero: \0"}, "'reason' must be text"),
