@@ -200,6 +200,9 @@ def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, 
     assert status == 0
     assert "12 of 12 have all their answers (24 of 24)" in out
     assert "hh-rlhf 63 %" in out
+    status, out, _ = run(capsys, "export", made, "--out", folder / "people")
+    assert (status, "24 judgements = 24 other_kind" in out) == (0, True)
+    assert (folder / "people" / "preferences.jsonl").read_text() == ""
     kinds = ("--kinds", "simulated")
     status, out, _ = run(capsys, "export", made, "--out", folder / "out", *kinds)
     assert status == 0

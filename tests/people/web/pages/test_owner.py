@@ -13,11 +13,14 @@ import pytest
 
 from tutelage.people import (
     Answer,
+    Item,
     Plan,
     Store,
+    add_items,
     add_rater,
     count_notices,
     create_invite,
+    create_study,
     get_rater,
     include,
     label_study,
@@ -158,7 +161,6 @@ def test_an_item_shows_every_vote_as_it_was_displayed(judged: World) -> None:
 @pytest.mark.parametrize("key", ["a/b", "ü?&#<>\"' x", "..", "a\\b"])
 def test_items_of_any_name_have_a_page(lite: Store, key: str) -> None:
     from tutelage.data.records import CompletionRecord, Prompt, user
-    from tutelage.people import Item, add_items, create_study
 
     study = create_study(lite, "odd")
     texts = [CompletionRecord("x", "p", "one", "m"), CompletionRecord("y", "p", "two", "n")]
@@ -237,6 +239,12 @@ def test_items_are_found_by_what_is_asked_of_them(judged: World, query: str, cou
     page = judged.owner().get(f"/owner/items?by=added&{query}").text
     assert len(keys_on(page)) == count
     assert f'id="found">{count} item' in page
+
+
+def test_the_colours_of_votes_have_a_legend_where_votes_have_sides(judged: World, lite: Store) -> None:
+    assert 'aria-label="Colours of the bars"' in judged.owner().get("/owner/items").text
+    ranks = World(lite, create_study(lite, "ranks", kind="ranking"))
+    assert "Colours of the bars" not in ranks.owner().get("/owner/items").text
 
 
 def test_a_search_knows_what_was_answered_by_whom(judged: World) -> None:
