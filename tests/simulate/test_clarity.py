@@ -140,5 +140,5 @@ def test_nonsense_never_wins() -> None:
 
 
 def test_lists_of_different_lengths_are_refused() -> None:
-    with pytest.raises(TutelageError, match=r"clarity\(\) was given 2 prompts but 1 completions"):
+    with pytest.raises(TutelageError, match=r"clarity\(\) was given 2 prompts but 1 completion;"):
         clarity([QUESTION, QUESTION], [PLAIN])
