@@ -65,7 +65,7 @@ def test_weights_without_a_place_are_named(
     with_weights(path, v_head__summary__weight=torch.zeros(1, 16))
     with caplog.at_level(logging.WARNING):
         load(path)
-    assert "holds 1 weights for which a LlamaForCausalLM has no place" in caplog.text
+    assert "holds 1 weight for which a LlamaForCausalLM has no place" in caplog.text
     assert "v_head.summary.weight" in caplog.text
 
 
