@@ -56,6 +56,23 @@ void copy_blocks(Worker &worker, const Matrix &by, long lines, const Half *x, fl
     });
 }
 
+// Adds the bias to products with one or two panels, and stores them in `rows` rows of y [n][out].
+template <class Number>
+void put_products(const Matrix &by, long panel, long count, long rows, const PanelProducts &products, Number *to) {
+    const auto columns = [&](long p) { return std::min<long>(LANES, by.out - (panel + p) * LANES); };
+    const Bias first(by.bias, panel * LANES, columns(0));
+    if (count == 1) {
+        for (long r = 0; r < rows; r++) put(to + r * by.out, columns(0), products.at(r, 0) + first());
+        return;
+    }
+    const Bias second(by.bias, (panel + 1) * LANES, columns(1));
+    const long last = columns(1);
+    for (long r = 0; r < rows; r++, to += by.out) {
+        store(to, products.at(r, 0) + first());
+        put(to + LANES, last, products.at(r, 1) + second());
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -85,18 +102,10 @@ void tutelage_half_product(const ThreadPool *pool, const Matrix *by, int64_t lin
                 const long start = part / groups * TILED_LINES, panel = part % groups * at_once;
                 const long count = std::min(at_once, panels - panel), some = std::min<long>(TILED_LINES, lines - start);
                 const float *a = blocks + start / LANES * block_step(*by);
-                Bias biases[2];
-                for (long p = 0; p < count; p++)
-                    biases[p] = Bias(by->bias, (panel + p) * LANES, std::min<long>(LANES, by->out - (panel + p) * LANES));
                 for_blocks(*by, some, a, panel, count, [&](long line, long rows, const PanelProducts &products) {
-                    for (long r = 0; r < rows; r++)
-                        for (long p = 0; p < count; p++) {
-                            const long column = (panel + p) * LANES, columns = std::min<long>(LANES, by->out - column);
-                            const long at = (start + line + r) * by->out + column;
-                            const Floats part = products.at(r, p) + biases[p]();
-                            if (exact) put(exact + at, columns, part);
-                            else put(y + at, columns, part);
-                        }
+                    const long at = (start + line) * by->out + panel * LANES;
+                    if (exact) put_products(*by, panel, count, rows, products, exact + at);
+                    else put_products(*by, panel, count, rows, products, y + at);
                 });
             }
         });
