@@ -89,6 +89,7 @@ SUBJECTS = {
     "workflows/test_tasks.py": "tasks in an evaluation without the harness: settings, files, what is missing",
     "workflows/test_python_api.py": "what `import tutelage` offers",
     "workflows/test_trainings.py": "workflows that train: silent, resumable, the same run as the verb's",
+    "engines/cpu/test_sampler_and_trainer.py": "one log-probability of a token, whether it is sampled or scored",
 }
 """Tests of a subject, by their path, with what the subject is."""
 
