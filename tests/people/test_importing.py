@@ -122,7 +122,7 @@ def test_people_go_on_where_an_import_left_off(store: Store, folder: Path) -> No
     assert {question.answered for question in list_questions(store, study.id)} == {
         2
     }  # one had two votes already
-    assert survey(store, study.id).matches[0].items == 1
+    assert survey(store, study.id).matches[0].items == 2
 
 
 def test_columns_and_words_can_be_named(lite: Store, folder: Path) -> None:

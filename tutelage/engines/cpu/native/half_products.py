@@ -5,7 +5,7 @@ from ctypes import byref
 from functools import cache
 
 import torch
-from jaxtyping import BFloat16, Float, Float32
+from jaxtyping import BFloat16, Float, Float32, Shaped
 from torch import Tensor
 
 from tutelage.engines.cpu.native.bindings import LANES, is_available, library, thread_pool, warn_disabled
@@ -25,7 +25,7 @@ def panel_pairs(features: int) -> int:
     return LANES * -(-features // TILE) * TILE // 2
 
 
-def pack(weight: Float[Tensor, "out in"], pairs: Tensor, apart: int = 1) -> None:
+def pack(weight: Float[Tensor, "out in"], pairs: Shaped[Tensor, " pairs"], apart: int = 1) -> None:
     """Copy W, in float32 or bfloat16, into panels of `pairs`, of which every `apart`-th is its own."""
     weight, functions = weight.contiguous(), library()
     copy = functions.tutelage_copy_half if weight.dtype == torch.bfloat16 else functions.tutelage_pack_half
