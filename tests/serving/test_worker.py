@@ -100,6 +100,7 @@ def test_answers_together_are_those_alone_and_those_of_a_local_generator(worker_
     jobs = jobs_of(worker, strips=True)
     together = answered(worker, jobs)
     same(together, [answered(worker, [job])[0] for job in jobs])
+    worker.close()  # it lays the weights out for its answers
     local = LocalGenerator(worker.weights.policy)
     for job, found in zip(jobs, together, strict=True):
         prompts = PromptTokens((job.prompt,), (job.name,))
