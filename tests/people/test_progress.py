@@ -1,7 +1,5 @@
 """What a rater is told of the way that lies behind and ahead."""
 
-from dataclasses import replace
-
 import pytest
 import sqlalchemy as sa
 
@@ -19,7 +17,7 @@ from tutelage.people import (
 from tutelage.people.progress import COUNT_AGAIN_MS, PracticeProgress, RaterProgress, rater_progress
 from tutelage.people.store.live_models import LiveModels, set_live_models
 
-from .worlds import QUIET, Clock, asked, better, item_rows, raters_of, records, study_of
+from .worlds import QUIET, Clock, asked, better, novice_of, raters_of, records, study_of
 
 
 def test_answers_come_off_what_is_left_at_once_and_those_of_others_later(store: Store, clock: Clock) -> None:
@@ -56,10 +54,7 @@ def test_a_count_serves_many_requests(store: Store, clock: Clock) -> None:
 
 def test_practice_has_a_progress_of_its_own(store: Store) -> None:
     study = study_of(store, 3)
-    prompts, completions, _ = records(2)
-    practice = [replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")]
-    add_items(store, study.id, prompts, completions, practice)
-    novice = add_rater(store, study.id, "novice", training=True).id
+    novice = novice_of(store, study)
     for done in range(2):
         assert rater_progress(store, novice) == RaterProgress(0, None, None, PracticeProgress(done, 2))
         question = asked(store, novice)

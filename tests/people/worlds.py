@@ -87,3 +87,13 @@ def work(
 def item_rows(pairs: int, **changes: object) -> list[Item]:
     """The pairs of `records` as items, changed."""
     return [dataclasses.replace(Item.of(c), **changes) for c in records(pairs)[2]]  # type: ignore[arg-type]
+
+
+def novice_of(store: Store, study: Study) -> int:
+    """The id of a new rater who has two practice questions to answer first."""
+    prompts, completions, _ = records(2)
+    practice = [
+        dataclasses.replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")
+    ]
+    add_items(store, study.id, prompts, completions, practice)
+    return add_rater(store, study.id, "novice", training=True).id

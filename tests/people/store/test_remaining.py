@@ -10,7 +10,6 @@ from tutelage.people import (
     Store,
     Study,
     add_items,
-    add_rater,
     exclude,
     list_questions,
     next_assignment,
@@ -20,7 +19,7 @@ from tutelage.people import (
 )
 from tutelage.people.store.remaining import count_left, count_practice_left
 
-from ..worlds import QUIET, asked, better, item_rows, raters_of, records, study_of, work
+from ..worlds import QUIET, asked, better, item_rows, novice_of, raters_of, records, study_of, work
 
 
 def left(store: Store, study: Study, rater: int) -> int:
@@ -70,10 +69,7 @@ def test_what_others_complete_is_left_no_more(store: Store) -> None:
 
 def test_practice_is_counted_by_itself(store: Store) -> None:
     study = study_of(store, 3)
-    prompts, completions, _ = records(2)
-    practice = [replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")]
-    add_items(store, study.id, prompts, completions, practice)
-    novice = add_rater(store, study.id, "novice", training=True).id
+    novice = novice_of(store, study)
 
     def practice_left() -> int:
         with store.read() as connection:
