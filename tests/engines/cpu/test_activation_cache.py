@@ -265,16 +265,15 @@ def test_activations_beyond_the_limit_are_not_kept(policy, share, monkeypatch):
 
 def test_the_limit_counts_responses_of_full_length(policy, monkeypatch):
     held = 16 * sum(p.numel() for p in policy.parameters())
-    bytes_kept = (
-        4 * (12 + 16 * (LONG - 1)) * sum(map(activations._floats_per_token, trunk(policy.model).layers))
-    )
+    of_token = [activations._bytes_per_token(layer, False) for layer in trunk(policy.model).layers]
+    bytes_kept = (12 + 16 * (LONG - 1)) * sum(of_token)
     for share, fits in ((1.001, True), (0.999, False)):
         monkeypatch.setattr(activations, "OF_TRAINING", share * bytes_kept / held)
         kept = sampled(policy)[1]
         assert bool(len(kept)) == fits
         for group, _ in kept._index.values():
             for layer, computed in group.activations.items():
-                assert sum(x[0].numel() for x in computed) == activations._floats_per_token(layer)
+                assert sum(x[0].nbytes for x in computed) == activations._bytes_per_token(layer, False)
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)

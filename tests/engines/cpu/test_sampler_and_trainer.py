@@ -6,8 +6,10 @@ import torch
 from compilers import compiled_with, narrower_registers, needs_compiler
 
 from tutelage import config
-from tutelage.engines.cpu import decoders, decoding_weights
+from tutelage.engines.cpu import activation_cache, decoders, decoding_weights
 from tutelage.engines.cpu import engine as engine_module
+from tutelage.engines.cpu.fused import mixed_steps
+from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -51,10 +53,10 @@ def policy_of(tiny_model, shape="llama"):
     return policy
 
 
-def rollout_of(policy, n=3, tokens=40, seed=4, **sampling):
+def rollout_of(policy, n=3, tokens=40, seed=4, on_policy=False, **sampling):
     prompts = PromptTokens(PROMPTS, tuple("abcdef"))
     settings = config.Sampling(max_new_tokens=tokens, **sampling)
-    return policy.generate(prompts, n, settings, seed=seed)
+    return policy.generate(prompts, n, settings, seed=seed, on_policy=on_policy)
 
 
 def assert_same_bits(policy, rollout, temperature=1.0):
@@ -120,6 +122,65 @@ def test_without_tiles(tiny_model):
     with compiled_with("-mno-amx-bf16"):
         policy = policy_of(tiny_model)
         assert_same_bits(policy, rollout_of(policy))
+
+
+def gradients(policy, rollout):
+    """Log-probabilities, and the gradient of a sum of them with uneven weights, of every parameter."""
+    for parameter in policy.parameters():
+        parameter.grad = None
+    logp = policy.scores(rollout).logp
+    (logp * rollout.mask * (logp.detach() + 1.0)).sum().backward()
+    return [logp.detach(), *(parameter.grad for parameter in policy.parameters())]
+
+
+def assert_kept_activations_change_nothing(policy, monkeypatch):
+    """Log-probabilities and gradients with the activations that sampling kept are, bit for bit, those without."""
+    monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
+    rollout = rollout_of(policy, tokens=20, on_policy=True)
+    assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
+    cache, policy.engine._cache = policy.engine._cache, None
+    expected = gradients(policy, rollout)
+    policy.engine._cache = cache
+    policy.engine._verified = True
+    computed = []
+    for owner, name in ((mixed_steps, "_outputs"), (NativeKernels, "forward")):
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, own=own, name=name: (computed.append(name), own(*a))[1])
+    found = gradients(policy, rollout)
+    assert cache.taken > 0
+    assert computed == [], "no layer is computed again"
+    for layer in cache.layers:
+        assert not any(layer in group.activations for group, _ in cache._index.values())
+    assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "norms of heads"])
+def test_kept_activations(tiny_model, shape, monkeypatch):
+    assert_kept_activations_change_nothing(policy_of(tiny_model, shape), monkeypatch)
+
+
+@narrower_registers
+def test_kept_activations_with_narrower_registers(tiny_model, flag, monkeypatch):
+    with compiled_with(flag):
+        assert_kept_activations_change_nothing(policy_of(tiny_model), monkeypatch)
+
+
+def test_kept_activations_take_half_the_bytes_of_products(tiny_model, monkeypatch):
+    policy = policy_of(tiny_model)
+    monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
+    rollout_of(policy, on_policy=True)
+    kept = policy.engine._cache
+    assert len(kept) == 18
+    for group, _ in kept._index.values():
+        for layer, activations in group.activations.items():
+            assert sum(x[0].nbytes for x in activations) == activation_cache._bytes_per_token(layer, True)
+
+
+def test_nothing_is_kept_where_decoding_is_not_exact(tiny_model, monkeypatch):
+    monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
+    policy = exact(tiny_model("llama", **SIZES), rank=4)
+    rollout_of(policy, on_policy=True)
+    assert policy.engine._cache is None
 
 
 def exact(folder, **settings):

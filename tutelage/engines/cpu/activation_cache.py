@@ -67,8 +67,13 @@ class ActivationCache:
         state = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
         return all(_can_be_kept(layer, state) for layer in layers)
 
-    def start(self, prompts: Sequence[Sequence[int]], answers: int, limit: int) -> bool:
-        """Forget the last rollout. Returns whether there is memory for `answers` of `limit` tokens to each prompt."""
+    def start(
+        self, prompts: Sequence[Sequence[int]], answers: int, limit: int, *, half: bool = False
+    ) -> bool:
+        """Forget the last rollout. Returns whether there is memory for `answers` of `limit` tokens to each prompt.
+
+        `half`: products are in bfloat16.
+        """
         self.forget()
         self.taken = 0
         self._fingerprint = self._present_fingerprint()
@@ -76,7 +81,7 @@ class ActivationCache:
         parameters = list(self.model.parameters())
         held = 16 * sum(p.numel() for p in parameters if p.requires_grad)
         most = min(OF_TRAINING * held, OF_MEMORY * available_memory(parameters[0].device))
-        return 4 * tokens * sum(map(_floats_per_token, self.layers)) <= most
+        return tokens * sum(_bytes_per_token(layer, half) for layer in self.layers) <= most
 
     def forget(self) -> None:
         """Free all activations."""
@@ -121,10 +126,10 @@ class _Group:
 
     def put_prompt(self, layer: nn.Module, activations: LayerActivations) -> None:
         """Allocate the block of a layer, one kind after the other, and store the activations of the prompt's tokens."""
-        sizes = [self.places * x[0].numel() for x in activations]
-        block = activations.y.new_empty(sum(sizes))
+        sizes = [self.places * x[0].numel() * x.itemsize for x in activations]
+        block = activations.y.new_empty(sum(sizes), dtype=torch.uint8)
         parts = zip(block.split(sizes), activations, strict=True)
-        room = LayerActivations(*(part.view(self.places, *x.shape[1:]) for part, x in parts))
+        room = LayerActivations(*(part.view(x.dtype).view(self.places, *x.shape[1:]) for part, x in parts))
         for whole, x in zip(room, activations, strict=True):
             whole[: self.length] = x
         self.activations[layer], self._waiting[layer] = room, self.rows
@@ -241,15 +246,10 @@ def _keys(rows: Rows) -> list[_RowKey]:
     ]
 
 
-def _floats_per_token(layer: Any) -> int:
-    """The number of floats in the activations of one token."""
+def _bytes_per_token(layer: Any, half: bool) -> int:
+    """The bytes of the activations of one token (see `LayerActivations`)."""
     attention, gate = layer.self_attn, layer.mlp
     heads = (attention.q_proj, attention.k_proj, attention.v_proj)
     queries, width = heads[0].out_features, gate.down_proj.out_features
-    return int(
-        sum(p.out_features for p in heads)
-        + queries
-        + queries // attention.head_dim
-        + 2 * width
-        + 2 * gate.up_proj.out_features
-    )
+    of_products = sum(p.out_features for p in heads) + queries + 2 * gate.up_proj.out_features
+    return int((2 if half else 4) * of_products + 4 * (queries // attention.head_dim + 2 * width))

@@ -185,9 +185,11 @@ class CpuEngine(PlainEngine):
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
-        if self._cache is None and self.dtype == torch.float32 and ActivationCache.can_serve(self.model):
+        half = self.dtype == torch.bfloat16
+        same = not half or (not self._exact and self._decodes_as_it_scores())
+        if self._cache is None and same and ActivationCache.can_serve(self.model):
             self._cache = ActivationCache(self.model)
-        if self._cache is None or not self._cache.start(size.prompts, size.n, size.limit):
+        if self._cache is None or not self._cache.start(size.prompts, size.n, size.limit, half=half):
             return None
         return self._cache
 

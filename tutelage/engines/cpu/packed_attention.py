@@ -70,8 +70,11 @@ def _attend(
     dropout: float = 0.0,
     known: tuple[Tensor, Tensor] | None = None,
     **more: Any,
-) -> tuple[Tensor, None]:
-    """The attention of one layer. `known` are its output and lse where they are kept from another forward pass."""
+) -> tuple[Tensor, Tensor | None]:
+    """The attention of one layer. `known` are its output and lse where they are kept from another forward pass.
+
+    lse is returned by the kernels where no gradient is wanted.
+    """
     if dropout:
         raise ValueError("attention over shared prompts knows no dropout")
     device = query.device.type
@@ -82,13 +85,27 @@ def _attend(
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     kernels_serve = device == "cpu" and not gradients_are_differentiated()
     if kernels_serve and native.supports(query, key, value) and _native_agrees(query.dtype):
-        return _Attention.apply(query, key, value, known, native, scale)[None], None
+        return _attended(query, key, value, known, native, scale)
     use_flash = kernels_serve and query.shape[-1] == value.shape[-1] and _flash_agrees()
     if repeats > 1 and not (use_flash and _flash_shares_heads()):
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
     if use_flash:
-        return _Attention.apply(query, key, value, known, FlashKernels(layout), scale)[None], None
+        return _attended(query, key, value, known, FlashKernels(layout), scale)
     return _masked(query, key, value, layout, scale)[None], None
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+    kernels: Kernels,
+    scale: float,
+) -> tuple[Tensor, Tensor | None]:
+    if torch.is_grad_enabled():
+        return _Attention.apply(query, key, value, known, kernels, scale)[None], None
+    out, lse = known or kernels.forward(query, key, value, scale)
+    return out[None], lse
 
 
 class _Attention(torch.autograd.Function):

@@ -5,9 +5,10 @@ layer leaves out the second step for the other tokens, which serve as keys and v
 layer are kept from another forward pass (see `layer_cache`), it takes those.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,10 +20,15 @@ from tutelage.engines.cpu.fused.attention import FusedAttention
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations, current_layer_cache
 from tutelage.engines.cpu.fused.linear import Linear, all_of_type
-from tutelage.engines.cpu.fused.mixed_steps import MixedAttentionInputs, MixedLayerOutputs, can_be_mixed
+from tutelage.engines.cpu.fused.mixed_steps import (
+    MixedAttentionInputs,
+    MixedLayerOutputs,
+    can_be_mixed,
+    kept_mixed_outputs,
+)
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
 from tutelage.engines.cpu.fused.trial import features, is_unmodified, wave
-from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, layer_outputs
+from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, kept_outputs
 
 _selection: ContextVar[tuple[object, Tensor | None]] = ContextVar("selection", default=(None, None))
 
@@ -107,31 +113,30 @@ class FusedLayer:
     def _in_mixed_steps(
         self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
     ) -> Tensor:
-        attention = self.self_attn
-        before, after, *of_heads = _norms_of(self)
         cos, sin = (angle[0].float().unsqueeze(1) for angle in angles)
-        x = x.squeeze(0)
-        heads = MixedAttentionInputs.apply(
-            *(x, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin, before.weight),
-            *_flat(products[:HEADS]),
-            *(norm.weight for norm in of_heads),
-        )
-        out, _ = attention.attend(*(part[None] for part in heads))
-        result: Tensor = MixedLayerOutputs.apply(
-            *(x, out.squeeze(0), index, epsilon_of(after), after.weight), *_flat(products[HEADS:])
-        )
-        return result[None]
+        return self._in_steps(MIXED, x, (cos, sin), index, products)
 
     def _in_two_steps(
         self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
     ) -> Tensor:
+        cos, sin = (angle[0].unsqueeze(1) for angle in angles)
+        return self._in_steps(EXACT, x, (cos, sin), index, products)
+
+    def _in_steps(
+        self,
+        steps: "_Steps",
+        x: Tensor,
+        angles: tuple[Tensor, Tensor],
+        index: Tensor | None,
+        products: Sequence[Linear],
+    ) -> Tensor:
+        """The layer in two steps around its attention, with the activations of the present cache, if any."""
         attention, cache = self.self_attn, current_layer_cache()
         kept = None if cache is None else cache.lookup(self)
         before, after, *of_heads = _norms_of(self)
-        cos, sin = (angle[0].unsqueeze(1) for angle in angles)
         x = x.squeeze(0)
-        heads = AttentionInputs.apply(
-            *(x, kept, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), cos, sin),
+        heads = steps.inputs.apply(
+            *(x, kept, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), *angles),
             *(before.weight, *_flat(products[:HEADS])),
             *(norm.weight for norm in of_heads),
         )
@@ -139,11 +144,11 @@ class FusedLayer:
         out, lse = attention.attend(*(part[None] for part in heads), known=known)
         out = out.squeeze(0)
         if cache is not None and kept is None and lse is not None and not torch.is_grad_enabled():
-            h, _, *rest = layer_outputs(x, out, epsilon_of(after), after.weight, products[HEADS:])
-            activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, h, *rest))
+            rest = steps.activations(x, out, epsilon_of(after), after.weight, products[HEADS:])
+            activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, *rest))
             cache.record(self, activations)
             return _select(activations.y[None], index)
-        result: Tensor = LayerOutputs.apply(
+        result: Tensor = steps.outputs.apply(
             *(x, out, index, kept, epsilon_of(after), after.weight), *_flat(products[HEADS:])
         )
         return result[None]
@@ -173,6 +178,17 @@ class FusedLayer:
             return [module(x, position_embeddings=(angle.cos(), angle.sin()), attention_mask=None)]
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """The two steps of a layer in one precision. `activations` are h, g, u and y of the second."""
+
+    inputs: Any
+    outputs: Any
+    activations: Callable[..., tuple[Tensor, ...]]
+
+
+EXACT = _Steps(AttentionInputs, LayerOutputs, kept_outputs)
+MIXED = _Steps(MixedAttentionInputs, MixedLayerOutputs, kept_mixed_outputs)
 HEADS = 3
 """The products of the first step: q, k and v."""
 KINDS = {

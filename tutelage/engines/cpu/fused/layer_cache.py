@@ -10,7 +10,11 @@ from torch import Tensor
 
 
 class LayerActivations(NamedTuple):
-    """The activations of a layer for N tokens, in the order in which the compiled step stores them."""
+    """The activations of a layer for N tokens, in the order in which the compiled step stores them.
+
+    All are float32 where products are. Where those are bfloat16, so are their operands and results: all but `lse`, `h`
+    and `y`.
+    """
 
     query: Float[Tensor, "N H w"]  # rotated
     key: Float[Tensor, "N K w"]  # rotated

@@ -7,18 +7,20 @@ bfloat16, and so are their results; sums are accumulated in float32: that is wha
 modules of transformers. Matrices that read the same tensor are one product, and so are their gradients. Adapters are
 columns of it (see `mixed_linear`). A step keeps its activations in bfloat16, x and h too: the backward pass takes the
 norms of the rounded ones. Weights are rounded again in the backward pass, since all of a model's would be kept at once.
-The forward pass computes what a decoding step computes, bit for bit (see `native.half_products`).
+The forward pass computes what a decoding step computes, bit for bit (see `native.half_products`). Where the activations
+are kept from there (see `layer_cache`), only the norms are computed.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import BFloat16, Float32
+from jaxtyping import BFloat16, Float, Float32
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tutelage.engines.cpu.fused.attention import rotate
+from tutelage.engines.cpu.fused.layer_cache import LayerActivations
 from tutelage.engines.cpu.fused.linear import TENSORS, Linear, by_layer, linears
 from tutelage.engines.cpu.fused.mixed_linear import HALF, MixedLinears
 from tutelage.engines.cpu.fused.norm import rms_norm_gradients
@@ -28,14 +30,15 @@ from tutelage.engines.cpu.native import half_products, mixed
 class MixedAttentionInputs(torch.autograd.Function):
     """The first step: x [N, d] → q [N, H, w], k [N, K, w], v [N, K, w] in bfloat16.
 
-    `epsilons` belong to the norm and to the norms of heads, `scales` and `tensors` to the three products (see
-    `linear.Linear`); the weights of the norms of heads come last.
+    `activations` are those of the layer where they are kept. `epsilons` belong to the norm and to the norms of heads,
+    `scales` and `tensors` to the three products (see `linear.Linear`); the weights of the norms of heads come last.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
+        activations: LayerActivations | None,
         width: int,
         epsilons: tuple[float, ...],
         cos: Tensor,
@@ -47,16 +50,18 @@ class MixedAttentionInputs(torch.autograd.Function):
         count = TENSORS * len(scales)
         products, of_heads = linears(scales, tensors[:count]), tensors[count:]
         ctx.scales, ctx.heads = scales, [len(product.weight) // width for product in products]
-        joint = MixedLinears(products)
+        ctx.epsilon = epsilons[0]
         n, r = mixed.norm(x, norm, epsilons[0])
-        heads, t = joint(n)
+        if activations is not None:
+            ctx.save_for_backward(x.to(HALF), r, cos, sin, norm, None, *tensors)
+            return activations.query, activations.key, activations.value
+        heads, t = MixedLinears(products)(n)
         heads = heads.view(len(x), -1, width)
         kept: list[Tensor] = []
         if of_heads:
             kept = list(_normed_and_rotated(heads, ctx.heads, cos, sin, of_heads, epsilons[1:]))
         else:
             mixed.rotate_in_place(heads, sum(ctx.heads[:2]), cos, sin, 1.0)
-        ctx.epsilon = epsilons[0]
         ctx.save_for_backward(x.to(HALF), r, cos, sin, norm, t, *tensors, *kept)
         return heads.split(ctx.heads, 1)
 
@@ -75,15 +80,15 @@ class MixedAttentionInputs(torch.autograd.Function):
         grad = grad.flatten(1)
         n, _ = mixed.norm(x, norm, ctx.epsilon)
         to_n, to_t = joint.to_input(grad)
-        to_tensors = joint.to_tensors(grad, n, t, to_t, by_layer(ctx.needs_input_grad[7 : 7 + count]))
+        to_tensors = joint.to_tensors(grad, n, t, to_t, by_layer(ctx.needs_input_grad[8 : 8 + count]))
         to_x, _, to_norm = mixed.norm_gradients(to_n, x, norm, r)
-        return to_x, None, None, None, None, to_norm, None, *to_tensors, *to_norms
+        return to_x, None, None, None, None, None, to_norm, None, *to_tensors, *to_norms
 
 
 class MixedLayerOutputs(torch.autograd.Function):
     """The second step: x [N, d] in float32, a [N, H · w] in bfloat16 → y [N, d], or of the tokens at `index` alone.
 
-    `scales` and `tensors` belong to o, gate, up and down.
+    `activations` are those of the layer where they are kept, `scales` and `tensors` belong to o, gate, up and down.
     """
 
     @staticmethod
@@ -92,6 +97,7 @@ class MixedLayerOutputs(torch.autograd.Function):
         x: Tensor,
         a: Tensor,
         index: Tensor | None,
+        activations: LayerActivations | None,
         epsilon: float,
         norm: Tensor,
         scales: tuple[float, ...],
@@ -100,13 +106,15 @@ class MixedLayerOutputs(torch.autograd.Function):
         ctx.count, ctx.epsilon, ctx.scales = len(x), epsilon, scales
         if index is not None:
             x, a = x.index_select(0, index), a.index_select(0, index)
-        mix, gate_and_up, down = _joined(linears(scales, tensors))
-        mixed_states, of_mix = mix(a)
-        h, n, r = mixed.added_norm(x, mixed_states, norm, epsilon)
-        pairs, of_pairs = gate_and_up(n)
-        projected, of_down = down(mixed.swiglu(pairs))
-        y = mixed.add(h, projected)
-        ctx.save_for_backward(a, index, h.to(HALF), r, pairs, norm, of_mix, of_pairs, of_down, *tensors)
+        inside: list[Tensor | None] = [None, None, None]
+        if activations is None:
+            h, r, pairs, y, *inside = _outputs(x, a, epsilon, norm, linears(scales, tensors))
+        else:
+            known = (activations.h, activations.gate, activations.up, activations.y)
+            h, gate, up, y = known if index is None else (part.index_select(0, index) for part in known)
+            pairs = torch.cat((gate, up), 1)
+            _, r = mixed.norm(h, norm, epsilon)
+        ctx.save_for_backward(a, index, h.to(HALF), r, pairs, norm, *inside, *tensors)
         return y
 
     @staticmethod
@@ -115,7 +123,7 @@ class MixedLayerOutputs(torch.autograd.Function):
         a, index, half_h, r, pairs, norm, of_mix, of_pairs, of_down, *tensors = ctx.saved_tensors
         h = half_h.float()
         mix, gate_and_up, down = _joined(linears(ctx.scales, tensors))
-        wanted = by_layer(ctx.needs_input_grad[6:])
+        wanted = by_layer(ctx.needs_input_grad[7:])
         half = grad.to(HALF)
         to_p, to_down_t = down.to_input(half)
         p, to_pairs = mixed.swiglu_gradients(pairs, to_p)
@@ -130,7 +138,31 @@ class MixedLayerOutputs(torch.autograd.Function):
             to_x, to_a = (
                 part.new_zeros(ctx.count, part.shape[1]).index_copy_(0, index, part) for part in (to_x, to_a)
             )
-        return to_x, to_a, None, None, to_norm, None, *to_mix, *to_gate_and_up, *to_down
+        return to_x, to_a, None, None, None, to_norm, None, *to_mix, *to_gate_and_up, *to_down
+
+
+def kept_mixed_outputs(
+    x: Float32[Tensor, "N d"],
+    a: BFloat16[Tensor, "N Hw"],
+    epsilon: float,
+    norm: Float32[Tensor, " d"],
+    products: Sequence[Linear],
+) -> tuple[Float[Tensor, "N _"], ...]:
+    """h, g, u and y of the second step, as `LayerActivations` has them."""
+    h, _, pairs, y, *_ = _outputs(x, a, epsilon, norm, products)
+    return h, *pairs.chunk(2, -1), y
+
+
+def _outputs(
+    x: Tensor, a: Tensor, epsilon: float, norm: Tensor, products: Sequence[Linear]
+) -> tuple[Any, ...]:
+    """h, r, [g | u] and y of the second step, and what the adapters of o, of gate and up, and of down find (t)."""
+    mix, gate_and_up, down = _joined(products)
+    mixed_states, of_mix = mix(a)
+    h, n, r = mixed.added_norm(x, mixed_states, norm, epsilon)
+    pairs, of_pairs = gate_and_up(n)
+    projected, of_down = down(mixed.swiglu(pairs))
+    return h, r, pairs, mixed.add(h, projected), of_mix, of_pairs, of_down
 
 
 def _joined(layers: Sequence[Linear]) -> list[MixedLinears]:

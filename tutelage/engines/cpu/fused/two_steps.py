@@ -141,6 +141,18 @@ class LayerOutputs(torch.autograd.Function):
         return to_x, to_a, None, None, None, to_norm, None, *to_mix, *to_gate_and_up, *to_down
 
 
+def kept_outputs(
+    x: Float[Tensor, "N d"],
+    a: Float[Tensor, "N Hw"],
+    epsilon: float,
+    norm: Float[Tensor, " d"],
+    products: Sequence[Linear],
+) -> tuple[Float[Tensor, "N _"], ...]:
+    """h, g, u and y of the second step, as `LayerActivations` has them."""
+    h, _, gate, up, y = layer_outputs(x, a, epsilon, norm, products)
+    return h, gate, up, y
+
+
 def layer_outputs(
     x: Float[Tensor, "N d"],
     a: Float[Tensor, "N Hw"],

@@ -1,32 +1,43 @@
 // Writes the activations of the layers to the blocks in which they are kept.
 #pragma once
 
-#include "structs.hpp"
+#include "half.hpp"
 #include "kernel.hpp"
+#include "structs.hpp"
 
 namespace {
 
-// One kind of activation of one layer: `width` numbers for each line, after `before` numbers of the kinds before it.
-// There are no blocks where nothing is kept.
+// One kind of activation of one layer: `width` numbers for each line, after `before` bytes of the kinds before it. There
+// are no blocks where nothing is kept.
 struct Record {
     const ActivationBlocks *target;
-    float *const *blocks;
+    char *const *blocks;
     long token, before, width;
+    bool half;
 
     explicit operator bool() const { return blocks; }
-    float *of(long line) const {
+    long bytes() const { return width * (half ? sizeof(Half) : sizeof(float)); }
+    template <class Number>
+    Number *of(long line) const {
         const long group = target->group[line];
-        return blocks[group] + before * target->places[group] + width * (target->first[line] + token);
+        Number *first = reinterpret_cast<Number *>(blocks[group] + before * target->places[group]);
+        return first + width * (target->first[line] + token);
     }
     void put(long line, long column, long columns, Floats y) const {
-        if (blocks) ::put(of(line) + column, columns, y);
+        if (!blocks) return;
+        if (half) ::put(of<Half>(line) + column, columns, y);
+        else ::put(of<float>(line) + column, columns, y);
     }
     void put(long line, const float *all) const {
-        if (blocks) std::copy_n(all, width, of(line));
+        for (long i = 0; i < width && blocks; i += LANES) {
+            const long columns = std::min(LANES, width - i);
+            put(line, i, columns, load_some(all + i, columns));
+        }
     }
 };
 
-// The kinds of activations of one layer, in the order of a block (`LayerActivations` in layer_cache.py has the same).
+// The kinds of activations of one layer, in the order of a block (`LayerActivations` in layer_cache.py has the same). The
+// operands and results of products are in bfloat16 where the layer's matrices are.
 struct Records {
     Record query, key, value, attended, lse, h, gate, up, y;
 
@@ -35,11 +46,13 @@ struct Records {
         Record *const kinds[] = {&query, &key, &value, &attended, &lse, &h, &gate, &up, &y};
         const long inner = model.inner, d = model.hidden;
         const long widths[] = {mixed, keys, keys, mixed, model.heads, d, inner, inner, d};
+        const bool half = model.layers[layer].heads.half;
         long before = 0;
         for (int kind = 0; kind < 9; kind++) {
-            float *const *blocks = target ? target->blocks + layer * target->groups : nullptr;
-            *kinds[kind] = {target, blocks, token, before, widths[kind]};
-            before += widths[kind];
+            char *const *blocks = target ? target->blocks + layer * target->groups : nullptr;
+            Record *const own = kinds[kind];
+            *own = {target, blocks, token, before, widths[kind], half && own != &lse && own != &h && own != &y};
+            before += own->bytes();
         }
     }
 };

@@ -133,13 +133,20 @@ struct Block {
         const long length = lines.lengths[prompt];
         float *query_block = workspace, *scores = query_block + model.width * LANES;
         const SoftmaxSums found = score(heads, query_block, scores, length);
-        alignas(64) float inverse[LANES], sums[LANES], most[LANES];
-        store(inverse, 1.0f / found.sums), store(sums, found.sums), store(most, found.most);
-        for (long q = 0; q < queries && records.lse; q++)
-            records.lse.of(line(q))[head(q)] = most[q] + std::log(sums[q]);
+        alignas(64) float inverse[LANES];
+        store(inverse, 1.0f / found.sums);
+        put_lse(found);
         float *spare = scores + (length + lines.written) * LANES;
         for (long column = 0; column < model.width; column += LANES)
             mix(scores, length, inverse, column, spare, into);
+    }
+
+    // Records the log-sum-exp of the scores of all queries.
+    void put_lse(const SoftmaxSums &found) const {
+        alignas(64) float sums[LANES], most[LANES];
+        store(sums, found.sums), store(most, found.most);
+        for (long q = 0; q < queries && records.lse; q++)
+            records.lse.of<float>(line(q))[head(q)] = most[q] + std::log(sums[q]);
     }
 
     SoftmaxSums score(const float *heads, float *query_block, float *scores, long length) const {

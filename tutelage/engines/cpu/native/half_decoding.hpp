@@ -21,7 +21,9 @@ struct HalfBlock : Block {
         float *spare = after + round_up(lines.written, 2 * LANES) * LANES;
         pair_queries(heads, queries_of_block);
         score(queries_of_block, length, before, after, spare);
-        const Floats inverse = 1.0f / softmax_pairs(length, before, after);
+        const SoftmaxSums found = softmax_pairs(length, before, after);
+        const Floats inverse = 1.0f / found.sums;
+        put_lse(found);
         const int64_t *step = lines.prompt_values;
         const Half *values = reinterpret_cast<const Half *>(layer.prompt_values) + prompt * step[0] + key * step[1];
         multiply(width, LANES, padded / 2, rows_of(values, step[2]), reinterpret_cast<const Pair *>(before), LANES,
@@ -38,7 +40,19 @@ struct HalfBlock : Block {
                 for (long own = q; own < end(q); own++)
                     into[(line(own) * model.heads + head(own)) * width + i] = lane[own];
             }
+            put_attended(into, q);
         }
+    }
+
+    // Records the attention of the queries of one line, from q on.
+    void put_attended(const float *attended, long q) const {
+        const long width = model.width;
+        for (long own = q; own < end(q) && records.attended; own++)
+            for (long i = 0; i < width; i += LANES) {
+                const long columns = std::min(LANES, width - i), at = head(own) * width + i;
+                const float *from = attended + line(own) * model.heads * width + at;
+                records.attended.put(line(own), at, columns, load_some(from, columns));
+            }
     }
 
     // A matrix of pairs that follow each other in its rows, which are `step` numbers apart.
@@ -76,9 +90,9 @@ struct HalfBlock : Block {
         }
     }
 
-    // Replaces scores by the numerators of the softmax, in pairs of tokens in the same place. Returns their sums, which are
-    // those of numbers that are not rounded.
-    Floats softmax_pairs(long length, float *before, float *after) const {
+    // Replaces scores by the numerators of the softmax, in pairs of tokens in the same place. The sums are those of numbers
+    // that are not rounded.
+    SoftmaxSums softmax_pairs(long length, float *before, float *after) const {
         Floats most = layer.scale * load(after);
         const auto scale_all = [&](float *scores, long count) {
             for (long t = 0; t < count; t++) {
@@ -105,7 +119,7 @@ struct HalfBlock : Block {
         const auto at = [&](long residue) { return load(sums + residue * LANES); };
         Floats four[4];
         for (long i = 0; i < 4; i++) four[i] = (at(i) + at(8 + i)) + (at(4 + i) + at(12 + i));
-        return (four[0] + four[2]) + (four[1] + four[3]);
+        return {(four[0] + four[2]) + (four[1] + four[3]), most};
     }
 };
 

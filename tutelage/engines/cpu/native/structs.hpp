@@ -53,7 +53,7 @@ struct Lines {
 // Where the activations of the layers are kept. Each layer and group of lines has a block with room for `places`
 // tokens, one kind of activation after the other. The tokens of a line are consecutive and begin at `first`.
 struct ActivationBlocks {
-    float *const *blocks;  // [layers][groups]
+    char *const *blocks;  // [layers][groups]
     int64_t groups;
     const int64_t *places;         // [groups]
     const int64_t *group, *first;  // [n]
