@@ -110,7 +110,9 @@ def test_passes_hold_whole_groups():
 def test_activations_of_sampling_are_kept_only_where_one_step_uses_them():
     work = on_policy(keeps=True, batch=Batch(1, 2, 10, 8), sampling=Sampling(8))
     kept = memory(work, cluster(), Setting(tokens=256))
-    assert kept.activations == SMALL.recorded * work.batch.tokens
+    assert kept.activations == SMALL.recorded(half=False) * work.batch.tokens
+    halved = memory(replace(work, half=True), cluster(), Setting(tokens=256))
+    assert 0.5 < halved.activations / kept.activations < 0.7, "h and y stay in float32"
     for change in ({"updates": 4}, {"lora": 8}, {"keeps": False}):
         other = memory(replace(work, **change), cluster(), Setting(tokens=256))
         assert other.activations == SMALL.kept(half=False) * pass_tokens(

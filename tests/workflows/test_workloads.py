@@ -74,6 +74,25 @@ def test_a_teacher_is_held_and_scores_the_batch(bare, tmp_path):
     assert served.notes == ("the server of --teacher is not counted",)
 
 
+def test_the_policy_scores_its_answers_where_the_sampler_rounds(bare, tmp_path):
+    half = {
+        "model": tt.Model(bare, dtype="bf16"),
+        "out": tmp_path,
+        "prompts": "none.jsonl",
+        "reward": ("own:reward",),
+    }
+    exact = half | {"model": tt.Model(bare, dtype="float32")}
+    for settings, expected in (
+        (exact, (0, 0)),
+        (half, (0, 1)),
+        (half | {"mismatch": "none"}, (0, 0)),
+        (half | {"mismatch": "recompute"}, (1, 0)),
+        (half | {"rollouts": "http://localhost:8000"}, (1, 0)),
+    ):
+        work = run_of(tt.ImproveSettings(**settings), LENGTHS).work
+        assert (work.scorings, work.rescorings) == expected
+
+
 def improved(model: str, out: Path, **changes):
     settings = {"prompts": "none.jsonl", "reward": ("own:reward",), "batch_size": 16} | changes
     return run_of(tt.ImproveSettings(model=tt.Model(model), out=out, **settings), LENGTHS)

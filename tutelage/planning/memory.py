@@ -132,7 +132,7 @@ def keeps_activations(work: Workload, free: float) -> bool:
         return False
     longest = Batch(work.batch.prompts, work.batch.samples, work.batch.prompt, work.sampling.limit)
     held = 16 * work.model.parameters
-    return work.model.recorded * longest.tokens <= min(RECORDED * held, free / 4)
+    return work.model.recorded(half=work.half) * longest.tokens <= min(RECORDED * held, free / 4)
 
 
 def _copies(work: Workload, shards: int) -> float:
@@ -174,7 +174,7 @@ def _activations(work: Workload, share: Batch, together: float, setting: Setting
     if not work.trains:
         return together * model.kept(half=work.half) / model.layers, logits / 2
     if keeps_activations(work, float("inf")):
-        return model.recorded * share.tokens, logits
+        return model.recorded(half=work.half) * share.tokens, logits
     return together * model.kept(half=work.half, checkpointing=setting.checkpointing), logits
 
 

@@ -69,7 +69,7 @@ def phases(
     found = []
     if work.sampling:
         found += _served(work, servers) if servers else _sampled(work, share, cluster, setting, held)
-    if work.scorings or work.reference or work.teacher or work.critic or work.rewards:
+    if work.scorings + work.rescorings or work.reference or work.teacher or work.critic or work.rewards:
         found.append(_scoring(work, share, cluster, setting))
     if work.trains:
         found += _update(work, share, cluster, setting, held)
@@ -171,7 +171,7 @@ def _served(work: Workload, servers: Cluster) -> list[Phase]:
 
 def _scoring(work: Workload, share: Batch, cluster: Cluster, setting: Setting) -> Phase:
     """Forward passes without gradients: log-probabilities, the reference, values, reward models."""
-    passes = [(work.model, work.scorings + work.reference, not work.is_scalar)]
+    passes = [(work.model, work.scorings + work.rescorings + work.reference, not work.is_scalar)]
     passes += [(teacher, 1.0, True) for teacher in (work.teacher,) if teacher]
     passes += [(critic, 1.0, False) for critic in (work.critic,) if critic]
     passes += [(reward, 1.0, False) for reward in work.rewards]

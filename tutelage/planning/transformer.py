@@ -64,8 +64,7 @@ class Transformer:
         layer = (10 * self.hidden + 4 * self.feed_forward) * each
         return self.layers * self.hidden * each + layer if checkpointing else self.layers * layer
 
-    @property
-    def recorded(self) -> int:
+    def recorded(self, *, half: bool) -> int:
         """Bytes per token that the CPU engine keeps of sampling for the update: see `engines.cpu.activation_cache`."""
-        wide = 2 * self.attention + 2 * self.hidden + 2 * self.feed_forward
-        return 4 * (self.key_values + self.layers * wide)
+        of_products = self.key_values + self.layers * (2 * self.attention + 2 * self.feed_forward)
+        return (2 if half else 4) * of_products + 8 * self.layers * self.hidden

@@ -76,6 +76,8 @@ class Workload:
     sampling: Sampling | None = None
     scorings: float = 0.0
     """Forward passes over the batch for log-probabilities of the policy itself."""
+    rescorings: float = 0.0
+    """More such passes, where the engine samples in other roundings than it trains."""
     reference: float = 0.0
     """Forward passes over the batch by the reference."""
     has_reference: bool = False

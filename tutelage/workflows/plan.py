@@ -126,6 +126,7 @@ def _clusters(run: Run, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
 def _on(run: Run, cluster: Cluster) -> Workload:
     """The work as the engine of the device does it."""
     work, compiled = run.work, not cluster.device.is_gpu and run.model.engine != "plain"
+    is_exact = compiled and work.half and work.model.family in IN_STEPS and not work.lora
     shared = compiled or (cluster.device.is_gpu and _packs(work))
     work = replace(work, batch=replace(work.batch, shared=shared))
     if compiled and work.sampling:
@@ -133,7 +134,8 @@ def _on(run: Run, cluster: Cluster) -> Workload:
         work = replace(work, sampling=replace(work.sampling, copies=half * COPIES, weights=half * 4.0))
     return replace(
         work,
-        keeps=compiled and work.model.family == "llama" and not work.half,
+        keeps=compiled and work.model.family == "llama",
+        rescorings=0.0 if is_exact else work.rescorings,
         selects=compiled,
         casts_layers=compiled and work.model.family in IN_STEPS,
     )

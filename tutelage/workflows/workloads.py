@@ -139,7 +139,7 @@ def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
     work = Workload(outline(settings.model.path), batch, settings.lora.rank, half)
     sampling = _sampling(work, settings.sampling, settings.on_policy) if settings.on_policy else None
     given = 1 - settings.on_policy
-    work = replace(work, sampling=sampling, scorings=1.0 if half else given)
+    work = replace(work, sampling=sampling, scorings=given, rescorings=half * settings.on_policy)
     if isinstance(recipe.update, GradientSteps):
         work = replace(work, epochs=recipe.update.epochs, updates=recipe.update.steps)
     if settings.is_served:
@@ -172,7 +172,8 @@ def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
         sampling=_sampling(work, settings.sampling, rounds),
         reference=1.0,
         has_reference=True,
-        scorings=float(half and settings.mismatch != "none"),
+        scorings=float(settings.mismatched_by in ("recompute", "truncated")),
+        rescorings=float(half and settings.mismatched_by is None),
         rewards=_rewards(settings.reward),
     )
     return Run(settings.model, work, settings.tokens_at_once, settings.steps, tuple(notes))
