@@ -571,8 +571,11 @@ def test_the_resume_command_is_the_command_of_the_run_with_resume(
     with Run.open(tmp_path / "r", Settings()) as run:
         monkeypatch.setattr(sys, "argv", ["/usr/bin/tutelage", "sft", "--out", "my runs/x"])
         assert run.resume_command == "tutelage sft --out 'my runs/x' --resume"
+    with Run.open(tmp_path / "r", Settings(), resume=True) as run:
         monkeypatch.setattr(sys, "argv", ["/x/tutelage/__main__.py", "sft", "--resume"])
         assert run.resume_command == "tutelage sft --resume"
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/tutelage", "demo", "--seed", "1"])
+        assert run.resume_command == "tutelage demo --seed 1", "a command without the flag, whose runs resume"
 
 
 def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:

@@ -51,11 +51,12 @@ class Run:
         checkpoints: CheckpointFolder,
         trackers: tuple[Tracker, ...],
         ranks: Ranks,
+        resumes: bool,
     ) -> None:
         self.path = path
         self.ranks = ranks
         """The processes that compute the run; this one writes it."""
-        self._lock = lock
+        self._lock, self._resumes = lock, resumes
         self._checkpoints = checkpoints
         self._trackers = trackers
         latest = checkpoints.latest()
@@ -101,7 +102,7 @@ class Run:
         try:
             _check_or_begin(path, settings, data, resume)
             folder = CheckpointFolder(path / "checkpoints", keep=keep, higher_is_better=higher_is_better)
-            return cls(path, lock, folder, tuple(trackers), ranks)
+            return cls(path, lock, folder, tuple(trackers), ranks, resume)
         except BaseException:
             lock.close()
             raise
@@ -113,9 +114,9 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """The command that resumes this run."""
+        """The command that resumes this run: the same one, with --resume unless it resumes as it is."""
         words = _command()
-        return shlex.join(words if "--resume" in words else [*words, "--resume"])
+        return shlex.join(words if self._resumes else [*words, "--resume"])
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one line to metrics.jsonl, and tell the trackers."""
