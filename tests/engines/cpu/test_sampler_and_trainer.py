@@ -183,6 +183,22 @@ def test_nothing_is_kept_where_decoding_is_not_exact(tiny_model, monkeypatch):
     assert policy.engine._cache is None
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_logits_are_those_of_the_scores(tiny_model, wanted):
+    """Not rounded to bfloat16, with a gradient or without."""
+    policy = policy_of(tiny_model)
+    rollout = rollout_of(policy, 1, tokens=12)
+    with torch.set_grad_enabled(wanted):
+        logits = policy.logits(rollout)
+        expected = policy.scores(rollout).logp[rollout.mask]
+    assert logits.dtype == torch.float32
+    found = logits.log_softmax(-1).gather(1, rollout.response[rollout.mask][:, None]).squeeze(1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    if wanted:
+        found.sum().backward()
+        assert all(p.grad is not None for p in policy.parameters())
+
+
 def exact(folder, **settings):
     lora = config.Lora(rank=settings.pop("rank", 0))
     return Policy(

@@ -7,6 +7,7 @@ of a model are tried. A model, or a part of one, that fails its trial is compute
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from tutelage.engines.cpu.decoders import CpuDecoders, DecoderSelection
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.gradients import Gradients, total_norm
-from tutelage.engines.cpu.head import KERNELS
+from tutelage.engines.cpu.head import KERNELS, differentiable_linear
 from tutelage.engines.cpu.memory import keep_freed_memory
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
@@ -150,7 +151,15 @@ class CpuEngine(PlainEngine):
         """See `Engine.logits`."""
         twice = differentiable_twice() if torch.is_grad_enabled() else nullcontext()
         with twice, self.precision():
-            return self.head.logits(self._states(rows, None)) / temperature
+            return self._head_of_logits().logits(self._states(rows, None)) / temperature
+
+    def _head_of_logits(self) -> Head:
+        """The head whose logits are rounded as those of `score`: not at all (see `head.linear`)."""
+        weight, bias = self.head.weight, self.head.bias
+        if weight is None or self.head.module is not None:
+            return self.head
+        linear = differentiable_linear if torch.is_grad_enabled() else self.kernels.linear
+        return replace(self.head, module=linear(weight, bias))
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""

@@ -28,7 +28,7 @@ def linear(
     weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None
 ) -> Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]]:
     """See `tutelage.engines.logprobs.linear`. Under autocast to bfloat16 the sums are not rounded."""
-    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    half = _multiplies_half()
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32
     if not (half and fits and half_products.supports(weight.shape[1])):
         return plain_linear(weight, bias)
@@ -38,6 +38,25 @@ def linear(
         return half_products.PanelLinear([weight], bias)
 
     return lambda x: panels().unrounded(x.to(torch.bfloat16))
+
+
+def differentiable_linear(
+    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None
+) -> Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]]:
+    """`linear` with all derivatives: rounded operands are multiplied in float32, and only the order of sums differs."""
+    if not _multiplies_half():
+        return plain_linear(weight, bias)
+
+    def product(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return torch.nn.functional.linear(x.bfloat16().float(), weight.bfloat16().float(), bias)
+
+    return product
+
+
+def _multiplies_half() -> bool:
+    """Whether products are in bfloat16 here."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 KERNELS = HeadKernels(softmax_parts, add_product, linear)
