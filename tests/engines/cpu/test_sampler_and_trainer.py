@@ -6,7 +6,7 @@ import torch
 from compilers import compiled_with, narrower_registers, needs_compiler
 
 from tutelage import config
-from tutelage.engines.cpu import activation_cache, decoders, decoding_weights
+from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
 from tutelage.engines.cpu import engine as engine_module
 from tutelage.engines.cpu.fused import mixed_steps
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
@@ -183,20 +183,27 @@ def test_nothing_is_kept_where_decoding_is_not_exact(tiny_model, monkeypatch):
     assert policy.engine._cache is None
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_logits_are_those_of_the_scores(tiny_model, wanted):
-    """Not rounded to bfloat16, with a gradient or without."""
+def test_logits_are_those_of_the_scores(tiny_model):
+    """They are not rounded to bfloat16."""
     policy = policy_of(tiny_model)
     rollout = rollout_of(policy, 1, tokens=12)
-    with torch.set_grad_enabled(wanted):
+    with torch.no_grad():
         logits = policy.logits(rollout)
         expected = policy.scores(rollout).logp[rollout.mask]
     assert logits.dtype == torch.float32
     found = logits.log_softmax(-1).gather(1, rollout.response[rollout.mask][:, None]).squeeze(1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    if wanted:
-        found.sum().backward()
-        assert all(p.grad is not None for p in policy.parameters())
+
+
+def test_logits_with_derivatives_are_not_rounded_either():
+    x, weight, bias = (torch.randn(size).requires_grad_() for size in ((5, 64), (40, 64), (40,)))
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = head.differentiable_linear(weight, bias)(x), head.linear(weight, bias)(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    (to_x,) = torch.autograd.grad(found.square().sum(), x, create_graph=True)
+    (twice,) = torch.autograd.grad(to_x.sum(), x)
+    rounded = weight.bfloat16().float()
+    torch.testing.assert_close(twice, 2 * torch.ones(5, 64) @ rounded.T @ rounded, rtol=0.02, atol=0.5)
 
 
 def exact(folder, **settings):
