@@ -4,6 +4,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tutelage.people import Store, open_store
 
 from .cluster import cluster, programs
 from .hooks import Received, webhook_server
+from .mail import mail_server
 from .worlds import Clock
 
 _numbers = itertools.count()
@@ -82,4 +84,11 @@ def lite(folder: Path, clock: Clock) -> Iterator[Store]:
 def hook() -> Iterator[tuple[str, list[Received]]]:
     """A server that takes webhooks: its address, and what came."""
     with webhook_server() as server:
+        yield server
+
+
+@pytest.fixture
+def mailbox() -> Iterator[tuple[str, list[EmailMessage]]]:
+    """A server that takes mail: its address, and what came."""
+    with mail_server() as server:
         yield server

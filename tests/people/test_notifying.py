@@ -11,6 +11,7 @@ import pytest
 
 from tutelage.errors import TutelageError
 from tutelage.people import Answer, Store, add_rater, close_notices, set_languages, submit, write_note
+from tutelage.people.mailing import MailServer
 from tutelage.people.notifying import LINES, Mail, Message, Notifier, Webhook
 
 from .worlds import asked, study_of
@@ -147,7 +148,7 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
     monkeypatch.setattr("smtplib.SMTP", FakeServer)
     monkeypatch.setattr(FakeServer, "log", [])
     message = Message("evil\r\nBcc: all@example.org", (), {}, "")
-    mail = Mail("boss@example.org", "smtp://me%40x@mail.example.org:587", password="pw")
+    mail = Mail("boss@example.org", MailServer("smtp://me%40x@mail.example.org:587", password="pw"))
     mail.send(message)
     place, tls, login, sent = FakeServer.log
     assert (place, tls, login) == (("mail.example.org", 587), "tls", ("me@x", "pw"))
@@ -163,10 +164,10 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
     ("make", "complaint"),
     [
         (lambda: Webhook("hooks.example.org"), "no address"),
-        (lambda: Mail("boss", "smtp://x"), "no e-mail address"),
-        (lambda: Mail("a@b\nBcc: c@d", "smtp://x"), "no e-mail address"),
-        (lambda: Mail("a@b", "mail.example.org"), "is none"),
-        (lambda: Mail("a@b", "smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
+        (lambda: Mail("boss", MailServer("smtp://x")), "no e-mail address"),
+        (lambda: Mail("a@b\nBcc: c@d", MailServer("smtp://x")), "no e-mail address"),
+        (lambda: MailServer("mail.example.org"), "is none"),
+        (lambda: MailServer("smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
     ],
 )
 def test_channels_that_make_no_sense_are_refused(make: Any, complaint: str) -> None:
@@ -184,7 +185,7 @@ def test_mail_is_in_the_language_of_the_study_or_the_chosen_one(
     set_languages(lite, study.id, ("de",))
     anna = add_rater(lite, study.id, "anna").id
     recorder = Recorder()
-    notifier = Notifier(lite, study.id, [Mail("a@b", "smtp://x", language=chosen), recorder])
+    notifier = Notifier(lite, study.id, [Mail("a@b", MailServer("smtp://x"), language=chosen), recorder])
     flag(lite, anna)
     notifier.look()
     mail = FakeServer.log[-1]

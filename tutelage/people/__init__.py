@@ -37,6 +37,7 @@ What the modules do, in the order of an answer's life:
     visiting        when a visit of somebody from a platform is over, and the table to pay by
     retention       forgetting those whose time is over (store/forgetting, by store/consents)
     notifying       what comes into the inbox of the owners, by webhook and e-mail
+    mailing         e-mail through a server, and personal links by it
     lookout         occasions that come into the inbox: full rounds, low agreement
     delivering      webhooks of a study: signed, tried again, told once
     programs/       what programs exchange with a study: values of the API, its client, signatures, waiting

@@ -10,20 +10,19 @@ import hashlib
 import hmac
 import json
 import logging
-import smtplib
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from email.message import EmailMessage
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from tutelage.errors import TutelageError
 from tutelage.people.answers import FLAGS
 from tutelage.people.delivering import TIMEOUT_SECONDS, deliver, notice_row
 from tutelage.people.languages import ENGLISH, Sentence, check_languages, say
 from tutelage.people.lookout import Lookout
+from tutelage.people.mailing import MailServer, check_header
 from tutelage.people.store.engine import Store
 from tutelage.people.store.inbox import Notice, count_notices, list_notices
 from tutelage.people.store.studies import study_of
@@ -120,57 +119,24 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Mail:
-    """E-mail through a server: `smtp://user@host:587` (TLS is begun where the server offers it, and required for a
-    password) or `smtps://user@host` (TLS from the start). It is written in `language`, or the
-    usual one of the study."""
+    """E-mail to an address or several, in `language` or the usual one of the study."""
 
     to: str
-    server: str
-    sender: str = ""
-    password: str = field(default="", repr=False)
+    server: MailServer
     language: str = ""
 
     def __post_init__(self) -> None:
         if self.language:
             check_languages((self.language,))
-        parts = urlsplit(self.server)
-        if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
-            raise TutelageError(
-                f"The mail server '{self.server}' is none; write it as smtp://user@mail.example.org:587."
-            )
-        if parts.password:
-            raise TutelageError(
-                "Leave the password out of the mail server; it is read from TUTELAGE_SMTP_PASSWORD."
-            )
-        if "@" not in self.to or any(sign in self.to + self.sender for sign in "\r\n"):
-            raise TutelageError(f"'{self.to}' is no e-mail address.")
+        check_header(self.to)
 
     @property
     def name(self) -> str:
         return f"mail to {self.to}"
 
     def send(self, message: Message) -> None:
-        parts = urlsplit(self.server)
-        host, secure = parts.hostname or "", parts.scheme == "smtps"
-        kind = smtplib.SMTP_SSL if secure else smtplib.SMTP
-        mail = EmailMessage()
         language = self.language or message.language
-        mail["Subject"] = " ".join(message.subject(language).split())
-        mail["From"] = self.sender or self.to
-        mail["To"] = self.to
-        mail.set_content(message.text(language))
-        try:
-            with kind(host, parts.port or (465 if secure else 25), timeout=TIMEOUT_SECONDS) as server:
-                if not secure and server.has_extn("starttls"):
-                    server.starttls()
-                    secure = True
-                if parts.username and self.password:
-                    if not secure:
-                        raise TutelageError("it offers no TLS, and a password is sent over TLS only")
-                    server.login(unquote(parts.username), self.password)
-                server.send_message(mail)
-        except smtplib.SMTPException as error:
-            raise TutelageError(f"the server refused it ({error})") from error
+        self.server.send(self.to, message.subject(language), message.text(language))
 
 
 class Notifier:

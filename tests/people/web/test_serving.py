@@ -1,6 +1,8 @@
 """The application as a process: without torch, quick to start, honest about where its data are, and safe to kill."""
 
 import contextlib
+import csv
+import io
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from email.message import EmailMessage
 from pathlib import Path
 
 import httpx
@@ -384,6 +387,39 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
     )
     assert run(capsys, "invite", made, "--names", made / "nothing.txt")[0] == 2
     store.close()
+
+
+def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
+    made: Path, capsys: Captured, mailbox: tuple[str, list[EmailMessage]]
+) -> None:
+    url, came = mailbox
+    names, mail = made / "names.csv", ("--smtp", url, "--mail-from", "study@x.org", "--url", "https://x.org")
+    names.write_text("email,name\nanna@x.org,Anna\nbert@gone.example,Bert\nzoe@x.org,Zoë\n")
+    status, out, _ = run(capsys, "invite", made, "--names", names)
+    assert (status, came) == (0, [])
+    assert out.startswith("name,email,link\nAnna,anna@x.org,http")
+    status, out, err = run(capsys, "invite", made, "--names", names, *mail)
+    assert status == 2
+    assert "1 of 3 mails could not be sent" in err
+    told = list(csv.reader(io.StringIO(out)))
+    assert told[:2] == [["name", "email", "mail"], ["Anna", "anna@x.org", "sent"]]
+    assert "550 no such user" in told[2][2]
+    assert told[3] == ["Zoë", "zoe@x.org", "sent"]
+    assert [letter["To"] for letter in came] == ["anna@x.org", "zoe@x.org"]
+    assert "https://x.org/return/" in came[0].get_content()
+    assert "/return/" not in out + err
+    status, out, _ = run(capsys, "invite", made, "--rater", "anna", "--email", "anna@y.org", *mail)
+    assert (status, came[2]["To"], "/return/" in out) == (0, "anna@y.org", False)
+    for rows in (
+        "name,email\nAnna,\n",
+        "name,email\nAnna,a@x.org\nanna,b@x.org\n",
+        "Anna\n",
+        "name,email\nA,a\n",
+    ):
+        names.write_text(rows)
+        assert run(capsys, "invite", made, "--names", names, *mail)[0] == 2
+    assert run(capsys, "invite", made, "--names", names, *mail[:2])[0] == 2
+    assert len(came) == 3
 
 
 @pytest.mark.parametrize(

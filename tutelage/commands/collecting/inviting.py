@@ -2,13 +2,15 @@
 
 import csv
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutelage.commands.collecting.place import open_existing, operator
+from tutelage.commands.collecting.place import mail_server, open_existing, operator
 from tutelage.commands.collecting.settings_serving import Invite
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -20,14 +22,26 @@ def invite(settings: Invite) -> int:
     from tutelage.people.store.raters import DECIDING
 
     store, study = open_existing(settings)
-    url = settings.url.rstrip("/")
+    url = _base(settings)
     with closing(store):
         if settings.names is not None:
-            _print_links(store, study, settings.names, url, settings.days)
+            addresses = _read_names(settings.names)
+            if settings.smtp and not all(addresses.values()):
+                raise TutelageError(
+                    f"{settings.names} has no addresses to mail to; make it a table with the columns name and email."
+                )
+            (_mail_links if settings.smtp else _print_links)(settings, store, study, addresses)
         elif settings.rater:
             rater = find_rater(store, study.id, settings.rater)
             if rater is None:
                 raise TutelageError(f"'{study.name}' has no rater named '{settings.rater}'.")
+            if settings.email and rater.role in DECIDING:
+                raise TutelageError(
+                    f"'{rater.name}' is a {rater.role}, whose link works once and is not mailed; leave out --email."
+                )
+            if settings.email:
+                _mail_links(settings, store, study, {rater.name: settings.email})
+                return 0
             if rater.role in DECIDING:
                 token = start_session(store, rater.id, days=settings.days)
             else:
@@ -47,17 +61,80 @@ def invite(settings: Invite) -> int:
     return 0
 
 
-def _print_links(store: "Store", study: "Study", file: Path, url: str, days: float) -> None:
-    """Print a personal link for each name in a file, as CSV."""
+def _print_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
+    """Print a personal link for each name as CSV, with the address where there is one."""
     from tutelage.people import personal_links
     from tutelage.people.export_rows import safe_cell
+    from tutelage.people.texts import folded
+
+    mailed = any(addresses.values())
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(("name", "email", "link") if mailed else ("name", "link"))
+    links = personal_links(
+        store, study.id, tuple(addresses), days=settings.days, note="from a list of names", actor=operator()
+    )
+    to = {folded(name): address for name, address in addresses.items()}
+    for name, token in links:
+        address = (safe_cell(to[folded(name)]),) if mailed else ()
+        table.writerow((safe_cell(name), *address, f"{_base(settings)}/return/{token}"))
+
+
+def _mail_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
+    """Mail a personal link to each of the names, and print as CSV what was sent. One that fails keeps up no other."""
+    from tutelage.people import personal_links
+    from tutelage.people.export_rows import safe_cell
+    from tutelage.people.mailing import MAILED, check_address, send_link
+    from tutelage.people.texts import folded
+
+    server = mail_server(settings.smtp, settings.mail_from)
+    assert server is not None, "the settings name one"
+    for address in addresses.values():
+        check_address(address)
+    links = personal_links(
+        store, study.id, tuple(addresses), days=settings.days, note=MAILED, actor=operator()
+    )
+    to = {folded(name): address for name, address in addresses.items()}
+    table, failed = csv.writer(sys.stdout, lineterminator="\n"), 0
+    table.writerow(("name", "email", "mail"))
+    for name, token in links:
+        address, told = to[folded(name)], "sent"
+        try:
+            send_link(store, server, token, address, _base(settings), actor=operator())
+        except TutelageError as error:
+            failed, told = failed + 1, str(error)
+        table.writerow((safe_cell(name), safe_cell(address), safe_cell(told)))
+        sys.stdout.flush()
+    if failed:
+        raise TutelageError(
+            f"{failed} of {counted(len(links), 'mail')} could not be sent; the table says why. Run the command again "
+            "with those names."
+        )
+
+
+def _read_names(file: Path) -> dict[str, str]:
+    """The names of a file, one on each line, without addresses; or those of a table with the columns name and email."""
+    from tutelage.people.texts import folded
 
     try:
-        names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise TutelageError(f"The names in {file} cannot be read: {error}.") from error
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("name", "link"))
-    note = "from a list of names"
-    for name, token in personal_links(store, study.id, names, days=days, note=note, actor=operator()):
-        writer.writerow((safe_cell(name), f"{url}/return/{token}"))
+    rows = list(csv.reader(lines))
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if not {"name", "email"} <= set(header):
+        return {line.strip(): "" for line in lines}
+    found: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for number, row in enumerate(rows[1:], 2):
+        cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
+        name, address = cells.get("name", ""), cells.get("email", "")
+        if not name or not address:
+            raise TutelageError(f"Row {number} of {file} lacks a name or an address; give both.")
+        if known.setdefault(folded(name), address) != address:
+            raise TutelageError(f"'{name}' stands in {file} with two addresses; give one.")
+        found[name] = address
+    return found
+
+
+def _base(settings: Invite) -> str:
+    return settings.url.rstrip("/")

@@ -15,6 +15,7 @@ PASSWORD = "TUTELAGE_DB_PASSWORD"
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
+    from tutelage.people.mailing import MailServer
 
 
 def database(settings: Settings) -> str:
@@ -100,6 +101,13 @@ def secret(name: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise TutelageError(f"{name}_FILE names {file}, which cannot be read: {error}.") from error
+
+
+def mail_server(smtp: str, sender: str) -> "MailServer | None":
+    """The mail server at an address, with the password that the environment gives; None without an address."""
+    from tutelage.people.mailing import MailServer
+
+    return MailServer(smtp, sender, secret("TUTELAGE_SMTP_PASSWORD")) if smtp else None
 
 
 def with_password(url: str) -> str:

@@ -4,13 +4,14 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from tutelage.commands.collecting.models import ServedModels
-from tutelage.commands.collecting.place import open_each, operator, secret
+from tutelage.commands.collecting.place import mail_server, open_each, operator, secret
 from tutelage.commands.collecting.settings_serving import Serve
 from tutelage.nouns import counted
 from tutelage.serving.listening import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
+    from tutelage.people.mailing import MailServer
     from tutelage.people.notifying import Channel
     from tutelage.people.web.signing.doors import Doors
 
@@ -24,6 +25,7 @@ def serve(settings: Serve) -> int:
     from tutelage.people.web.front import mount_of
 
     doors = _doors(settings)
+    mail = mail_server(settings.smtp, settings.mail_from or settings.mail_to)
     with ExitStack() as stack:
         opened, several = open_each(settings)
         for store in {id(store): store for store, _ in opened}.values():
@@ -34,14 +36,16 @@ def serve(settings: Serve) -> int:
         models.prepare([name for each in live if each is not None for name in each.names])
         if several:
             served = [Served(store, study, models) for store, study in opened]
-            app: object = create_server(served, public_url=settings.public_url, doors=doors)
+            app: object = create_server(served, public_url=settings.public_url, doors=doors, mail=mail)
         else:
-            app = create_app(opened[0][0], public_url=settings.public_url, models=models, doors=doors)
+            app = create_app(
+                opened[0][0], public_url=settings.public_url, models=models, doors=doors, mail=mail
+            )
         base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
         for store, study in opened:
             url = base + (mount_of(study.name) if several else "")
             _announce(store, study, url, settings)
-            _watch(stack, store, study, url, settings)
+            _watch(stack, store, study, url, settings, mail)
         print(
             "Invite raters from the owner's page. ctrl-C stops the server; what was answered is on the disk.",
             flush=True,
@@ -65,13 +69,15 @@ def _announce(store: "Store", study: "Study", url: str, settings: Serve) -> None
     )
 
 
-def _watch(stack: ExitStack, store: "Store", study: "Study", url: str, settings: Serve) -> None:
+def _watch(
+    stack: ExitStack, store: "Store", study: "Study", url: str, settings: Serve, mail: "MailServer | None"
+) -> None:
     """Begin what goes on beside the requests of a study: messages to the owners, and forgetting who is due."""
     from tutelage.people.notifying import Notifier
     from tutelage.people.retention import Retention
 
     for each in (
-        Notifier(store, study.id, _channels(settings), f"{url}/owner/inbox"),
+        Notifier(store, study.id, _channels(settings, mail), f"{url}/owner/inbox"),
         Retention(store, study.id),
     ):
         each.start()
@@ -93,17 +99,15 @@ def _doors(settings: Serve) -> "Doors":
     return Doors(provider, proxy, Roles(settings.owners, settings.reviewers))
 
 
-def _channels(settings: Serve) -> "list[Channel]":
+def _channels(settings: Serve, mail: "MailServer | None") -> "list[Channel]":
     """How the owners are told what comes into the inbox."""
     from tutelage.people.notifying import Mail, Webhook
 
     channels: list[Channel] = []
     if settings.webhook:
         channels.append(Webhook(settings.webhook, secret("TUTELAGE_WEBHOOK_SECRET")))
-    if settings.mail_to:
-        password = secret("TUTELAGE_SMTP_PASSWORD")
-        language = settings.mail_language
-        channels.append(Mail(settings.mail_to, settings.smtp, settings.mail_from, password, language))
+    if settings.mail_to and mail is not None:
+        channels.append(Mail(settings.mail_to, mail, settings.mail_language))
     return channels
 
 

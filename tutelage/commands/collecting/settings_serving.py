@@ -48,7 +48,8 @@ class Serve(Settings):
     mail_to: str = ""
     """E-mail address that is told the same; needs --smtp."""
     mail_from: str = ""
-    """Sender of these mails; the receiver when empty."""
+    """Sender of mails: of these, and of personal links that owners mail from the page of a rater, which needs --smtp
+    too. [default: the address of --mail-to]"""
     mail_language: str = ""
     """Language of these mails: en, de, es, zh or ar; the usual one of the study when empty."""
     engine: config.EngineName = "auto"
@@ -58,8 +59,11 @@ class Serve(Settings):
     """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
 
     def __post_init__(self) -> None:
-        if bool(self.mail_to) != bool(self.smtp):
-            raise TutelageError("Mail takes both --mail-to and --smtp.")
+        if bool(self.mail_to or self.mail_from) != bool(self.smtp):
+            raise TutelageError(
+                "Mail takes --smtp, the server, and --mail-to, who is told of the inbox, or --mail-from, who sends "
+                "raters their links."
+            )
         if self.mail_language and not self.mail_to:
             raise TutelageError("--mail-language is that of the mails to --mail-to; give that too.")
         if bool(self.oidc_issuer) != bool(self.oidc_client):
@@ -83,7 +87,14 @@ class Invite(Settings):
     rater: str = ""
     """Bring back this rater, who is known already, instead of inviting somebody new."""
     names: Path | None = None
-    """File with one name on each line: print a table (CSV) of their personal links, which work as often as needed."""
+    """File with one name on each line, or a table (CSV) with the columns name and email: print a table of their
+    personal links, which work as often as needed. With --smtp each is mailed, and the table says which were sent."""
+    email: str = ""
+    """Mail the personal link of --rater to this address instead of printing it. Addresses are kept nowhere."""
+    smtp: str = ""
+    """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
+    mail_from: str = ""
+    """Sender of the mails."""
     uses: int = 1
     """How many people may use the link."""
     days: float = 14.0
@@ -92,6 +103,16 @@ class Invite(Settings):
     """For your own memory: whom it is for."""
     url: str = "http://127.0.0.1:8000"
     """Where the site is reached."""
+
+    def __post_init__(self) -> None:
+        if self.rater and self.names is not None:
+            raise TutelageError("Personal links are for --rater or for --names; give one of them.")
+        if self.email and not self.rater:
+            raise TutelageError("--email is the address of --rater; those of --names stand in its file.")
+        if len({bool(self.smtp), bool(self.mail_from), bool(self.email or (self.smtp and self.names))}) > 1:
+            raise TutelageError(
+                "A link is mailed with --smtp and --mail-from, to --email or to the addresses of --names."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

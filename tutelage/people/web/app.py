@@ -19,6 +19,7 @@ from tutelage.errors import TutelageError
 from tutelage.people import Store, Study
 from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.languages import Sentence, choose_language
+from tutelage.people.mailing import MailServer
 from tutelage.people.web.api import admitting
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
@@ -38,16 +39,21 @@ STATIC = Path(__file__).parent / "static"
 
 
 def create_app(
-    store: Store, *, public_url: str = "", models: Models = only_endpoints, doors: Doors | None = None
+    store: Store,
+    *,
+    public_url: str = "",
+    models: Models = only_endpoints,
+    doors: Doors | None = None,
+    mail: MailServer | None = None,
 ) -> Starlette:
     """The application on an open store, at the root. `public_url` is where browsers reach it, if a proxy stands in
     between, with the path below which they do; `models` finds the models of live conversations; `doors` are other ways
-    to sign in than links.
+    to sign in than links; through `mail` owners mail personal links.
 
     Raises:
         TutelageError: the public URL is no address.
     """
-    return _application(_site(store, public_url, models, doors))
+    return _application(_site(store, public_url, models, doors, mail=mail))
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,13 @@ class Served:
     models: Models = only_endpoints
 
 
-def create_server(served: Sequence[Served], *, public_url: str = "", doors: Doors | None = None) -> Studies:
+def create_server(
+    served: Sequence[Served],
+    *,
+    public_url: str = "",
+    doors: Doors | None = None,
+    mail: MailServer | None = None,
+) -> Studies:
     """The application on several studies: each below /s/NAME and for its own people only, a front page at the root.
 
     Raises:
@@ -72,7 +84,9 @@ def create_server(served: Sequence[Served], *, public_url: str = "", doors: Door
             raise TutelageError(
                 f"Two studies would stand at {mount}; serve one of them on a server of its own."
             )
-        site = _site(each.store, public_url, each.models, doors, mount=mount, study_id=each.study.id)
+        site = _site(
+            each.store, public_url, each.models, doors, mail=mail, mount=mount, study_id=each.study.id
+        )
         mounted.append(MountedStudy(site, _application(site)))
     return Studies(mounted, urlsplit(public_url).path.rstrip("/"), STATIC)
 

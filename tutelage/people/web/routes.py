@@ -63,6 +63,7 @@ ROUTES = (
     Route("POST", "/owner/raters", "owner", "form", raters.change_many),
     Route("POST", "/owner/raters/{number}", "owner", "form", rater.change),
     Route("POST", "/owner/raters/{number}/link", "owner", "form", rater.bring_back),
+    Route("POST", "/owner/raters/{number}/mail", "owner", "form", rater.mail_back),
     Route("POST", "/owner/raters/{number}/sessions", "owner", "form", rater.end_all_sessions),
     Route("POST", "/owner/raters/{number}/forget", "owner", "form", rater.forget_rater),
     Route("POST", "/owner/exclusions", "owner", "form", rater.leave_out),

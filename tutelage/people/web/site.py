@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse
 from tutelage.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.languages import ENGLISH
+from tutelage.people.mailing import MailServer
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.signing.doors import Doors
 from tutelage.people.web.statistics.keeping import Keeper
@@ -32,7 +33,7 @@ class Site:
     """One running application. `public_url` is where browsers reach the server, if a proxy stands in between. Of
     several studies on one server each has a `mount`, the path below which it stands, and lets in nobody but its own
     people: `study_id` is its number, None where a server serves all studies of a database. `doors` are the other ways
-    to sign in than links."""
+    to sign in than links; `mail` is the server through which owners mail personal links, if there is one."""
 
     store: Store
     public_url: str
@@ -43,6 +44,7 @@ class Site:
     mount: str = ""
     study_id: int | None = None
     doors: Doors = field(default_factory=Doors)
+    mail: MailServer | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.public_url)

@@ -6,6 +6,7 @@ import json
 import re
 import zipfile
 from collections.abc import Mapping
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tutelage.people import (
     open_study,
     submit,
 )
+from tutelage.people.mailing import MailServer
 from tutelage.people.selection import Selection
 from tutelage.people.store.exports import list_exports, list_versions
 from tutelage.people.web.pages.owner import exports
@@ -526,6 +528,34 @@ def test_a_personal_link_brings_a_rater_back(judged: World) -> None:
     page = owner.form(f"/owner/raters/{rater.id}/link").text
     link = page.split(f'value="{URL}/return/')[1].split('"')[0]
     assert rater.name in judged.nobody().get(f"/return/{link}").text
+
+
+def test_a_personal_link_is_mailed(lite: Store, mailbox: tuple[str, list[EmailMessage]]) -> None:
+    url, came = mailbox
+    site = World(lite, make_study(lite), mail=MailServer(url, "study@x.org"))
+    rater, owner = add_rater(lite, site.study.id, "Zoë"), site.owner()
+    address = f"/owner/raters/{rater.id}"
+    sent = owner.form(f"{address}/mail", {"email": "zoe@x.org"})
+    assert "A link was mailed to zoe@x.org." in sent.text
+    link = next(line for line in came[0].get_content().splitlines() if line.startswith(URL))
+    assert "Zoë" in site.nobody().get(link.removeprefix(URL)).text
+    assert link not in sent.text
+    assert "sent by e-mail" in owner.get(address).text
+    for wrong, complaint in (("zoe", "is no e-mail address"), ("zoe@gone.example", "550 no such user")):
+        refused = owner.form(f"{address}/mail", {"email": wrong})
+        assert refused.status_code == 400
+        assert complaint in refused.text.split('id="email-problem"')[1]
+        assert f'value="{wrong}"' in refused.text
+    boss = next(each for each in list_raters(lite, site.study.id) if each.role == "owner")
+    assert owner.form(f"/owner/raters/{boss.id}/mail", {"email": "b@x.org"}).status_code == 400
+    assert len(came) == 1
+
+
+def test_a_server_without_mail_offers_none(judged: World) -> None:
+    owner, rater = judged.owner(), list_raters(judged.store, judged.study.id)[0]
+    assert 'name="email"' not in owner.get(f"/owner/raters/{rater.id}").text
+    assert owner.form(f"/owner/raters/{rater.id}/mail", {"email": "a@x.org"}).status_code == 404
+    assert list_invites(judged.store, judged.study.id, rater=rater.id) == ()
 
 
 def test_a_list_of_names_becomes_a_table_of_personal_links(judged: World) -> None:

@@ -19,7 +19,8 @@ from tutelage.people import (
     personal_link,
 )
 from tutelage.people.fields import FieldError
-from tutelage.people.languages import Sentence
+from tutelage.people.languages import Sentence, say
+from tutelage.people.mailing import MAILED, check_address, send_link
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.exclusions import Scope
@@ -96,11 +97,12 @@ def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more
         notices=list_notices(call.store, call.here.id, rater=rater.id, limit=10),
         links=list_invites(call.store, call.here.id, rater=rater.id),
         link_days=round(PERSONAL_DAYS),
+        mails=call.site.mail is not None,
         sessions=list_sessions(call.store, rater.id),
         place="raters",
         **_votes(call, rater),
         consent=consent_of(call.store, call.here.id, rater.agreed),
-        **({"link": "", "forgotten": None} | more),
+        **({"link": "", "mailed": "", "forgotten": None} | more),
     )
 
 
@@ -149,6 +151,28 @@ def change(call: Call) -> Response:
 def bring_back(call: Call) -> Response:
     """A personal link that brings the rater back, on another machine or after the session is over. It is shown once."""
     rater = _rater(call)
+    _check_link(rater)
+    token = personal_link(call.store, rater.id, actor=call.me.name)
+    return _detail(call, rater, link=f"{call.origin}/return/{token}")
+
+
+def mail_back(call: Call) -> Response:
+    """Mail the rater a personal link. The address is kept nowhere."""
+    rater, server, address = _rater(call), call.site.mail, call.text("email")
+    _check_link(rater)
+    if server is None:
+        raise Refusal(404, Sentence("This server sends no mail: it was started without a mail server."))
+    try:
+        check_address(address)
+        token = personal_link(call.store, rater.id, note=say(MAILED, call.reading), actor=call.me.name)
+        send_link(call.store, server, token, address, call.origin, actor=call.me.name)
+    except TutelageError as error:
+        return _detail(call, rater, error)
+    return _detail(call, rater, mailed=address)
+
+
+def _check_link(rater: Rater) -> None:
+    """Raises TutelageError unless the rater can be given a personal link."""
     if rater.role != "rater":
         raise TutelageError(
             Sentence(
@@ -156,8 +180,6 @@ def bring_back(call: Call) -> Response:
                 command="tutelage collect invite STUDY --rater NAME",
             )
         )
-    token = personal_link(call.store, rater.id, actor=call.me.name)
-    return _detail(call, rater, link=f"{call.origin}/return/{token}")
 
 
 def end_all_sessions(call: Call) -> Response:
