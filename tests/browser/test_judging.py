@@ -3,6 +3,7 @@
 import re
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -592,6 +593,26 @@ def test_the_bar_and_its_words_say_the_same_of_what_is_left(site: Site, visit: V
     page.reload()
     shown(page)
     told("2 answered · about 3 left", 2, 5)
+
+
+def test_whoever_is_asked_for_more_than_there_is_is_thanked_and_not_kept_waiting(
+    site: Site, visit: Visit
+) -> None:
+    study = site.study(pairs=2, plan=replace(QUIET, overlap=2))
+    page = visit()
+    site.sign_in(page, study, quota=5)
+    question = open_rating(page, site).question
+    expect(page.locator("#progress-text")).to_have_text("0 answered · about 2 left")
+    press(page, "1 Enter")
+    shown(page, question)
+    slow = add_rater(site.store, study.id, "slow")
+    assert (
+        next_assignment(site.store, slow.id) is not None
+    )  # somebody else holds what this rater has answered
+    press(page, "1 Enter")
+    expect(page.locator("#pause-text")).to_contain_text("with 2 of 5 answers you are done")
+    expect(page.locator("#pause-text")).to_contain_text("Thank you!")
+    expect(page.locator("#progress-text")).to_have_text("2 answered")
 
 
 def test_what_is_left_is_rounded_to_what_is_known(site: Site, visit: Visit) -> None:

@@ -432,6 +432,25 @@ def test_why_nothing_tells_the_reason(store: Store) -> None:
     assert "everything there is to answer" in why_nothing(store, rater)
 
 
+def test_whoever_has_answered_everything_does_not_wait_for_others(store: Store, clock: Clock) -> None:
+    study = study_of(store, 2)
+    anna = add_rater(store, study.id, "anna", quota=9).id
+    (slow,) = raters_of(store, study, 1)
+    work(store, [anna])
+    asked(store, slow)  # an item that anna has answered
+    assert "with 2 of 9 answers you are done" in why_nothing(store, anna)
+    (late,) = raters_of(store, study, 1, start=1)
+    set_overlap(store, study.id, 1, ["c0", "c1"])
+    add_items(store, study.id, *records(1, start=2))
+    set_overlap(store, study.id, 1, ["c2"])
+    third = asked(store, late)
+    assert third.item == "c2"
+    assert next_assignment(store, anna) is None
+    assert "by others just now" in why_nothing(store, anna)  # this one may come back
+    exclude(store, study.id, "item", "c2", "leaks a name")
+    assert "with 2 of 9 answers you are done" in why_nothing(store, anna)
+
+
 def test_the_most_uncertain_item_first_but_a_share_at_random(lite: Store) -> None:
     study = create_study(lite, "active", plan=replace(QUIET, overlap=1, policy="priority"), secret=SECRET)
     prompts, completions, comparisons = records(200)

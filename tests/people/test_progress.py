@@ -72,6 +72,17 @@ def test_with_a_quota_only_the_answers_count(store: Store) -> None:
     assert rater_progress(store, rater) == RaterProgress(1, 2)
 
 
+def test_a_quota_that_the_questions_cannot_fill_tells_what_is_left(store: Store) -> None:
+    study = study_of(store, 3)
+    rater = add_rater(store, study.id, "anna", quota=3).id
+    submit(store, asked(store, rater).id, Answer("tie"))
+    assert rater_progress(store, rater) == RaterProgress(1, 3)
+    submit(store, asked(store, rater).id, Answer("skip", reason="no idea"))
+    assert rater_progress(store, rater) == RaterProgress(1, 3, 1)
+    submit(store, asked(store, rater).id, Answer("tie"))
+    assert rater_progress(store, rater) == RaterProgress(2, 3, 0)
+
+
 @pytest.mark.parametrize("why", ["live", "paused"])
 def test_nobody_says_what_is_left_where_it_is_not_known(store: Store, why: str) -> None:
     study = create_study(store, "talk", plan=QUIET)

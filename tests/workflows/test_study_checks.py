@@ -108,6 +108,15 @@ def test_open_items_are_missing(store):
     assert checks(store)["items"].state == "ok"
 
 
+def test_quotas_that_the_items_cannot_fill_are_told(store):
+    _, raters = a_study(store)
+    change_rater(store, raters[0], state="active", quota=7)
+    assert not_well(store) == {"quotas": "warning"}
+    assert "ask for 7 more answers, and the items take 6" in checks(store)["quotas"].found
+    change_rater(store, raters[0], state="active", quota=6)
+    assert not_well(store) == {}
+
+
 def test_one_rater_for_an_item_gives_no_agreement(store):
     a_study(store, overlap=1)
     assert not_well(store) == {"overlap": "warning"}

@@ -18,6 +18,7 @@ What the modules do, in the order of an answer's life:
 
     store/          the only SQL: tables, opening with backups and migrations, transactions, queries
     assign, chance  who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    progress        how far a rater is, as the rater's screen says it; quotas: those that the questions left cannot fill
     kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
     conversing      next_step, say, keep_answer: live conversations, between whose messages turns are judged as pairs
     chat_models     the models that raters talk to, by name

@@ -45,6 +45,7 @@ from tutelage.people.store.raters import (
     lock_rater,
     touch_rater,
 )
+from tutelage.people.store.remaining import may_come_back
 from tutelage.people.store.studies import Study, load_study
 
 ChosenBy: TypeAlias = Literal[
@@ -160,7 +161,7 @@ def why_nothing(store: Store, rater_id: int) -> str:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
         held = leases.held(connection, rater_id)
-        others = leases.others_hold(connection, study.id, rater_id)
+        others = may_come_back(connection, study.id, rater_id)
     if len(held) >= MOST_HELD:
         return Sentence("You have several questions open already; answer those first.")
     told = refusal(study, rater)
@@ -173,6 +174,13 @@ def why_nothing(store: Store, rater_id: int) -> str:
     if others:
         return Sentence(
             "Everything is being answered by others just now; some of it may come back, so look in again later."
+        )
+    if rater.quota is not None:
+        return Sentence(
+            "There is nothing left to ask you: with %(answered)s of %(quota)s answers you are done, and all of them "
+            "are kept. Thank you!",
+            answered=rater.tallies.answered,
+            quota=rater.quota,
         )
     return Sentence("You have answered everything there is to answer. Thank you!")
 

@@ -28,9 +28,9 @@ class RaterProgress:
     """The progress of a rater, in the active visit where there is one.
 
     `answered` are the answers given, without practice and without what could not be judged, of `quota` where the rater
-    has one. Without a quota, `left` is about the number of questions that the rater may still be asked; None where that
-    is not known: in a live conversation, in practice, and where nothing is asked at present. `practice` is None outside
-    it.
+    has one. `left` is about the number of questions that the rater may still be asked, where the quota does not end
+    before them; None where that is not known: in a live conversation, in practice, and where nothing is asked at
+    present. `practice` is None outside it.
     """
 
     answered: int
@@ -48,9 +48,11 @@ def rater_progress(store: Store, rater_id: int) -> RaterProgress:
         if rater.state == "training":
             quota = None if rater.quota is None else rater.quota - base
             return RaterProgress(answered, quota, practice=_practice(connection, rater))
-        if rater.quota is not None:
-            return RaterProgress(answered, rater.quota - base)
-        return RaterProgress(answered, None, _left(store, connection, rater))
+        left = _left(store, connection, rater)
+        if rater.quota is None:
+            return RaterProgress(answered, None, left)
+        enough = left is None or left >= rater.quota - rater.tallies.answered
+        return RaterProgress(answered, rater.quota - base, None if enough else left)
 
 
 def _practice(connection: Connection, rater: Rater) -> PracticeProgress:

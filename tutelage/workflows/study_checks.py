@@ -17,6 +17,7 @@ from tutelage.people import (
     open_store,
     open_study,
 )
+from tutelage.people.quotas import find_shortage
 from tutelage.people.store.backup import newest_backup
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.consents import raters_due
@@ -122,6 +123,7 @@ def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
     ]
     parts: tuple[Callable[[], Iterator[Check]], ...] = (
         lambda: _items(store, study, whole),
+        lambda: _quotas(store, study),
         lambda: _overlap(study, whole),
         lambda: _golds(store, study, whole),
         lambda: _raters(raters, whole),
@@ -154,6 +156,14 @@ def _items(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check
     elif study.state == "paused" and counts.complete < counts.items:
         state, advice = "warning", "Raters are asked nothing: open the study on the page Settings."
     yield Check("items", found, state, advice)
+
+
+def _quotas(store: Store, study: Study) -> Iterator[Check]:
+    shortage = find_shortage(store, study)
+    if shortage is not None:
+        found = f"they ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
+        advice = "Add items (`tutelage collect next`), raise the raters for an item, or lower the quotas."
+        yield Check("quotas", found, "warning", advice)
 
 
 def _overlap(study: Study, whole: StudyStatistics) -> Iterator[Check]:

@@ -168,3 +168,21 @@ def test_the_work_to_be_paid(store: Store, study: Study) -> None:
     visit = visit_of(store, rater.id)
     assert visit is not None
     assert visit.worker == "W1"
+
+
+def test_nobody_is_let_in_to_be_asked_nothing(store: Store) -> None:
+    study = study_of(store, 2)
+    recruit(store, study.id, replace(TURK, places=None, answers=1, again=True))
+    for name in ("W1", "W2", "W3"):
+        rater, _ = enter(store, study.id, person(name))
+        give(store, rater.id, 1)
+        assert over(store, rater.id).visit.state == "complete"
+    late, _ = enter(store, study.id, person("W4"))
+    again, _ = enter(store, study.id, person("W1", "second"))  # one place is left, for each of the two
+    give(store, late.id, 1)
+    done = over(store, again.id)
+    assert (done.visit.state, done.answered, done.wanted) == ("complete", 0, 1)
+    for who in (person("W5"), person("W2", "second")):
+        with pytest.raises(NotAdmitted, match="no question left for you"):
+            enter(store, study.id, who)
+    assert enter(store, study.id, person("W4"))[0].id == late.id  # to see the code once more

@@ -365,6 +365,16 @@ def test_votes_of_others_are_taken_in(folder: Path, capsys: Captured) -> None:
     assert "left out 1: the choice 'huh' is not known" in out
 
 
+def test_the_status_tells_of_quotas_that_the_items_cannot_fill(made: Path, capsys: Captured) -> None:
+    assert "quotas" not in run(capsys, "status", made)[1]
+    store = open_store(made / "study.sqlite")
+    add_rater(store, open_study(store).id, "anna", quota=20)
+    store.close()
+    assert re.search(
+        r"quotas +ask for 1\d more answers, and the items take 12", run(capsys, "status", made)[1]
+    )
+
+
 def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Captured) -> None:
     status, out, _ = run(
         capsys, "invite", made, "--url", "https://rate.example.org/", "--uses", "3", "--note", "class"

@@ -21,6 +21,7 @@ def tell(settings: Status) -> int:
     from rich.console import Console
 
     from tutelage.people import list_raters
+    from tutelage.people.quotas import find_shortage
     from tutelage.people.web.statistics.keeping import Keeper
 
     store, study = open_existing(settings)
@@ -35,6 +36,11 @@ def tell(settings: Status) -> int:
             f"({counts.answered:,} of {counts.wanted:,}); {counted(statistics.effective, 'label', 'is')} surer than "
             "90 %"
         )
+        shortage = find_shortage(store, study)
+        if shortage is not None:
+            console.print(
+                f"quotas        ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
+            )
         console.print(f"agreement     {_agreement(statistics.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
         for name, alpha in whole.agreements.items():

@@ -133,12 +133,6 @@ def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> No
         give_back(connection, assignment_id, "expired", now)
 
 
-def others_hold(connection: Connection, study_id: int, rater_id: int) -> bool:
-    """Whether other raters have unanswered questions on their screens."""
-    theirs = sa.and_(schema.LEASED, _given.c.study_id == study_id, _given.c.rater_id != rater_id)
-    return connection.scalar(sa.select(_given.c.id).where(theirs).limit(1)) is not None
-
-
 def held(connection: Connection, rater_id: int) -> list[int]:
     """The assignments that the rater has on the screen, oldest first."""
     return list(connection.scalars(_HELD, {"rater": rater_id}))

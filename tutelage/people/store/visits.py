@@ -21,6 +21,7 @@ from tutelage.people.recruiting import Recruitment
 from tutelage.people.store import leases, schema
 from tutelage.people.store.access import has_training
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.live_models import live_models
 from tutelage.people.store.raters import (
     Rater,
     has_stand_ins,
@@ -32,6 +33,7 @@ from tutelage.people.store.raters import (
     touch_rater,
 )
 from tutelage.people.store.recruitments import load_recruitment
+from tutelage.people.store.remaining import count_left
 from tutelage.people.store.sessions import new_session
 from tutelage.people.store.studies import Study, load_study
 
@@ -157,6 +159,7 @@ def _come(
     connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, now: int
 ) -> Rater:
     _need_place(connection, study, recruitment)
+    _need_question(connection, study)
     training = has_training(connection, study)
     name = _free_name(connection, study.id, recruitment.platform)
     quota = None if training else recruitment.answers
@@ -193,6 +196,7 @@ def _come_again(
             )
         )
     _need_place(connection, study, recruitment)
+    _need_question(connection, study, rater.id)
     set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
     _begin(connection, rater, recruitment, visitor, now)
     return load_rater(connection, rater.id)
@@ -221,6 +225,14 @@ def _need_place(connection: Connection, study: Study, recruitment: Recruitment) 
                 "All places of the study are taken at the moment. Please return yours on the platform; if somebody "
                 "leaves, the same link lets you in."
             )
+        )
+
+
+def _need_question(connection: Connection, study: Study, rater_id: int = 0) -> None:
+    """Refuse whoever would be asked nothing: a rater, or somebody who is none yet."""
+    if live_models(connection, study.id) is None and not count_left(connection, study.id, rater_id):
+        raise NotAdmitted(
+            Sentence("The study has no question left for you. Please return your place on the platform.")
         )
 
 

@@ -19,6 +19,7 @@ from tutelage.people import (
     Store,
     add_items,
     add_rater,
+    change_rater,
     count_notices,
     create_invite,
     create_study,
@@ -520,6 +521,16 @@ def test_an_invitation_is_made_shown_once_and_withdrawn(judged: World) -> None:
     assert judged.nobody().form(f"/join/{link}", {"name": "late"}).status_code == 400
     for wrong in ({"uses": "0"}, {"uses": "1e3"}, {"days": "0"}, {"days": "9999"}):
         assert owner.form("/owner/invitations", {"uses": "1", "days": "1"} | wrong).status_code == 400
+
+
+def test_the_overview_tells_of_quotas_that_the_items_cannot_fill(lite: Store) -> None:
+    site = World(lite, make_study(lite, 4))
+    owner, anna = site.owner(), add_rater(lite, site.study.id, "anna", quota=4)
+    assert "The quotas of the raters" not in owner.get("/owner").text
+    change_rater(lite, anna.id, state="active", quota=9)
+    assert (
+        "The quotas of the raters ask for 9 answers more, and the items take 4:" in owner.get("/owner").text
+    )
 
 
 def test_a_personal_link_brings_a_rater_back(judged: World) -> None:

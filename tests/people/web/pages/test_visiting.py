@@ -1,11 +1,12 @@
 """From a platform's link to its code, over HTTP: what the address may hold, and who is told what."""
 
 import re
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
-from tutelage.people import list_raters, set_state
+from tutelage.people import list_questions, list_raters, set_overlap, set_state
 from tutelage.people.export import export_study
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.recruitments import entry_of, recruit
@@ -161,3 +162,20 @@ def test_identifiers_are_in_no_export_nor_on_the_raters_page(world: World, tmp_p
     for page in (f"/owner/raters/{rater.id}", "/owner/raters", "/owner/history", "/owner/recruiting"):
         assert "PERSON" not in owner.get(page).text
     assert "5f3aPERSON" in owner.form("/owner/recruiting/payments").text
+
+
+def test_a_visit_ends_where_nothing_is_left_and_says_so(world: World) -> None:
+    """Of six questions for two raters each."""
+    link = entry(world, replace(PROLIFIC, answers=9, places=None))
+    browser = come(world, link, person())
+    while (reply := browser.next())["question"]:
+        browser.answer(reply["question"])
+    assert reply["finish"] == "/finish"
+    page = browser.get("/finish").text
+    assert "You gave 6 answers, and all of them are kept. There is nothing left to ask you." in page
+    assert "DONE" in page
+    come(world, link, person("5f3b", "s2"))
+    set_overlap(world.store, world.study.id, 1, [q.key for q in list_questions(world.store, world.study.id)])
+    late = world.nobody().form(f"{link}?{person('5f3c', 's3')}")
+    assert late.status_code == 409
+    assert "no question left for you" in late.text

@@ -44,7 +44,7 @@ export class Progress {
     const answered = Math.max(0, this.counted.answered + sum("answers"));
     const left = this.counted.left === null ? null : about(Math.max(0, this.counted.left - sum("questions")));
     if (practice) this.show(practice.answered, practice.all, practised(practice));
-    else if (quota !== null) this.show(answered, quota, ofQuota(answered, quota));
+    else if (quota !== null && left === null) this.show(answered, quota, ofQuota(answered, quota));
     else if (!left) this.show(answered, left === null ? null : answered, given(answered));
     else this.show(answered, answered + left, remaining(left), `${given(answered)} · `);
   }

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from tutelage.figures import column_strip
 from tutelage.people import Event, Rater, list_events, list_raters
 from tutelage.people.languages import Sentence, say
+from tutelage.people.quotas import find_shortage
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
@@ -60,6 +61,7 @@ def overview(call: Call) -> Response:
             ).questions,
             "bar": partial(counts_bar, language=call.reading),
             "address": item_address,
+            "shortage": find_shortage(call.store, call.here),
             "notice_kinds": KINDS,
             "remarkable": [
                 rater for rater in raters if flags_of(statistics, rater) and rater.excluded is None
