@@ -3,23 +3,52 @@
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from playwright.sync_api import Browser, FilePayload, Page, sync_playwright
 from scripted_chat import Scripted, saying
+from starlette.types import ASGIApp
 
 from tutelage.data.transport import Unanswered
-from tutelage.people import Store, Study, add_rater, backup, list_raters, open_store, open_study
+from tutelage.people import (
+    Store,
+    Study,
+    add_rater,
+    backup,
+    create_invite,
+    list_raters,
+    list_studies,
+    open_store,
+    open_study,
+)
 from tutelage.people.chat_models import Models
+from tutelage.people.platforms import Visitor
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store.consents import Consent, ask_consent
 from tutelage.people.store.occasions import set_alarm
+from tutelage.people.store.recruitments import entry_of, recruit, recruitment_of
 from tutelage.people.store.sessions import end_session
 from tutelage.people.store.team import remove_member
 from tutelage.people.store.tokens import create_token, list_tokens, revoke_token
+from tutelage.people.store.visits import end_visit, enter, list_visits
 from tutelage.people.store.webhooks import add_webhook
+from tutelage.people.web import Served, create_server
+from tutelage.people.web.front import mount_of
 
 from .chromium import ARGUMENTS, find
-from .showcase import DAYS, Clock, answered, conversations, correcting, dialogue, fresh, ranking, ratings
+from .showcase import (
+    DAYS,
+    Clock,
+    answered,
+    conversations,
+    correcting,
+    dialogue,
+    fresh,
+    ranking,
+    ratings,
+    spoken,
+)
 from .sites import Site, press, ready, saved, shown
 from .translated import translated
 
@@ -46,12 +75,25 @@ NAMES = tuple(
     for last in ("Okafor", "Lindt", "Marin")
     for first in ("Mira", "Noah", "Lena", "Omar", "Ida", "Tariq")
 )
+PROLIFIC = Recruitment(
+    "prolific", code="C1ABC", screened_code="C2XYZ", answers=20, places=50, pay=12, currency="GBP", fee=0.3
+)
+CONSENT = """\
+# What you agree to
+
+You compare answers of language models, and your votes train one. The study is run by the **reading group**,
+reading@example.org.
+
+- We keep your name, your votes, and what you write.
+- We erase all of it {days} days after you were last here, or when you ask for it, your votes too.
+- You may stop at any time, and need not say why.
+"""
 Act = Callable[[Page, Site], object]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A page as it is photographed: by whom, where, in which size and scheme, and what is done there first."""
+    """A page as it is photographed: where, in which size, scheme and language, and what is done there first."""
 
     name: str
     path: str
@@ -60,6 +102,7 @@ class Picture:
     dark: bool = False
     new: bool = False
     whole: bool = False
+    locale: str = "en-US"
 
 
 def chosen(page: Page, site: Site) -> None:
@@ -175,6 +218,75 @@ def with_a_team(page: Page, site: Site) -> None:
     remove_member(store, add_rater(store, study, "Jonas Beck", role="reviewer").id, actor="You")
     page.reload()
     page.set_viewport_size({"width": WIDE[0], "height": 520})
+
+
+def recruiting(page: Page, site: Site) -> None:
+    """A study on Prolific with a place for fifty, two of which are taken."""
+    store, study = site.store, open_study(site.store).id
+    recruit(store, study, PROLIFIC)
+    people = [enter(store, study, Visitor(f"5f3a{n}", "64b2", f"66c{n}"))[0] for n in range(4)]
+    for rater, state in zip(people, ("complete", "left"), strict=False):
+        end_visit(store, rater.id, state)  # type: ignore[arg-type]  # two of the states
+    page.reload()
+    page.evaluate("document.querySelector('#entry').value = 'https://rate.example.org/enter/ZC8n…'")
+    page.evaluate("scrollTo(0, 0)")
+
+
+def consenting(page: Page, site: Site) -> None:
+    """A text of the owner's own in its second version."""
+    store, study = site.store, open_study(site.store).id
+    for number in range(2):
+        ask_consent(store, study, Consent(CONSENT.format(days=90 * (number + 1)), "erase", 90 * (number + 1)))
+    page.reload()
+
+
+def at_the_door(page: Page, site: Site) -> None:
+    """The page behind the link that a platform gives."""
+    store, study = site.store, open_study(site.store).id
+    if recruitment_of(store, study) is None:
+        recruit(store, study, replace(PROLIFIC, answers=2))
+    path = entry_of(store, study).partition("?")[0]
+    number = len(list_visits(store, study))
+    page.goto(f"{site.url}{path}?PROLIFIC_PID=5f3a{number}&STUDY_ID=64b2&SESSION_ID=66c{number}")
+
+
+def with_a_code(page: Page, site: Site) -> None:
+    """The page at the end of a visit."""
+    at_the_door(page, site)
+    page.click("main button.primary")
+    page.wait_for_url("**/welcome")
+    page.click("main button.primary")
+    question = shown(page).question
+    press(page, "2 Enter")
+    shown(page, question)
+    press(page, "3 Enter")
+    page.wait_for_url("**/finish")
+
+
+class Several(Site):
+    """A server with all the studies of a database."""
+
+    def application(self) -> ASGIApp:
+        studies = [open_study(self.store, name) for name in list_studies(self.store)]
+        return create_server([Served(self.store, study) for study in studies])
+
+
+def three_studies(store: Store, clock: Clock) -> Study:
+    """Three studies in a database."""
+    ranking(store)
+    dialogue(store)
+    return fresh(store)
+
+
+def at_the_front(page: Page, site: Site) -> None:
+    """The front page as an owner of each study sees it."""
+    for name in list_studies(site.store):
+        token = create_invite(site.store, open_study(site.store, name).id, role="owner")
+        page.goto(f"{site.url}{mount_of(name)}/join/{token}")
+        page.fill("#name", "Ines Marin")
+        page.click("text=Start")
+        page.wait_for_url("**/owner")
+    page.goto(site.url)
 
 
 def forgotten(page: Page, site: Site) -> None:
@@ -355,6 +467,23 @@ OWNER = (
     Picture("owner-forget", "/owner/raters/3", forgotten),
     Picture("owner-menu-narrow", "/owner", lambda page, site: page.click("nav summary >> nth=1"), size=TALL),
 )
+SETTING_UP = (
+    Picture("owner-recruiting", "/owner/recruiting", recruiting, whole=True),
+    Picture("owner-recruiting-narrow", "/owner/recruiting", size=TALL, dark=True),
+    Picture("owner-consent", "/owner/consent", consenting, whole=True),
+    Picture("welcome-consent", "/welcome", whole=True),
+)
+VISITING = (
+    Picture("visit-link", "/", at_the_door, size=TALL),
+    Picture("visit-code", "/", with_a_code, size=TALL),
+    Picture("visit-code-wide", "/", with_a_code, dark=True),
+)
+SPOKEN = (Picture("owner-models-live", "/owner/models", size=(WIDE[0], 620)),)
+FRONT = (Picture("front", "/", at_the_front, size=(WIDE[0], 520)),)
+OWNER_ARABIC = (
+    Picture("owner-arabic", "/owner", whole=True, locale="ar"),
+    Picture("owner-arabic-narrow", "/owner/raters", size=TALL, dark=True, locale="ar"),
+)
 WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], ...] = (
     (lambda store, clock: fresh(store), "rater", RATER),
     (lambda store, clock: ranking(store), "rater", RANKING),
@@ -366,13 +495,19 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (lambda store, clock: translated(store, "ar"), "rater", ARABIC),
     (lambda store, clock: translated(store, "de"), "rater", GERMAN),
     (answered, "owner", OWNER),
+    (answered, "owner", OWNER_ARABIC),
+    (answered, "owner", SETTING_UP),
+    (lambda store, clock: correcting(store), "nobody", VISITING),
+    (spoken, "owner", SPOKEN),
+    (three_studies, "nobody", FRONT),
 )
 KEPT = (
     "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow",
     "owner-raters", "owner-inbox", "owner-team", "owner-sessions", "owner-forget", "owner-items-found", "owner-item",
     "owner-import", "owner-export", "owner-programs", "left", "rater-spans", "rater-correction-narrow",
     "owner-corrections", "live-writing", "live-narrow", "rater-earlier", "rater-arabic", "rater-arabic-narrow",
-    "rater-german",
+    "rater-german", "owner-recruiting", "owner-consent", "visit-link", "visit-code", "front", "owner-models-live",
+    "owner-arabic",
 )  # fmt: skip
 
 
@@ -390,7 +525,7 @@ def take(folder: Path, names: Sequence[str]) -> None:
                 store = open_store(Path(made) / "study.sqlite", clock=clock)
                 study = study_of(store, clock)
                 clock.behind = 0.0
-                with Site(store) as site:
+                with (Several if len(list_studies(store)) > 1 else Site)(store) as site:
                     for picture in wanted:
                         photograph(browser, site, study, role, picture, folder / f"{picture.name}.png")
                 store.close()
@@ -404,13 +539,14 @@ def photograph(browser: Browser, site: Site, study: Study, role: str, picture: P
         viewport={"width": width, "height": height},
         color_scheme="dark" if picture.dark else "light",
         reduced_motion="reduce",
+        locale=picture.locale,
         device_scale_factor=min(1.0, WIDEST / width),
     )
     page = context.new_page()
     known = {rater.name: rater.id for rater in list_raters(site.store, study.id)}
     if role == "owner" and "You" in known:
         site.recognise(page, known["You"])
-    else:
+    elif role != "nobody":
         name = "You" if role == "owner" else next(name for name in NAMES if name not in known)
         site.sign_in(page, study, name, role=role, training=picture.new)
     page.goto(f"{site.url}{picture.path}")

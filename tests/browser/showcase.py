@@ -26,6 +26,7 @@ from tutelage.people import (
     submit,
     write_note,
 )
+from tutelage.people.conversing import keep_answer, next_step, say
 from tutelage.people.corrections import Correction, Span
 from tutelage.people.store.items import Pool
 from tutelage.people.store.live_models import LiveModels, set_live_models
@@ -62,6 +63,8 @@ Imagine a curious child of **nine** who asks, and choose the answer that you wou
 Length alone is no reason. If neither can be shown to a child, choose *both bad*; if you cannot tell, *can’t judge*.
 """
 NAME = "Explain it to a child"
+TURNS = 4
+"""Turns of a live conversation."""
 MODELS = ("tutor-2 (ppo)", "tutor-0 (sft)", "tutor-1 (ppo)")
 WriteCounts: TypeAlias = tuple[str, str, tuple[str, str]]
 CRITERIA = ("age-appropriate", "engaging", "accurate", "clear", "interactive")
@@ -278,6 +281,29 @@ def conversations(store: Store) -> Study:
     study = create_study(store, "Talking to a tutor", plan=Plan(overlap=1, gold_rate=0, repeat_rate=0))
     openings = ("Why is the sky blue?", "How do planes stay up?", "What is a whale, and is it a fish?")
     set_live_models(store, study.id, LiveModels("first", "second", openings=openings))
+    return study
+
+
+def spoken(store: Store, clock: Clock) -> Study:
+    """A study of live conversations, after some raters have talked to two models."""
+    study = create_study(store, "Talking to a tutor", plan=replace(PLAN, overlap=1), presentation=SHOWN)
+    set_live_models(store, study.id, LiveModels(*MODELS[:2], turns=TURNS))
+    rng, styles = Random(5), {style.name: style for style in STYLES}
+    habits = dict(zip(MODELS[:2], (("good", "excellent"), ("dry", "good")), strict=True))
+    for name in ("Amina Yusuf", "Bruno Keller", "Chen Wei", "Dalia Haddad"):
+        person, rater = SimulatedRater(name, TAU * 0.7, mean_seconds=31), _came(store, study, name)
+        conversation = None
+        for number, topic in enumerate(rng.sample(list(topics()), 8)):
+            begins = number % TURNS == 0
+            asked = topic.fill("Can you explain {name} to me?" if begins else "And what about {name}?")
+            turn = say(store, rater.id, None if begins else conversation, asked, f"{name} {number}")
+            conversation = turn.conversation_id
+            for place, manners in enumerate(habits.values()):
+                keep_answer(store, turn, place, compose(topic, styles[rng.choice(manners)], rng), sampling={})
+            question = next_step(store, rater.id)
+            assert isinstance(question, Assignment)
+            submit(store, question.id, _judged(person, question, rng))
+            clock.behind -= 3_600.0
     return study
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tutelage.people import set_languages
+from tutelage.people import Answer, add_rater, next_assignment, set_languages, submit
 from tutelage.people.languages.catalogue import ENGLISH, LANGUAGES, script_words, translations
 
 from .sites import Site, open_rating, press, shown
@@ -78,6 +78,22 @@ def test_the_sides_are_mirrored_and_texts_keep_their_own_direction(site: Site, v
     expect(page.locator("html")).to_have_attribute("dir", "ltr")
     shown(page)
     expect(page.locator("#submit")).to_contain_text("Weiter")
+
+
+def test_prompts_and_responses_keep_their_direction_on_an_owners_pages(site: Site, visit: Visit) -> None:
+    study = translated(site.store, "de", full=False)
+    for name, better in (("anna", 0), ("bert", 0), ("cem", 1)):
+        rater = add_rater(site.store, study.id, name).id
+        while (question := next_assignment(site.store, rater)) is not None:
+            submit(site.store, question.id, Answer("left" if question.order[0] == better else "right", 3))
+    page = visit(locale="ar", extra_http_headers={"accept-language": "ar"})
+    site.sign_in(page, study, "olga", role="owner")
+    for address, texts in (("", ".items a"), ("/items", ".items a"), ("/export", "tbody td[dir]")):
+        page.goto(f"{site.url}/owner{address}")
+        assert page.evaluate("document.documentElement.dir") == "rtl"
+        directions = page.locator(texts).evaluate_all("all => all.map((e) => getComputedStyle(e).direction)")
+        assert directions
+        assert set(directions) == {"ltr"}
 
 
 @pytest.mark.parametrize("code", [code for code in LANGUAGES if code not in (ENGLISH, "ar")])

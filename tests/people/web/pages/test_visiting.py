@@ -171,7 +171,7 @@ def test_a_visit_ends_where_nothing_is_left_and_says_so(world: World) -> None:
     while (reply := browser.next())["question"]:
         browser.answer(reply["question"])
     assert reply["finish"] == "/finish"
-    page = browser.get("/finish").text
+    page = " ".join(browser.get("/finish").text.split())
     assert "You gave 6 answers, and all of them are kept. There is nothing left to ask you." in page
     assert "DONE" in page
     come(world, link, person("5f3b", "s2"))
