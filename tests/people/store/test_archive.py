@@ -169,11 +169,15 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_made(
     assert list(folder.glob("new.sqlite*")) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", None])
-def test_another_file_is_no_backup(folder: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0"])
+def test_another_file_is_no_backup(folder: Path, content: bytes) -> None:
     path = folder / "other"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(TutelageError, match="no backup"):
         restore_archive(str(folder / "new.sqlite"), path)
     assert not (folder / "new.sqlite").exists()
+
+
+def test_a_file_that_cannot_be_read_is_not_called_something_else(folder: Path) -> None:
+    with pytest.raises(TutelageError, match=r"backup .*study.backup cannot be read: No such file"):
+        restore_archive(str(folder / "new.sqlite"), folder / "study.backup")

@@ -66,7 +66,8 @@ def restore_archive(url: str, path: Path) -> Archive:
     """Make the database at a path or URL of a file that `write_archive` wrote.
 
     Raises:
-        TutelageError: the file is no backup, was changed, or is of a newer program; or there is a database already.
+        TutelageError: the file cannot be read, is no backup, was changed, or is of a newer program; or there is a
+            database already.
     """
     with _opened(path) as archive:
         manifest = _manifest(path, archive)
@@ -130,8 +131,10 @@ def _greatest_key(connection: Connection, table: sa.Table) -> int | None:
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
+    except zipfile.BadZipFile as error:
         raise TutelageError(f"{path} is no backup of Tutelage: {error}.") from error
+    except OSError as error:
+        raise TutelageError(f"The backup {path} cannot be read: {error.strerror or error}.") from error
 
 
 def _manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
