@@ -16,6 +16,7 @@ from tutelage.people import (
     Selection,
     Store,
     Study,
+    add_rater,
     consent,
     exclude,
     freeze,
@@ -207,6 +208,40 @@ def test_the_manifest_warns_of_many_ties_and_of_judges(lite: Store, folder: Path
     assert manifest["format"] == FORMAT
     assert isinstance(manifest["notes"], list)
     assert "25% of the votes are on pairs found equal" in manifest["notes"][0]
+
+
+def test_simulated_raters_are_listed_only_where_they_are_asked_for(store: Store, folder: Path) -> None:
+    """And counted all the same; a model judge is listed in any case."""
+    study = study_of(store, 4)
+    robots = [add_rater(store, study.id, f"robot {n}", kind="simulated").id for n in range(2)]
+    consent(store, robots[0])
+    work(store, robots)
+    people = raters_of(store, study, 2)
+    for rater in people:
+        consent(store, rater)
+    work(store, [*people, add_rater(store, study.id, "judge", kind="llm").id])
+    exclude(store, study.id, "rater", "robot 0", "a trial")
+    exclude(store, study.id, "judgement", str(list_votes(store, study.id)[0].id), "a trial")
+    kinds = {False: {"human", "llm"}, True: {"human", "llm", "simulated"}}
+    for named, selection in ((False, Selection()), (True, Selection(kinds=("human", "simulated")))):
+        out = folder / f"export {named}"
+        manifest = export_study(store, study.id, out, selection).manifest
+        votes, raters = (list(lines(out / name)) for name in ("votes.jsonl", "raters.jsonl"))
+        assert {vote["rater_kind"] for vote in votes} == {rater["kind"] for rater in raters} == kinds[named]
+        with (out / "votes.csv").open(encoding="utf-8") as file:
+            assert {row["rater_kind"] for row in csv.DictReader(file)} == kinds[named]
+        left_out = {"raters": 0, "judgements": 0} if named else {"raters": 2, "judgements": 8}
+        assert manifest["left_out"] == left_out
+        assert manifest["judgements"]["total"] == 20 == len(votes) + left_out["judgements"]
+        told = "2 simulated raters; 8 judgements of theirs are left out" in " ".join(manifest["notes"])
+        assert told is not named
+        assert sorted(manifest["excluded"]["rater"]) == (["robot 0"] if named else [])
+        assert len(manifest["excluded"]["judgement"]) == named
+        assert sum(row["raters"] for row in manifest["consents"]) == len(raters)
+        assert sum(row["judgements"] for row in manifest["consents"]) == len(votes)
+        again = import_export(store, out, name=f"again {named}")
+        assert {rater.kind for rater in list_raters(store, again.id)} == kinds[named]
+        assert len(list_votes(store, again.id)) == len(votes)
 
 
 def test_a_revision_after_the_export_starts_from_what_was_restored(lite: Store, folder: Path) -> None:

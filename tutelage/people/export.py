@@ -7,7 +7,7 @@
     corrections.jsonl   the better responses as preferences over those that they correct
     spans.jsonl         words that raters marked as wrong; no data for training
     votes.jsonl         every judgement with all its revisions, as displayed and canonical, and the version of the text
-                        that its rater had agreed to
+                        that its rater had agreed to; those of simulated raters only where the selection names them
     votes.csv           the judgements in force, for spreadsheets; cells cannot act as formulas
     items.jsonl, raters.jsonl, manifest.json
 
@@ -50,7 +50,7 @@ from tutelage.people.store.exports import list_versions, record_export
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, study_of
-from tutelage.people.store.votes import Snapshot, vote_row
+from tutelage.people.store.votes import Snapshot, Vote, vote_row
 
 
 def export_study(
@@ -75,13 +75,13 @@ def export_study(
     selection = selection or Selection()
     study = study_of(store, study_id)
     labelled, questions = label_study(store, study_id, selection, at), list_questions(store, study_id)
-    raters = list_raters(store, study_id)
+    raters = tuple(rater for rater in list_raters(store, study_id) if selection.lists(rater.kind))
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         manifest = describe(store, study, selection, labelled)
-        found = look(store, study_id, labelled.votes, questions)
+        found = look(store, study_id, _listed(labelled, selection), questions)
         manifest["personal_data"] = {"found": found.counts, "redacted": redact}
         agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
         if redact:
@@ -124,8 +124,9 @@ class Contents:
 def _write_files(folder: Path, contents: Contents, store: Store, selection: Selection) -> dict[str, object]:
     study, labelled, questions = contents.study, contents.labelled, contents.questions
     rows = (preference_row(row, study.name) for row in labelled.rows)
-    made = [contents.agreements.at(vote.rater, vote.created) for vote in labelled.votes]
-    agreed = list(zip(labelled.votes, made, strict=True))
+    listed = _listed(labelled, selection)
+    made = [contents.agreements.at(vote.rater, vote.created) for vote in listed]
+    agreed = list(zip(listed, made, strict=True))
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
         "unpaired.jsonl": bad_rows(labelled.bad),
@@ -149,6 +150,11 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
         folder / "votes.csv", [(vote, each and each.number) for vote, each in agreed]
     )
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
+
+
+def _listed(labelled: LabelledStudy, selection: Selection) -> list[Vote]:
+    """The votes that the files list."""
+    return [vote for vote in labelled.votes if selection.lists(vote.rater_kind)]
 
 
 def file_hash(path: Path) -> str:

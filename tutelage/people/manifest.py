@@ -33,9 +33,15 @@ MANY_TIES = 0.05
 
 def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
     """The manifest of an export without its files: what was exported, from which votes, and the fate of all other
-    votes."""
+    votes. `left_out` counts the simulated raters that the files do not list, and their judgements, which `judgements`
+    counts too."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
-    excluded = list_exclusions(store, study.id, labelled.snapshot)
+    raters = list_raters(store, study.id)
+    unlisted = {rater.name for rater in raters if not selection.lists(rater.kind)}
+    left_out = {str(vote.id) for vote in labelled.votes if vote.rater in unlisted}
+    excluded = asdict(list_exclusions(store, study.id, labelled.snapshot))
+    for scope, names in (("rater", unlisted), ("judgement", left_out)):
+        excluded[scope] = {name: reason for name, reason in excluded[scope].items() if name not in names}
     counted = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     return {
         "format": FORMAT,
@@ -52,6 +58,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         "snapshot": asdict(labelled.snapshot),
         "selection": asdict(selection),
         "judgements": {"total": len(labelled.votes), **fates},
+        "left_out": {"raters": len(unlisted), "judgements": len(left_out)},
         "rows": {
             "preferences": len(labelled.rows),
             "by_split": dict(Counter(str(row.question.prompt.split) for row in labelled.rows)),
@@ -67,13 +74,15 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         "reliability": labelled.labels.accuracy,
         "strength_agreement": labelled.labels.strength_agreement,
         "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},
-        "consents": consent_rows(store, study, labelled),
-        "excluded": asdict(excluded),
-        "notes": list(_notes(fates, selection)),
+        "consents": consent_rows(store, study, labelled, selection),
+        "excluded": excluded,
+        "notes": [*_notes(fates, selection), *_unlisted(len(unlisted), len(left_out))],
     }
 
 
-def consent_rows(store: Store, study: Study, labelled: LabelledStudy) -> list[dict[str, object]]:
+def consent_rows(
+    store: Store, study: Study, labelled: LabelledStudy, selection: Selection
+) -> list[dict[str, object]]:
     """The texts that raters were asked to agree to, each as it was shown: with its hash, the raters who agreed to it
     last, by the language of the page too, and the judgements made under it. Then those who agreed to none: raters who
     are no people, and imported votes. Where nobody wrote down how the standard text was shown, it stands in English."""
@@ -86,12 +95,14 @@ def consent_rows(store: Store, study: Study, labelled: LabelledStudy) -> list[di
     def shown(made: Agreement) -> tuple[int, str]:
         return made.number, texts.get(made.sha256) or usual[made.number]
 
-    latest = [made[-1] for made in agreements.by_rater.values()]
-    raters = Counter(map(shown, latest))
+    raters = [rater.name for rater in list_raters(store, study.id) if selection.lists(rater.kind)]
+    latest = [made[-1] for name, made in agreements.by_rater.items() if name in raters]
+    agreed = Counter(map(shown, latest))
     languages = Counter((*shown(made), made.language) for made in latest if made.language)
-    given = [agreements.at(vote.rater, vote.created) for vote in labelled.votes]
+    listed = [vote for vote in labelled.votes if selection.lists(vote.rater_kind)]
+    given = [agreements.at(vote.rater, vote.created) for vote in listed]
     votes = Counter(shown(made) for made in given if made is not None)
-    used = {*raters, *votes}
+    used = {*agreed, *votes}
     asked = used | {(number, usual[number]) for number in consents if number and number not in dict(used)}
     order = {(number, text): list(LANGUAGES).index(code) for number, text, code in reversed(list(languages))}
     rows: list[dict[str, object]] = [
@@ -103,15 +114,14 @@ def consent_rows(store: Store, study: Study, labelled: LabelledStudy) -> list[di
             "languages": {
                 code: languages[number, text, code] for code in LANGUAGES if languages[number, text, code]
             },
-            "raters": raters[number, text],
+            "raters": agreed[number, text],
             "judgements": votes[number, text],
         }
         for number, text in sorted(
             asked, key=lambda each: (each[0], order.get(each, len(LANGUAGES)), each[1])
         )
     ]
-    others = len(list_raters(store, study.id)) - len(latest)
-    return [*rows, {"version": None, "raters": others, "judgements": given.count(None)}]
+    return [*rows, {"version": None, "raters": len(raters) - len(latest), "judgements": given.count(None)}]
 
 
 def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:
@@ -142,6 +152,16 @@ def _notes(fates: Mapping[str, int], selection: Selection) -> Iterator[str]:
             "%(count)s judgements by raters of other kinds than %(kinds)s are left out (see --kinds).",
             count=fates["other_kind"],
             kinds=kinds,
+        )
+
+
+def _unlisted(raters: int, judgements: int) -> Iterator[str]:
+    if raters:
+        yield counted(
+            "The files do not list %(raters)s simulated raters; %(count)s judgement of theirs is left out.",
+            "The files do not list %(raters)s simulated raters; %(count)s judgements of theirs are left out.",
+            count=judgements,
+            raters=raters,
         )
 
 

@@ -58,6 +58,11 @@ class Selection:
                 ),
             )
 
+    def lists(self, kind: str) -> bool:
+        """Whether an export lists raters of this kind and their judgements. Those of people and of model judges are
+        there with what became of them; simulated raters, which are trials of a study, only where they are named."""
+        return kind != "simulated" or kind in self.kinds
+
 
 FATES = (
     "used", "outvoted", "tied", "both_bad", "too_few", "identical", "adjudication", "gold", "training", "repeat",

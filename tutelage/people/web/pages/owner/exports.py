@@ -85,7 +85,7 @@ def _form(call: Call, asked: Fields, error: TutelageError | None = None) -> Resp
         versions=range(1, len(list_versions(call.store, call.here.id)) + 1),
         preview=preview,
         fates=FATES,
-        hints=_hints(call) if preview else None,
+        hints=_hints(call, selection) if preview else None,
         redact=_redacts(asked),
         most_places=PLACES,
         address=item_address,
@@ -165,8 +165,9 @@ def _redacts(asked: Fields) -> bool:
     return asked.get("redact", ())[-1:] == ("yes",)
 
 
-def _hints(call: Call) -> Hints:
+def _hints(call: Call, selection: Selection) -> Hints:
     votes = list_votes(call.store, call.here.id, every_revision=True)
+    votes = tuple(vote for vote in votes if selection.lists(vote.rater_kind))
     return look(call.store, call.here.id, votes, list_questions(call.store, call.here.id))
 
 
