@@ -35,8 +35,10 @@ from tutelage.people.programs.values import (
     PreferenceLine,
     PreferenceQuery,
     RaterCounts,
+    RaterKind,
     RaterPage,
     VoteLine,
+    VoteQuery,
 )
 
 T = TypeVar("T")
@@ -137,9 +139,9 @@ class StudyClient:
         ties, min_votes, use_strength, weights, margins."""
         return tuple(self._converted(row, PreferenceLine) for row in self._preferences(selection))
 
-    def votes(self) -> tuple[VoteLine, ...]:
-        """Every revision of every judgement."""
-        return tuple(self._converted(row, VoteLine) for row in self._lines("/votes", {}))
+    def votes(self, *, kinds: Sequence[RaterKind] = VoteQuery().kinds) -> tuple[VoteLine, ...]:
+        """Every revision of every judgement by raters of the kinds; simulated raters where they are named."""
+        return tuple(self._converted(row, VoteLine) for row in self._lines("/votes", {"kinds": kinds}))
 
     def export(
         self, out: str | Path, what: Literal["preferences", "votes"] = "preferences", **selection: Any

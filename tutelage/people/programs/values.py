@@ -235,6 +235,15 @@ class PreferenceQuery:
 
 
 @dataclass(frozen=True)
+class VoteQuery:
+    """Which judgements are listed."""
+
+    kinds: Annotated[
+        tuple[RaterKind, ...], Meta(description="Kinds of rater; simulated raters where they are named.")
+    ] = ("human", "llm")
+
+
+@dataclass(frozen=True)
 class PreferenceLine:
     """A preference, as a line of preferences.jsonl of an export: TRL's columns, and where they come from."""
 

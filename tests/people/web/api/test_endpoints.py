@@ -94,6 +94,15 @@ def test_what_is_exported_is_what_the_files_of_an_export_hold(world: World) -> N
     assert all(event.actor.startswith("program ") for event in told)
 
 
+def test_judgements_of_simulated_raters_are_listed_where_they_are_asked_for(world: World) -> None:
+    for name, kind in (("robot", "simulated"), ("judge", "llm"), ("anna", "human")):
+        work(world.store, [add_rater(world.store, world.study.id, name, kind=kind).id])  # type: ignore[arg-type]
+    asks = program(world, "export")
+    for query, names in (({}, {"anna", "judge"}), ({"kinds": "simulated"}, {"robot"})):
+        listed = [json.loads(line) for line in asks.get("/votes", **query).text.splitlines()]
+        assert {vote["rater"] for vote in listed} == names
+
+
 def test_rows_are_added_once_and_known_by_their_content(world: World) -> None:
     asks = program(world, "add")
     first = asks.post("/items", {"rows": ROWS, "round": 2}).json()

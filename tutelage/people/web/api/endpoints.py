@@ -22,6 +22,7 @@ from tutelage.people.programs.values import (
     RaterCounts,
     RaterPage,
     ResponseValue,
+    VoteQuery,
 )
 from tutelage.people.store.browsing import ItemFilter, items_after
 from tutelage.people.store.catalogue import Question
@@ -98,8 +99,10 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
 
 
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """Every revision of every judgement. The audit trail says that they were read."""
-    found = list_votes(call.store, call.study.id, every_revision=True)
+    """Every revision of every judgement by raters of the kinds. The audit trail says that they were read."""
+    asked: VoteQuery = call.query
+    every = list_votes(call.store, call.study.id, every_revision=True)
+    found = [vote for vote in every if vote.rater_kind in asked.kinds]
     record_reading(call.store, call.study.id, several(len(found), "judgements"), actor=call.token.actor)
     return map(vote_row, found)
 

@@ -13,6 +13,7 @@ from tutelage.people.programs.values import (
     PreferenceQuery,
     RaterPage,
     VoteLine,
+    VoteQuery,
 )
 from tutelage.people.web.api import endpoints
 from tutelage.people.web.api.admitting import ApiCall, ApiRoute
@@ -85,6 +86,7 @@ API_ROUTES = (
         "Every revision of every judgement, one a line.",
         endpoints.votes,
         VoteLine,
+        query=VoteQuery,
         lines=True,
     ),
 )
