@@ -1,15 +1,28 @@
-"""Errors of single values: names that are not known."""
+"""Errors of single values: names that are not known, numbers out of range."""
+
+from collections.abc import Callable
 
 import pytest
 
-from tutelage.people.fields import FieldError, find_named
+from tutelage.people.fields import FieldError, check_range, find_named
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.platforms import PLATFORMS, find_platform
+from tutelage.people.recruiting import Recruitment
+from tutelage.people.store.consents import Consent
 from tutelage.people.store.studies import Plan
 from tutelage.people.vote_columns import MEANINGS, meaning_of
 from tutelage.sentences import Sentence
 
+NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {
+    "overlap": (lambda value: Plan(overlap=value), 101, ("1", "100")),  # type: ignore[arg-type]
+    "training_pass": (lambda value: Plan(training_pass=value), 1.5, ("0", "1")),
+    "lease_seconds": (lambda value: Plan(lease_seconds=value), -3, ()),  # type: ignore[arg-type]
+    "retention_days": (lambda value: Consent(retention_days=value), -4, ("1",)),  # type: ignore[arg-type]
+    "answers": (lambda value: Recruitment("mturk", answers=value), -5, ("1",)),  # type: ignore[arg-type]
+    "fee": (lambda value: Recruitment("mturk", fee=value), 11.5, ("0", "10")),
+}
+"""By field: what takes the number, one that it refuses, and bounds that the refusal tells."""
 REFUSAL = Sentence("“%(given)s” is none of %(known)s.")
 
 
@@ -43,3 +56,29 @@ def test_each_names_its_field_and_is_said_in_every_language(language, ask, field
     assert "zzz" in told
     assert ", ".join(known) in told
     assert language == "en" or told != sentence
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("field", NUMBERS)
+def test_a_number_out_of_range_is_told_in_words_and_in_every_language(language: str, field: str) -> None:
+    take, wrong, bounds = NUMBERS[field]
+    with pytest.raises(FieldError) as caught:
+        take(wrong)
+    sentence = caught.value.args[0]
+    told = say(sentence, language)
+    assert caught.value.field == field
+    assert not told.startswith(field)
+    assert "_" not in told
+    for number in (str(abs(wrong)), *bounds):
+        assert number in told.replace(",", ".")
+    assert language == "en" or told != sentence
+
+
+def test_the_ends_of_a_range_belong_to_it_and_no_number_does_not() -> None:
+    for value in (0, 1, 0.5):
+        check_range("share", Sentence("The share"), value, 0, 1)
+    for wrong in (-0.001, 1.001, float("nan"), float("inf")):
+        with pytest.raises(FieldError, match=r"The share is “.*”; give a number from 0 to 1"):
+            check_range("share", Sentence("The share"), wrong, 0, 1)
+    with pytest.raises(FieldError, match="The share is “2”; give a whole number from 0 to 1"):
+        check_range("share", Sentence("The share"), 2, 0, 1)

@@ -1,5 +1,6 @@
 """Errors of single values, by the name of the value."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -7,6 +8,8 @@ from tutelage.errors import TutelageError
 from tutelage.sentences import Sentence
 
 T = TypeVar("T")
+NO_NUMBER = Sentence("%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.")
+NO_WHOLE_NUMBER = Sentence("%(what)s is “%(given)s”; give a whole number from %(least)s to %(most)s.")
 LONGEST_SHOWN = 50
 """The characters of an unknown name that an error repeats."""
 
@@ -18,6 +21,15 @@ class FieldError(TutelageError):
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
         self.field = field
+
+
+def check_range(field: str, what: Sentence, value: float, least: float, most: float) -> None:
+    """Raises FieldError unless the value is a number from `least` to `most`; `what` names it in words, which begin the
+    sentence."""
+    if not math.isfinite(value) or not least <= value <= most:
+        whole = all(isinstance(number, int) for number in (value, least, most))
+        refusal = NO_WHOLE_NUMBER if whole else NO_NUMBER
+        raise FieldError(field, refusal.about(what=what, given=value, least=least, most=most))
 
 
 def find_named(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tutelage.people.fields import FieldError
+from tutelage.people.fields import FieldError, check_range
 from tutelage.people.languages import Sentence
 from tutelage.people.platforms import SURVEY_CODE, Platform, find_platform
 
@@ -41,16 +41,13 @@ class Recruitment:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        for name, value, least, most in (
-            ("answers", self.answers, 1, 100_000),
-            ("places", 1 if self.places is None else self.places, 1, 1_000_000),
-            ("minutes", self.minutes, 1, 100_000),
-            ("pay", self.pay, 0, 1_000_000),
-            ("fee", self.fee, 0, 10),
-            ("seconds", self.seconds, 0.1, 86_400),
-        ):
-            if not math.isfinite(value) or not least <= value <= most:
-                raise FieldError(name, f"{name} is {value:g}; it is from {least:g} to {most:g}.")
+        places = 1 if self.places is None else self.places
+        check_range("answers", Sentence("The number of answers"), self.answers, 1, 100_000)
+        check_range("places", Sentence("The number of places"), places, 1, 1_000_000)
+        check_range("minutes", Sentence("The number of minutes"), self.minutes, 1, 100_000)
+        check_range("pay", Sentence("The pay"), self.pay, 0, 1_000_000)
+        check_range("fee", Sentence("The fee"), self.fee, 0, 10)
+        check_range("seconds", Sentence("The time of an answer"), self.seconds, 0.1, 86_400)
         if len(self.currency) > 10 or not (self.currency + "x").isprintable():
             raise FieldError(
                 "currency",

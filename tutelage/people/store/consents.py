@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 
-from tutelage.people.fields import FieldError
+from tutelage.people.fields import FieldError, check_range
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
@@ -56,10 +56,8 @@ class Consent:
                     given=self.votes[:50],
                 ),
             )
-        if self.retention_days is not None and not 1 <= self.retention_days <= 36_500:
-            raise FieldError(
-                "retention_days", f"retention_days is {self.retention_days}; it is from 1 to 36,500."
-            )
+        if self.retention_days is not None:
+            check_range("retention_days", Sentence("The number of days"), self.retention_days, 1, 36_500)
         if len(self.text) > LONGEST_CONSENT:
             raise FieldError(
                 "text",

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from tutelage.errors import TutelageError
 from tutelage.people.corrections import check_categories
-from tutelage.people.fields import FieldError, find_named
+from tutelage.people.fields import FieldError, check_range, find_named
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, Sentence, Share, check_languages
@@ -63,10 +63,7 @@ class Plan:
     lease_seconds: int = 900
 
     def __post_init__(self) -> None:
-        if not 1 <= self.overlap <= 100:
-            raise FieldError(
-                "overlap", f"overlap is {self.overlap}; each item needs between 1 and 100 raters."
-            )
+        check_range("overlap", Sentence("The number of raters"), self.overlap, 1, 100)
         refusal = Sentence("There is no order “%(given)s” of items; it is %(known)s.")
         find_named("policy", self.policy, dict.fromkeys(get_args(Policy)), refusal)
         if self.gold_rate < 0 or self.repeat_rate < 0 or self.gold_rate + self.repeat_rate > 0.5:
@@ -79,14 +76,14 @@ class Plan:
                     repeats=Share(self.repeat_rate),
                 ),
             )
-        if not 0 <= self.training_pass <= 1:
-            raise FieldError(
-                "training_pass", f"training_pass is {self.training_pass}; it is a share between 0 and 1."
-            )
+        check_range("training_pass", Sentence("The share of practice"), self.training_pass, 0, 1)
         if self.lease_seconds < 1:
             raise FieldError(
                 "lease_seconds",
-                f"lease_seconds is {self.lease_seconds}; a reservation lasts at least a second.",
+                Sentence(
+                    "A question is reserved for %(seconds)s seconds; a reservation lasts at least one.",
+                    seconds=self.lease_seconds,
+                ),
             )
 
 

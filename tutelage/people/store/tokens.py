@@ -26,6 +26,7 @@ RIGHTS: tuple[Right, ...] = ("read", "add", "export")
 PREFIX = "tutelage_"
 """How every token begins, so that scanners of repositories recognise one that was published."""
 LONGEST_NAME = 100
+LONGEST_DAYS = 36_500
 USE_MS = 60_000
 """The last use of a token is noted at most so often."""
 REPLY_MS = 7 * 86_400_000
@@ -86,9 +87,14 @@ def create_token(
         )
     refuse_unstorable(name, Sentence("The name of the token"), "name")
     wanted = _in_order(rights)
-    if days is not None and not 0 < days <= 36_500:
+    if days is not None and not 0 < days <= LONGEST_DAYS:
         raise FieldError(
-            "days", f"A token works for a positive number of days, 36,500 at most, not for {days:g}."
+            "days",
+            Sentence(
+                "A token works for a positive number of days, %(most)s at most, not for %(given)s.",
+                most=LONGEST_DAYS,
+                given=days,
+            ),
         )
     now, token = store.now(), PREFIX + secrets.token_urlsafe(32)
     row = {

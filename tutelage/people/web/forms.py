@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Unavailable
-from tutelage.people.fields import FieldError
+from tutelage.people.fields import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.web.call import Call, sentence
 from tutelage.people.web.problems import Problem
@@ -45,7 +45,7 @@ def lines_of(call: Call, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line.strip() for line in call.text(name).splitlines() if line.strip()))
 
 
-def whole_number(call: Call, name: str, what: str, least: int, most: int) -> int:
+def whole_number(call: Call, name: str, what: Sentence, least: int, most: int) -> int:
     """A whole number in a field; `what` begins the sentence about any other value.
 
     Raises:
@@ -56,18 +56,12 @@ def whole_number(call: Call, name: str, what: str, least: int, most: int) -> int
     if not known or not least <= int(given) <= most:
         raise FieldError(
             name,
-            Sentence(
-                "%(what)s is “%(given)s”; give a whole number from %(least)s to %(most)s.",
-                what=what,
-                given=given[:50],
-                least=least,
-                most=most,
-            ),
+            NO_WHOLE_NUMBER.about(what=what, given=given[:50], least=least, most=most),
         )
     return int(given)
 
 
-def number(call: Call, name: str, what: str, least: float, most: float) -> float:
+def number(call: Call, name: str, what: Sentence, least: float, most: float) -> float:
     """A number in a field, with a decimal point or comma.
 
     Raises:
@@ -81,18 +75,12 @@ def number(call: Call, name: str, what: str, least: float, most: float) -> float
     if not isfinite(value) or not least <= value <= most:
         raise FieldError(
             name,
-            Sentence(
-                "%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.",
-                what=what,
-                given=given[:50],
-                least=float(least),
-                most=float(most),
-            ),
+            NO_NUMBER.about(what=what, given=given[:50], least=float(least), most=float(most)),
         )
     return value
 
 
-def share(call: Call, name: str, what: str, most: float) -> float:
+def share(call: Call, name: str, what: Sentence, most: float) -> float:
     """A share in a field, as 0.05 or as 5 %.
 
     Raises:

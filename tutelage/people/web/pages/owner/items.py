@@ -166,7 +166,7 @@ def _act(call: Call, keys: Sequence[str]) -> None:
         case "include":
             include_all(store, study, "item", keys, actor=actor)
         case "overlap":
-            overlap = whole_number(call, "overlap", "The number of raters", 1, 100)
+            overlap = whole_number(call, "overlap", Sentence("The number of raters"), 1, 100)
             set_overlap(store, study, overlap, keys, actor=actor)
         case _:
             raise FieldError("action", Sentence("Choose what to do with these items."))

@@ -67,7 +67,7 @@ def quota_of(call: Call) -> int | None:
     """The most answers that a rater is asked for, from the field of that name; None for no limit."""
     if not call.text("quota"):
         return None
-    return whole_number(call, "quota", "The greatest number of answers", 0, MOST_QUOTA)
+    return whole_number(call, "quota", Sentence("The greatest number of answers"), 0, MOST_QUOTA)
 
 
 def detail(call: Call) -> Response:
