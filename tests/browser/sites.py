@@ -59,10 +59,10 @@ class Watched:
 
 
 class Site:
-    """A running server."""
+    """A running server; `settings` are those of `create_app`."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, **settings: Any) -> None:
+        self.store, self.settings = store, settings
         self.models: Models = only_endpoints
 
     def __enter__(self) -> "Site":
@@ -79,7 +79,7 @@ class Site:
 
     def application(self) -> ASGIApp:
         """The application that is served."""
-        return create_app(self.store, models=lambda name: self.models(name))
+        return create_app(self.store, models=lambda name: self.models(name), **self.settings)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

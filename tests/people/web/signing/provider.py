@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import threading
 import time
@@ -68,6 +69,9 @@ def provider() -> Iterator[StubProvider]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path.startswith("/authorize?"):
+                self.ask()
+                return
             pages = {
                 "/.well-known/openid-configuration": {
                     "issuer": stub.issuer,
@@ -84,6 +88,16 @@ def provider() -> Iterator[StubProvider]:
             form = {name: values[-1] for name, values in parse_qs(body).items()}
             stub.told.append(form | {"authorization": self.headers.get("authorization", "")})
             self.reply(*stub.token(form))
+
+        def ask(self) -> None:
+            """The page on which somebody in a browser signs in, by one click."""
+            back = html.escape(stub.authorise(self.path), quote=True)
+            text = f'<!doctype html><title>Provider</title><a href="{back}">Go on</a>'.encode()
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
 
         def reply(self, status: int, data: Mapping[str, Any]) -> None:
             text = json.dumps(data).encode()
