@@ -20,8 +20,8 @@ from tutelage.people.store.raters import get_rater
 from tutelage.people.store.studies import study_of
 
 TIMEOUT_SECONDS = 20.0
-MAILED = Sentence("sent by e-mail")
-"""The note of a personal link that `send_link` sends."""
+MAILED = Sentence("by e-mail")
+"""The note of a personal link that is made to be mailed."""
 _DAY_MS = 86_400_000
 
 

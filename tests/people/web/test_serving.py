@@ -37,6 +37,7 @@ from tutelage.people import (
     start_session,
 )
 from tutelage.people.kinds import KINDS
+from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
 from tutelage.serving.listening import listen
@@ -61,10 +62,10 @@ def made(folder: Path, pairs: Path) -> Path:
 
 @contextlib.contextmanager
 def serving(
-    study: Path, module: str = "tutelage", folder: Path | None = None
+    study: Path, module: str = "tutelage", folder: Path | None = None, options: tuple[str, ...] = ()
 ) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """A server in a process of its own, a module run in a folder: the process, its address, and all it printed."""
-    words = [sys.executable, "-m", module, "collect", "serve", str(study), "--port", "0"]
+    words = [sys.executable, "-m", module, "collect", "serve", str(study), "--port", "0", *options]
     process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         told = "".join(_until(process, "ctrl-C"))
@@ -399,6 +400,32 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
     store.close()
 
 
+def test_a_server_with_a_sender_mails_links_from_the_page_of_a_rater(
+    made: Path, mailbox: tuple[str, list[EmailMessage]]
+) -> None:
+    url, came = mailbox
+    store = open_store(made / "study.sqlite")
+    study = open_study(store).id
+    rater, owner = (
+        add_rater(store, study, name, role=role) for name, role in (("zoë", "rater"), ("boss", "owner"))
+    )
+    session = start_session(store, owner.id)
+    cookie = f"{cookie_name(store, secure=False)}={session}"
+    store.close()
+    with serving(made, options=("--smtp", url, "--mail-from", "study@x.org")) as (_, address, told):
+        assert url not in told
+        fields = {"csrf": csrf_token(session), "email": "zoe@x.org"}
+        sent = httpx.post(
+            f"{address}/owner/raters/{rater.id}/mail",
+            data=fields,
+            headers={"cookie": cookie, "origin": address},
+        )
+    assert "A link was mailed to zoe@x.org" in sent.text
+    (letter,) = came
+    assert (letter["From"], letter["To"]) == ("study@x.org", "zoe@x.org")
+    assert f"{address}/return/" in letter.get_content()
+
+
 def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
     made: Path, capsys: Captured, mailbox: tuple[str, list[EmailMessage]]
 ) -> None:
@@ -437,6 +464,12 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
     [
         ("serve nowhere", "There is no database"),
         ("status nowhere", "There is no database"),
+        ("serve x --smtp smtp://y", "Mail takes --smtp, the server, and --mail-to"),
+        ("serve x --mail-from a@b", "Mail takes --smtp, the server, and --mail-to"),
+        ("invite x --email a@b --smtp smtp://y --mail-from c@d", "--email is the address of --rater"),
+        ("invite x --rater anna --email a@b", "mailed with --smtp and --mail-from"),
+        ("invite x --names n.csv --smtp smtp://y", "mailed with --smtp and --mail-from"),
+        ("invite x --names n.csv --rater anna", "give one of them"),
         ("init x --from-pairs a.jsonl --prompts b.jsonl", "Questions come from one place"),
         ("init x --prompts b.jsonl", "both --prompts and --model"),
         ("init x --model m", "both --prompts and --model"),

@@ -551,7 +551,7 @@ def test_a_personal_link_is_mailed(lite: Store, mailbox: tuple[str, list[EmailMe
     link = next(line for line in came[0].get_content().splitlines() if line.startswith(URL))
     assert "Zoë" in site.nobody().get(link.removeprefix(URL)).text
     assert link not in sent.text
-    assert "sent by e-mail" in owner.get(address).text
+    assert "by e-mail, used 0 times" in owner.get(address).text
     for wrong, complaint in (("zoe", "is no e-mail address"), ("zoe@gone.example", "550 no such user")):
         refused = owner.form(f"{address}/mail", {"email": wrong})
         assert refused.status_code == 400
