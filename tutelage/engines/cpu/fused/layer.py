@@ -114,13 +114,13 @@ class FusedLayer:
         self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
     ) -> Tensor:
         cos, sin = (angle[0].float().unsqueeze(1) for angle in angles)
-        return self._in_steps(MIXED, x, (cos, sin), index, products)
+        return self._in_steps(MIXED_STEPS, x, (cos, sin), index, products)
 
     def _in_two_steps(
         self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
     ) -> Tensor:
         cos, sin = (angle[0].unsqueeze(1) for angle in angles)
-        return self._in_steps(EXACT, x, (cos, sin), index, products)
+        return self._in_steps(PLAIN_STEPS, x, (cos, sin), index, products)
 
     def _in_steps(
         self,
@@ -187,8 +187,8 @@ class _Steps:
     activations: Callable[..., tuple[Tensor, ...]]
 
 
-EXACT = _Steps(AttentionInputs, LayerOutputs, kept_outputs)
-MIXED = _Steps(MixedAttentionInputs, MixedLayerOutputs, kept_mixed_outputs)
+PLAIN_STEPS = _Steps(AttentionInputs, LayerOutputs, kept_outputs)
+MIXED_STEPS = _Steps(MixedAttentionInputs, MixedLayerOutputs, kept_mixed_outputs)
 HEADS = 3
 """The products of the first step: q, k and v."""
 KINDS = {
