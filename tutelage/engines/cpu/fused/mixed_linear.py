@@ -34,7 +34,14 @@ class MixedLinears:
     @cached_property
     def matrix(self) -> BFloat16[Tensor, "out in_R"]:
         """[W | s B], rounded."""
-        return _side_by_side(self.layers)
+        features = self.layers[0].weight.shape[1]
+        columns = _columns(self.layers)
+        matrix = columns.new_empty(len(columns), features + columns.shape[1], dtype=HALF)
+        matrix[:, features:] = columns
+        rows = matrix.split([len(layer.weight) for layer in self.layers])
+        for part, layer in zip(rows, self.layers, strict=True):
+            part[:, :features] = layer.weight
+        return matrix
 
     @cached_property
     def lora_a(self) -> BFloat16[Tensor, "R in"] | None:
@@ -50,8 +57,9 @@ class MixedLinears:
         if self.lora_a is None:
             return PanelLinear([layer.weight for layer in self.layers], bias)(x), None
         t = PanelLinear([self.lora_a])(x)
-        odd = (0, self.matrix.shape[1] % 2)  # panels have pairs of features
-        return PanelLinear([pad(self.matrix, odd)], bias)(pad(torch.cat((x, t), 1), odd)), t
+        odd = (0, (x.shape[1] + t.shape[1]) % 2)  # panels have pairs of features
+        weights, columns = [layer.weight for layer in self.layers], pad(_columns(self.layers), odd)
+        return PanelLinear(weights, bias, columns)(pad(torch.cat((x, t), 1), odd)), t
 
     def to_input(
         self, grad: BFloat16[Tensor, "N out"]
@@ -95,16 +103,13 @@ class MixedLinears:
         return found
 
 
-def _side_by_side(layers: Sequence[Linear]) -> BFloat16[Tensor, "out in_R"]:
-    """The rows [W | s B] of all layers, each B in columns of its own."""
+def _columns(layers: Sequence[Linear]) -> Float[Tensor, "out R"]:
+    """The rows s B of all layers, each B in columns of its own."""
     sizes, ranks = [len(layer.weight) for layer in layers], [layer.rank() for layer in layers]
-    features = layers[0].weight.shape[1]
-    matrix = layers[0].weight.new_empty(sum(sizes), features + sum(ranks), dtype=HALF)
-    matrix[:, features:] = 0
-    column = features
-    for rows, layer, rank in zip(matrix.split(sizes), layers, ranks, strict=True):
-        rows[:, :features] = layer.weight
+    found = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
+    column = 0
+    for rows, layer, rank in zip(found.split(sizes), layers, ranks, strict=True):
         if layer.lora_b is not None:
             rows[:, column : column + rank] = layer.scale * layer.lora_b
         column += rank
-    return matrix
+    return found

@@ -25,29 +25,41 @@ def panel_pairs(features: int) -> int:
     return LANES * -(-features // TILE) * TILE // 2
 
 
-def pack(weight: Float[Tensor, "out in"], pairs: Shaped[Tensor, " pairs"], apart: int = 1) -> None:
-    """Copy W, in float32 or bfloat16, into panels of `pairs`, of which every `apart`-th is its own."""
+def pack(weight: Float[Tensor, "out in"], pairs: Shaped[Tensor, " pairs"], step: int) -> None:
+    """Copy W, in float32 or bfloat16, into panels of `pairs` that begin `step` pairs apart."""
     weight, functions = weight.contiguous(), library()
     copy = functions.tutelage_copy_half if weight.dtype == torch.bfloat16 else functions.tutelage_pack_half
-    step = apart * panel_pairs(weight.shape[1])
     copy(byref(thread_pool()), weight.data_ptr(), *weight.shape, pairs.data_ptr(), step)
 
 
 class PanelLinear:
-    """Linear layers over the same features, one below the other, on panels: x ↦ x Wᵀ + b."""
+    """Linear layers over the same features, one below the other, on panels: x ↦ x Wᵀ + b.
+
+    With `columns` beside W there are as many more features. The number of all features is even.
+    """
 
     def __init__(
-        self, weights: Sequence[Float[Tensor, "_ in"]], bias: Float32[Tensor, " out"] | None = None
+        self,
+        weights: Sequence[Float[Tensor, "_ in"]],
+        bias: Float32[Tensor, " out"] | None = None,
+        columns: Float[Tensor, "out more"] | None = None,
     ) -> None:
-        if any(len(weight) % LANES for weight in weights[:-1]):
+        known = weights[0].shape[1]
+        if any(len(weight) % LANES for weight in weights[:-1]) or (columns is not None and known % TILE):
             weights = [torch.cat(list(weights))]
+        if columns is not None and known % TILE:
+            weights, columns = [torch.cat((weights[0], columns.to(weights[0].dtype)), 1)], None
         out, features = sum(map(len, weights)), weights[0].shape[1]
+        features += 0 if columns is None else columns.shape[1]
+        step = panel_pairs(features)
         self.bias = None if bias is None else bias.float().contiguous()
-        self.panels = torch.empty(-(-out // LANES) * panel_pairs(features), dtype=torch.int32)
+        self.panels = torch.empty(-(-out // LANES) * step, dtype=torch.int32)
         start = 0
         for weight in weights:
-            pack(weight.detach(), self.panels[start // LANES * panel_pairs(features) :])
+            pack(weight.detach(), self.panels[start // LANES * step :], step)
             start += len(weight)
+        if columns is not None:
+            pack(columns.detach(), self.panels[known // 2 * LANES :], step)
         address = None if self.bias is None else self.bias.data_ptr()
         self.matrix = Matrix(self.panels.data_ptr(), address, out, features, True)
 

@@ -87,7 +87,7 @@ class NativeWeights:
     def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
         """Copy a matrix [out, in] into panels, of which every `apart`-th is its own."""
         if self.half:
-            half_products.pack(weight, panels, apart)
+            half_products.pack(weight, panels, apart * self._panel(weight.shape[1]))
             return
         weight, (out, features) = weight.contiguous(), weight.shape
         step = apart * self._panel(features)
