@@ -63,41 +63,30 @@ def invite(settings: Invite) -> int:
 
 def _print_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
     """Print a personal link for each name as CSV, with the address where there is one."""
-    from tutelage.people import personal_links
     from tutelage.people.export_rows import safe_cell
-    from tutelage.people.texts import folded
 
     mailed = any(addresses.values())
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("name", "email", "link") if mailed else ("name", "link"))
-    links = personal_links(
-        store, study.id, tuple(addresses), days=settings.days, note="from a list of names", actor=operator()
-    )
-    to = {folded(name): address for name, address in addresses.items()}
-    for name, token in links:
-        address = (safe_cell(to[folded(name)]),) if mailed else ()
-        table.writerow((safe_cell(name), *address, f"{_base(settings)}/return/{token}"))
+    for name, address, token in _personal(settings, store, study, addresses, "from a list of names"):
+        to = (safe_cell(address),) if mailed else ()
+        table.writerow((safe_cell(name), *to, f"{_base(settings)}/return/{token}"))
 
 
 def _mail_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
     """Mail a personal link to each of the names, and print as CSV what was sent. One that fails keeps up no other."""
-    from tutelage.people import personal_links
     from tutelage.people.export_rows import safe_cell
     from tutelage.people.mailing import MAILED, check_address, send_link
-    from tutelage.people.texts import folded
 
     server = mail_server(settings.smtp, settings.mail_from)
     assert server is not None, "the settings name one"
     for address in addresses.values():
         check_address(address)
-    links = personal_links(
-        store, study.id, tuple(addresses), days=settings.days, note=MAILED, actor=operator()
-    )
-    to = {folded(name): address for name, address in addresses.items()}
+    links = _personal(settings, store, study, addresses, MAILED)
     table, failed = csv.writer(sys.stdout, lineterminator="\n"), 0
     table.writerow(("name", "email", "mail"))
-    for name, token in links:
-        address, told = to[folded(name)], "sent"
+    for name, address, token in links:
+        told = "sent"
         try:
             send_link(store, server, token, address, _base(settings), actor=operator())
         except TutelageError as error:
@@ -109,6 +98,18 @@ def _mail_links(settings: Invite, store: "Store", study: "Study", addresses: Map
             f"{failed} of {counted(len(links), 'mail')} could not be sent; the table says why. Run the command again "
             "with those names."
         )
+
+
+def _personal(
+    settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str], note: str
+) -> list[tuple[str, str, str]]:
+    """The name, the address and the token of a new personal link for each of the names."""
+    from tutelage.people import personal_links
+    from tutelage.people.texts import folded
+
+    links = personal_links(store, study.id, tuple(addresses), days=settings.days, note=note, actor=operator())
+    to = {folded(name): address for name, address in addresses.items()}
+    return [(name, to[folded(name)], token) for name, token in links]
 
 
 def _read_names(file: Path) -> dict[str, str]:
