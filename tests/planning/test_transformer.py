@@ -6,6 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
+from tutelage.engines.cpu import activation_cache
 from tutelage.models.outline import outline
 from tutelage.planning.transformer import Transformer
 
@@ -48,6 +49,16 @@ def test_activations_are_near_what_autograd_keeps(tmp_path):
         states = model(input_ids=tokens, use_cache=False).last_hidden_state
     assert states.requires_grad
     assert sum(kept.values()) == pytest.approx(tokens.numel() * outline(path).kept(half=False), rel=0.15)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_what_is_recorded_is_what_the_engine_keeps_of_sampling(tmp_path, half):
+    """But for the log-sum-exp of each head, which a plan leaves out."""
+    path = tiny.save("llama", tmp_path / "llama", **tiny.MIXED)
+    layers = AutoModelForCausalLM.from_pretrained(path).model.layers
+    heads = 4 * len(layers) * tiny.MIXED["num_attention_heads"]
+    kept = sum(activation_cache._bytes_per_token(layer, half) for layer in layers)
+    assert outline(path).recorded(half=half) == kept - heads
 
 
 def test_checkpointing_keeps_less_and_bf16_keeps_less():
