@@ -128,6 +128,15 @@ FAMILIES = {
 EVERY = tuple(FAMILIES)
 """All families, for parametrize."""
 
+MIXED = {
+    "hidden_size": 64,
+    "head_dim": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+}
+"""Sizes of layers that the CPU engine computes in two steps with products in bfloat16."""
+
 
 def save(
     family: str, folder: Path, *, seed: int = 0, words: dict[str, Any] | None = None, **shape: Any
@@ -154,6 +163,15 @@ def save(
     model.save_pretrained(folder)
     speech.save_pretrained(folder)
     return str(folder)
+
+
+def gradients(policy: Any, rows: Any) -> list[torch.Tensor]:
+    """Log-probabilities, and the gradient of a sum of them with uneven weights, of every parameter."""
+    for parameter in policy.parameters():
+        parameter.grad = None
+    logp = policy.scores(rows).logp
+    (logp * rows.mask * (logp.detach() + 1.0)).sum().backward()
+    return [logp.detach(), *(parameter.grad for parameter in policy.parameters())]
 
 
 def roughen(model: Any) -> None:

@@ -2,7 +2,15 @@
 
 import pytest
 
+from tutelage.engines.cpu import engine
+
 
 @pytest.fixture(autouse=True)
 def _cpu_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUTELAGE_ENGINE", "cpu")
+
+
+@pytest.fixture
+def multiplying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products in bfloat16 whatever the processor: elsewhere they are slow, and no other."""
+    monkeypatch.setattr(engine, "multiplies_bf16", lambda: True)

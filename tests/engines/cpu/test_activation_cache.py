@@ -62,15 +62,6 @@ def reused(policy, kept):
     kept.forget()
 
 
-def gradients(policy, rows):
-    """Log-probabilities, and the gradient of a sum of them with uneven weights, of every parameter."""
-    for parameter in policy.parameters():
-        parameter.grad = None
-    logp = policy.scores(rows).logp
-    (logp * rows.mask * (logp.detach() + 1.0)).sum().backward()
-    return [logp.detach(), *(parameter.grad for parameter in policy.parameters())]
-
-
 def assert_same(found, expected):
     scale = max(float(x.abs().max()) for x in expected)
     for a, b in zip(found, expected, strict=True):
@@ -99,10 +90,10 @@ def products(monkeypatch):
 def test_gradients_with_kept_activations_equal_those_without(policy, rows_at_once, products):
     rollout, kept = sampled(policy, rows_at_once=rows_at_once)
     assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     products.clear()
     with reused(policy, kept):
-        found = gradients(policy, rollout)
+        found = tiny.gradients(policy, rollout)
     assert_same(found, expected)
     assert products == [], "no layer computed anything again"
 
@@ -110,7 +101,7 @@ def test_gradients_with_kept_activations_equal_those_without(policy, rows_at_onc
 def test_activations_of_responses_of_full_length_are_returned_without_a_copy(policy, monkeypatch):
     policy.end_ids = ()
     rollout, kept = sampled(policy, PromptTokens(((40, 41, 42), (50,)), ("a", "b")))
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     monkeypatch.setattr(torch.Tensor, "index_select", None)
     group = next(iter(kept._index.values()))[0]
     there = {x.untyped_storage().data_ptr() for x in group.activations[kept.layers[0]]}
@@ -118,29 +109,29 @@ def test_activations_of_responses_of_full_length_are_returned_without_a_copy(pol
     assert {x.untyped_storage().data_ptr() for x in taken} == there
     monkeypatch.undo()
     with reused(policy, kept):
-        assert_same(gradients(policy, rollout), expected)
+        assert_same(tiny.gradients(policy, rollout), expected)
 
 
 @pytest.mark.parametrize("index", [[3, 14, 0, 9], [5], [8, 9, 10, 11], [15, 2, 13, 1, 3, 0]])
 def test_some_rows_in_another_order(policy, index, products):
     rollout, kept = sampled(policy)
     some = rollout.rows(torch.tensor(index)).trimmed()
-    expected = gradients(policy, some)
+    expected = tiny.gradients(policy, some)
     products.clear()
     with reused(policy, kept):
-        assert_same(gradients(policy, some), expected)
+        assert_same(tiny.gradients(policy, some), expected)
     assert products == []
 
 
 def test_a_split_group_is_held_until_its_last_row_is_taken(policy, products):
     rollout, kept = sampled(policy)
     parts = [rollout.rows(torch.arange(start, start + 2)) for start in range(0, len(rollout), 2)]
-    expected = [gradients(policy, part) for part in parts]
+    expected = [tiny.gradients(policy, part) for part in parts]
     products.clear()
     groups = {group for group, _ in kept._index.values()}
     with reused(policy, kept):
         for part, wanted in zip(parts, expected, strict=True):
-            assert_same(gradients(policy, part), wanted)
+            assert_same(tiny.gradients(policy, part), wanted)
         assert not any(group.activations for group in groups)
     assert products == []
     assert len(groups) == 3, "one prompt was asked twice"
@@ -148,13 +139,13 @@ def test_a_split_group_is_held_until_its_last_row_is_taken(policy, products):
 
 def test_activations_are_returned_once_and_recomputed_afterwards(policy, products):
     rollout, kept = sampled(policy)
-    gradients(policy, rollout)
+    tiny.gradients(policy, rollout)
     products.clear()
     with reused(policy, kept):
-        first = gradients(policy, rollout)
+        first = tiny.gradients(policy, rollout)
         taken = kept.taken
         assert products == []
-        assert_same(gradients(policy, rollout), first)
+        assert_same(tiny.gradients(policy, rollout), first)
     assert products != []
     assert kept.taken == taken > 0
     assert len(kept) == 0
@@ -164,9 +155,9 @@ def test_other_weights_do_not_use_the_cache(policy):
     rollout, kept = sampled(policy)
     with torch.no_grad():
         trunk(policy.model).layers[1].mlp.up_proj.weight.mul_(1.5)
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     with reused(policy, kept):
-        found = gradients(policy, rollout)
+        found = tiny.gradients(policy, rollout)
     assert kept.taken == 0
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(a, b)
@@ -175,10 +166,10 @@ def test_other_weights_do_not_use_the_cache(policy):
 def test_an_optimiser_step_invalidates_the_cache(policy):
     rollout, kept = sampled(policy)
     optimiser = torch.optim.AdamW(policy.parameters(), lr=1e-3, fused=True)
-    gradients(policy, rollout)
+    tiny.gradients(policy, rollout)
     optimiser.step()
     with reused(policy, kept):
-        gradients(policy, rollout)
+        tiny.gradients(policy, rollout)
     assert kept.taken == 0
 
 
@@ -187,10 +178,10 @@ def test_rows_that_were_not_sampled_are_computed(policy, products):
     response = rollout.response.clone()
     response[0, 0] += 1
     other = type(rollout)(**{**vars(rollout), "response": response})
-    expected = gradients(policy, other)
+    expected = tiny.gradients(policy, other)
     products.clear()
     with reused(policy, kept):
-        assert_same(gradients(policy, other), expected)
+        assert_same(tiny.gradients(policy, other), expected)
     assert products != []
 
 
@@ -204,13 +195,13 @@ def test_other_models_do_not_use_the_cache(policy, tiny_model):
 
 def test_scoring_without_gradients_leaves_the_cache_as_it_is(policy, products):
     rollout, kept = sampled(policy)
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     with reused(policy, kept):
         with torch.no_grad():
             policy.scores(rollout)
         assert kept.taken == 0
         products.clear()
-        assert_same(gradients(policy, rollout), expected)
+        assert_same(tiny.gradients(policy, rollout), expected)
     assert products == []
 
 
@@ -226,20 +217,20 @@ def test_kept_activations_that_disagree_with_a_forward_pass_are_refused(policy):
 @pytest.mark.parametrize("limit", [1, 2])
 def test_responses_of_one_token_or_none(policy, limit, products):
     rollout, kept = sampled(policy, limit=limit)
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     products.clear()
     with reused(policy, kept):
-        assert_same(gradients(policy, rollout), expected)
+        assert_same(tiny.gradients(policy, rollout), expected)
     assert products == []
 
 
 def test_layers_with_hooks_are_computed(policy):
     rollout, kept = sampled(policy)
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     heard = []
     handle = trunk(policy.model).layers[0].mlp.register_forward_hook(lambda *_: heard.append(1))
     with reused(policy, kept):
-        assert_same(gradients(policy, rollout), expected)
+        assert_same(tiny.gradients(policy, rollout), expected)
     handle.remove()
     assert heard
 
@@ -249,9 +240,9 @@ def test_prompts_that_other_code_computed_are_recomputed(policy):
     handle = trunk(policy.model).layers[0].mlp.register_full_backward_hook(lambda *_: None)
     rollout, kept = sampled(policy)
     handle.remove()
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     with reused(policy, kept):
-        assert_same(gradients(policy, rollout), expected)
+        assert_same(tiny.gradients(policy, rollout), expected)
     assert kept.taken == 0
 
 
@@ -287,10 +278,10 @@ def test_which_models_the_cache_supports(tiny_model, family, rank):
 def test_on_processors_whose_layers_are_laid_out_for_prompts_too(policy, monkeypatch, products):
     monkeypatch.setattr("tutelage.engines.cpu.decoding_weights._mkl_is_faster", lambda: False)
     rollout, kept = sampled(policy)
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     products.clear()
     with reused(policy, kept):
-        assert_same(gradients(policy, rollout), expected)
+        assert_same(tiny.gradients(policy, rollout), expected)
     assert products == []
 
 

@@ -7,24 +7,15 @@ from compilers import compiled_with, narrower_registers, needs_compiler
 
 from tutelage import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
-from tutelage.engines.cpu import engine as engine_module
 from tutelage.engines.cpu.fused import mixed_steps
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("multiplying")]
 
-SIZES = {
-    "hidden_size": 64,
-    "head_dim": 32,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "initializer_range": 0.1,
-    "max_position_embeddings": 256,
-}
+SIZES = tiny.MIXED | {"initializer_range": 0.1, "max_position_embeddings": 256}
 SHAPES = {
     "llama": ("llama", {}),
     "norms of heads": ("qwen3", {}),
@@ -34,12 +25,6 @@ SHAPES = {
     "no whole tiles": ("llama", {"hidden_size": 80, "head_dim": 64, "intermediate_size": 176}),
 }
 PROMPTS = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)), (50,), tuple(range(30, 46)))
-
-
-@pytest.fixture(autouse=True)
-def _multiplying(monkeypatch):
-    """Products in bfloat16 whatever the processor."""
-    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: True)
 
 
 def policy_of(tiny_model, shape="llama"):
@@ -124,29 +109,20 @@ def test_without_tiles(tiny_model):
         assert_same_bits(policy, rollout_of(policy))
 
 
-def gradients(policy, rollout):
-    """Log-probabilities, and the gradient of a sum of them with uneven weights, of every parameter."""
-    for parameter in policy.parameters():
-        parameter.grad = None
-    logp = policy.scores(rollout).logp
-    (logp * rollout.mask * (logp.detach() + 1.0)).sum().backward()
-    return [logp.detach(), *(parameter.grad for parameter in policy.parameters())]
-
-
 def assert_kept_activations_change_nothing(policy, monkeypatch):
     """Log-probabilities and gradients with the activations that sampling kept are, bit for bit, those without."""
     monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
     rollout = rollout_of(policy, tokens=20, on_policy=True)
     assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
     cache, policy.engine._cache = policy.engine._cache, None
-    expected = gradients(policy, rollout)
+    expected = tiny.gradients(policy, rollout)
     policy.engine._cache = cache
     policy.engine._verified = True
     computed = []
-    for owner, name in ((mixed_steps, "_outputs"), (NativeKernels, "forward")):
+    for owner, name in ((mixed_steps, "mixed_layer_outputs"), (NativeKernels, "forward")):
         own = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, own=own, name=name: (computed.append(name), own(*a))[1])
-    found = gradients(policy, rollout)
+    found = tiny.gradients(policy, rollout)
     assert cache.taken > 0
     assert computed == [], "no layer is computed again"
     for layer in cache.layers:

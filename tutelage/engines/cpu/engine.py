@@ -72,10 +72,12 @@ class CpuEngine(PlainEngine):
     def is_exact(self) -> bool:
         """See `Engine.is_exact`. In bfloat16 it is where weights fit into memory for the compiled step, and no adapter
         is merged with them for decoding."""
-        return super().is_exact or (not self._exact and self._fits and self._decodes_as_it_scores())
+        return super().is_exact or (self._fits and self._decodes_as_it_scores())
 
     def _decodes_as_it_scores(self) -> bool:
-        """Whether decoding and scoring in bfloat16 run on the compiled kernels."""
+        """Whether decoding and scoring in bfloat16 both compute in it, on the compiled kernels."""
+        if self._exact:
+            return False
         selection = DecoderSelection(self.backbone, self.head)
         if self.head.weight is None or not supports(self.model, ENDLESS) or not selection.is_native():
             return False
@@ -195,12 +197,16 @@ class CpuEngine(PlainEngine):
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
         half = self.dtype == torch.bfloat16
-        same = not half or (not self._exact and self._decodes_as_it_scores())
-        if self._cache is None and same and ActivationCache.can_serve(self.model):
+        if self._cache is None and self._keeps_activations():
             self._cache = ActivationCache(self.model)
         if self._cache is None or not self._cache.start(size.prompts, size.n, size.limit, half=half):
             return None
         return self._cache
+
+    def _keeps_activations(self) -> bool:
+        """Whether the activations of sampling are those that the update needs, and can be kept."""
+        same = self.dtype == torch.float32 or self._decodes_as_it_scores()
+        return same and ActivationCache.can_serve(self.model)
 
     def _tokens_taken(self) -> int:
         return 0 if self._cache is None else self._cache.taken

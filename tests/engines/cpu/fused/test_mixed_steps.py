@@ -18,22 +18,9 @@ from tutelage.engines.packing import pack
 from tutelage.models.backbone import adapter_dropout, load_backbone
 from tutelage.models.policy import Policy
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("multiplying")]
 
 
-@pytest.fixture(autouse=True)
-def multiplying(monkeypatch):
-    """Products in bfloat16 whatever the processor: elsewhere they are slow, and no other."""
-    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: True)
-
-
-SIZES = {
-    "hidden_size": 64,
-    "head_dim": 32,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-}
 ROWS = [
     EncodedRow((11, 12, 13, 14, 15, 16), (17, 18, 19)),
     EncodedRow((11, 12, 13, 14, 15, 16), (20, 21)),
@@ -50,8 +37,8 @@ def rank(request):
 @pytest.fixture(params=["llama", "qwen3", "biased"])
 def folder(request, tiny_model):
     if request.param == "biased":
-        return tiny_model("llama", **SIZES, initializer_range=0.1, attention_bias=True, mlp_bias=True)
-    return tiny_model(request.param, **SIZES, initializer_range=0.1)
+        return tiny_model("llama", **tiny.MIXED, initializer_range=0.1, attention_bias=True, mlp_bias=True)
+    return tiny_model(request.param, **tiny.MIXED, initializer_range=0.1)
 
 
 def policy_of(folder, engine, dtype, rank):
@@ -102,7 +89,7 @@ def test_log_probabilities_and_gradients(folder, rank, steps):
 @narrower_registers
 def test_with_narrower_registers(tiny_model, rank, flag):
     with compiled_with(flag):
-        assert_as_close_as_autocast(tiny_model("llama", **SIZES, initializer_range=0.1), rank)
+        assert_as_close_as_autocast(tiny_model("llama", **tiny.MIXED, initializer_range=0.1), rank)
 
 
 def test_gradients_of_parts_add_up(folder, rank):
@@ -138,7 +125,7 @@ def kept(folder):
 def test_a_layer_keeps_its_activations_in_bfloat16(tiny_model):
     """x and h, heads, attention, gate and up in two bytes each; lse and the r of both norms in four."""
     sizes, tokens = zip(
-        *(kept(tiny_model("llama", **SIZES, num_hidden_layers=n)) for n in (3, 4)), strict=True
+        *(kept(tiny_model("llama", **tiny.MIXED, num_hidden_layers=n)) for n in (3, 4)), strict=True
     )
     hidden, heads, keys, width, inner = 64, 4, 2, 32, 96
     of_token = 2 * (2 * hidden + (2 * heads + 2 * keys) * width + 2 * inner) + 4 * (heads + 2)

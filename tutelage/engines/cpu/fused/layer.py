@@ -24,11 +24,11 @@ from tutelage.engines.cpu.fused.mixed_steps import (
     MixedAttentionInputs,
     MixedLayerOutputs,
     can_be_mixed,
-    kept_mixed_outputs,
+    mixed_layer_outputs,
 )
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
 from tutelage.engines.cpu.fused.trial import features, is_unmodified, wave
-from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, kept_outputs
+from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, layer_outputs
 
 _selection: ContextVar[tuple[object, Tensor | None]] = ContextVar("selection", default=(None, None))
 
@@ -144,8 +144,8 @@ class FusedLayer:
         out, lse = attention.attend(*(part[None] for part in heads), known=known)
         out = out.squeeze(0)
         if cache is not None and kept is None and lse is not None and not torch.is_grad_enabled():
-            rest = steps.activations(x, out, epsilon_of(after), after.weight, products[HEADS:])
-            activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, *rest))
+            found = steps.compute_outputs(x, out, epsilon_of(after), after.weight, products[HEADS:])
+            activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, *found[:4]))
             cache.record(self, activations)
             return _select(activations.y[None], index)
         result: Tensor = steps.outputs.apply(
@@ -180,15 +180,15 @@ class FusedLayer:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The two steps of a layer in one precision. `activations` are h, g, u and y of the second."""
+    """The two steps of a layer in one precision. `compute_outputs` is the second without a gradient: h, g, u, y, …"""
 
     inputs: Any
     outputs: Any
-    activations: Callable[..., tuple[Tensor, ...]]
+    compute_outputs: Callable[..., tuple[Any, ...]]
 
 
-PLAIN_STEPS = _Steps(AttentionInputs, LayerOutputs, kept_outputs)
-MIXED_STEPS = _Steps(MixedAttentionInputs, MixedLayerOutputs, kept_mixed_outputs)
+PLAIN_STEPS = _Steps(AttentionInputs, LayerOutputs, layer_outputs)
+MIXED_STEPS = _Steps(MixedAttentionInputs, MixedLayerOutputs, mixed_layer_outputs)
 HEADS = 3
 """The products of the first step: q, k and v."""
 KINDS = {

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import BFloat16, Float, Float32
+from jaxtyping import BFloat16, Float32
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -108,7 +108,7 @@ class MixedLayerOutputs(torch.autograd.Function):
             x, a = x.index_select(0, index), a.index_select(0, index)
         inside: list[Tensor | None] = [None, None, None]
         if activations is None:
-            h, r, pairs, y, *inside = _outputs(x, a, epsilon, norm, linears(scales, tensors))
+            h, _, _, y, r, pairs, *inside = mixed_layer_outputs(x, a, epsilon, norm, linears(scales, tensors))
         else:
             known = (activations.h, activations.gate, activations.up, activations.y)
             h, gate, up, y = known if index is None else (part.index_select(0, index) for part in known)
@@ -141,28 +141,21 @@ class MixedLayerOutputs(torch.autograd.Function):
         return to_x, to_a, None, None, None, to_norm, None, *to_mix, *to_gate_and_up, *to_down
 
 
-def kept_mixed_outputs(
+def mixed_layer_outputs(
     x: Float32[Tensor, "N d"],
     a: BFloat16[Tensor, "N Hw"],
     epsilon: float,
     norm: Float32[Tensor, " d"],
     products: Sequence[Linear],
-) -> tuple[Float[Tensor, "N _"], ...]:
-    """h, g, u and y of the second step, as `LayerActivations` has them."""
-    h, _, pairs, y, *_ = _outputs(x, a, epsilon, norm, products)
-    return h, *pairs.chunk(2, -1), y
-
-
-def _outputs(
-    x: Tensor, a: Tensor, epsilon: float, norm: Tensor, products: Sequence[Linear]
 ) -> tuple[Any, ...]:
-    """h, r, [g | u] and y of the second step, and what the adapters of o, of gate and up, and of down find (t)."""
+    """h, g, u, y and r of the second step, without a gradient; then [g | u], of which g and u are halves, and what the
+    adapters of o, of gate and up, and of down find (t)."""
     mix, gate_and_up, down = _joined(products)
     mixed_states, of_mix = mix(a)
     h, n, r = mixed.added_norm(x, mixed_states, norm, epsilon)
     pairs, of_pairs = gate_and_up(n)
     projected, of_down = down(mixed.swiglu(pairs))
-    return h, r, pairs, mixed.add(h, projected), of_mix, of_pairs, of_down
+    return h, *pairs.chunk(2, -1), mixed.add(h, projected), r, pairs, of_mix, of_pairs, of_down
 
 
 def _joined(layers: Sequence[Linear]) -> list[MixedLinears]:

@@ -109,7 +109,7 @@ class LayerOutputs(torch.autograd.Function):
         if index is not None:
             x, a = x.index_select(0, index), a.index_select(0, index)
         if activations is None:
-            h, r, gate, up, y = layer_outputs(x, a, epsilon, norm, linears(scales, tensors))
+            h, gate, up, y, r = layer_outputs(x, a, epsilon, norm, linears(scales, tensors))
         else:
             known = (activations.h, activations.gate, activations.up, activations.y)
             h, gate, up, y = known if index is None else (part.index_select(0, index) for part in known)
@@ -141,18 +141,6 @@ class LayerOutputs(torch.autograd.Function):
         return to_x, to_a, None, None, None, to_norm, None, *to_mix, *to_gate_and_up, *to_down
 
 
-def kept_outputs(
-    x: Float[Tensor, "N d"],
-    a: Float[Tensor, "N Hw"],
-    epsilon: float,
-    norm: Float[Tensor, " d"],
-    products: Sequence[Linear],
-) -> tuple[Float[Tensor, "N _"], ...]:
-    """h, g, u and y of the second step, as `LayerActivations` has them."""
-    h, _, gate, up, y = layer_outputs(x, a, epsilon, norm, products)
-    return h, gate, up, y
-
-
 def layer_outputs(
     x: Float[Tensor, "N d"],
     a: Float[Tensor, "N Hw"],
@@ -160,9 +148,9 @@ def layer_outputs(
     norm: Float[Tensor, " d"],
     products: Sequence[Linear],
 ) -> tuple[Float[Tensor, "N _"], ...]:
-    """h [N, d], r [N, 1], g [N, m], u [N, m] and y [N, d] of the second step, without a gradient."""
+    """h [N, d], g [N, m], u [N, m], y [N, d] and r [N, 1] of the second step, without a gradient."""
     mix, to_gate, to_up, down = products
     h = mix(a).add_(x)
     n, r = rms_norm(h, norm, epsilon)
     gate, up = to_gate(n), to_up(n)
-    return h, r, gate, up, down(silu(gate).mul_(up)).add_(h)
+    return h, gate, up, down(silu(gate).mul_(up)).add_(h), r

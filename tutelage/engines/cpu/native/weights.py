@@ -86,11 +86,11 @@ class NativeWeights:
 
     def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
         """Copy a matrix [out, in] into panels, of which every `apart`-th is its own."""
-        if self.half:
-            half_products.pack(weight, panels, apart * self._panel(weight.shape[1]))
-            return
         weight, (out, features) = weight.contiguous(), weight.shape
         step = apart * self._panel(features)
+        if self.half:
+            half_products.pack(weight, panels, step)
+            return
         library().tutelage_pack(
             byref(thread_pool()), weight.data_ptr(), out, features, panels.data_ptr(), step
         )
