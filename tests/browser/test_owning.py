@@ -112,9 +112,9 @@ def test_an_invitation_made_in_the_browser_lets_somebody_in(site: Site, visit: V
     expect(guest.locator("h1")).to_have_text("Goodbye, Zoë")
     expect(guest.locator("#link")).to_have_value(re.compile(f"^{re.escape(site.url)}/return/"))
     link = guest.input_value("#link")
-    assert "Mail" in guest.inner_text("[data-mail]")
-    assert guest.get_attribute("[data-mail]", "href") == (
-        f"mailto:?subject=My%20link%20to%20tutoring&body={quote(link, safe='')}%0A"
+    assert "Mail" in guest.inner_text("#mail")
+    assert guest.get_attribute("#mail", "href") == (
+        f"mailto:?subject=My%20link%20to%20tutoring&body={quote(link, safe='')}%0D%0A"
     )
     elsewhere = visit(width=360)
     elsewhere.goto(link)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from babel.support import NullTranslations
@@ -27,7 +28,7 @@ from tutelage.people.web import templating
 
 from .conftest import World, make_study
 
-READ = ("aria-label", "title", "alt", "placeholder", "data-subject")
+READ = ("aria-label", "title", "alt", "placeholder")
 """Attributes that somebody reads."""
 LETTERS = re.compile(r"[^\W\d_]{2,}")
 OWN = {"Tutelage", "html"}
@@ -170,3 +171,15 @@ def test_templates_are_made_once_for_each_language(world: World) -> None:
     make: Callable[[str], object] = templating.templates
     assert make("ar") is make("ar")
     assert make("ar") is not make("de")
+
+
+def test_the_address_of_a_mail_gives_back_its_subject_and_its_text() -> None:
+    make: Callable[..., str] = templating.templates("en").globals["mailto"]  # type: ignore[assignment]  # of any type
+    subject, greeting = "A & B? 100 %", "Grüß Gott, “Zoë” + 1"
+    link = "https://example.org/return/a-b_c?x=1&y=2#z"
+    address = urlsplit(make(subject, greeting, link))
+    assert (address.scheme, address.path, address.fragment) == ("mailto", "", "")
+    assert parse_qs(address.query, strict_parsing=True) == {
+        "subject": [subject],
+        "body": [f"{greeting}\r\n\r\n{link}\r\n"],
+    }

@@ -3,6 +3,7 @@
 import json
 from functools import cache, partial
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -37,7 +38,7 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
     found.filters["question"] = partial(_question, language=language)
     found.filters["count"] = partial(catalogue.number, language=language)
     found.filters["date"] = partial(catalogue.date, language=language)
-    found.globals |= {"version": __version__, "root": root}
+    found.globals |= {"version": __version__, "root": root, "mailto": _mailto}
     found.globals["language"] = LANGUAGES[language]
     found.globals["script_words"] = _embedded(catalogue.script_words(language))
     return found
@@ -47,6 +48,12 @@ def _question(text: str, language: str) -> str:
     """The question of a study: a standard one in the language, the owner's own as it was written."""
     standard = {str(kind.traits.question): kind.traits.question for kind in KINDS.values()}
     return say(standard.get(text, text), language)
+
+
+def _mailto(subject: str, *paragraphs: str) -> str:
+    """The address of a new mail with its subject and text: percent-encoded, lines end in CR LF, as RFC 6068 asks."""
+    text = "".join(f"{quote(line, safe='')}%0D%0A" for line in "\n\n".join(paragraphs).split("\n"))
+    return f"mailto:?subject={quote(subject, safe='')}&body={text}"
 
 
 def _embedded(words: object) -> Markup:

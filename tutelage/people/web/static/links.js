@@ -1,4 +1,4 @@
-// Links that are shown once: in full, to be copied, and to be mailed.
+// Links that are shown once, and their button to copy them.
 
 import { gettext } from "./words.js";
 
@@ -13,11 +13,4 @@ for (const button of document.querySelectorAll("[data-copy]")) {
       button.textContent = gettext("Press Ctrl C");
     }
   });
-}
-
-for (const anchor of document.querySelectorAll("[data-mail]")) {
-  const link = document.getElementById(anchor.dataset.mail).value;
-  const { subject, greeting = "" } = anchor.dataset;
-  const body = `${greeting}${greeting ? "\n\n" : ""}${link}\n`;
-  anchor.href = `mailto:?subject=${encodeURIComponent(subject)}&body=${encodeURIComponent(body)}`;
 }
