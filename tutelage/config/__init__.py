@@ -11,6 +11,7 @@ from tutelage.config.mapping import LATER, from_mapping, identity, overlay, to_m
 from tutelage.config.pieces import (
     POLICY_EPS,
     Checkpoints,
+    DtypeName,
     EngineName,
     Lora,
     Model,
@@ -25,6 +26,7 @@ __all__ = [
     "POLICY_EPS",
     "Checkpoints",
     "Difference",
+    "DtypeName",
     "EngineName",
     "Lora",
     "Model",

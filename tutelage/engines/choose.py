@@ -1,8 +1,10 @@
-"""Chooses the engine of a transformer."""
+"""Chooses the engine and the precision of a transformer."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from tutelage import config
 from tutelage.engines.engine import Engine
@@ -13,6 +15,10 @@ from tutelage.errors import TutelageError
 
 VARIABLE = "TUTELAGE_ENGINE"
 """The environment variable that replaces `auto`: auto, plain or cpu."""
+
+
+LEAST_FEATURES = 512
+"""Features of a hidden state from which on `auto` takes bf16 on a processor: see bench/NOTES.md."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,33 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     from tutelage.engines.cpu.engine import CpuEngine
 
     return CpuEngine(backbone, head, insist=backbone.engine == "cpu")
+
+
+def choose_dtype(
+    name: config.DtypeName, device: torch.device, engine: config.EngineName, hidden: int
+) -> torch.dtype:
+    """The precision called `name`, for a model with `hidden` features on a device.
+
+    `auto` is bf16 on a GPU that has it. On a processor it is bf16 for a model of at least `LEAST_FEATURES`, where the
+    CPU engine computes and the processor has products of bf16. Elsewhere it is float32.
+    """
+    if name != "auto":
+        return torch.bfloat16 if name == "bf16" else torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+    if device.type != "cpu" or hidden < LEAST_FEATURES:
+        return torch.float32
+    return torch.bfloat16 if _multiplies_bf16(engine, hidden) else torch.float32
+
+
+def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
+    """Whether an engine has kernels for products of bf16 here that are faster than those of float32."""
+    if (engine if engine != "auto" else _from_environment()) == "plain":
+        return False
+    from tutelage.engines.cpu.native import half_products
+    from tutelage.engines.cpu.native.build import multiplies_bf16
+
+    return multiplies_bf16() and half_products.supports(hidden)
 
 
 def processor_engine() -> ProcessorEngine:

@@ -5,6 +5,7 @@ save, so that every folder of ours loads with plain `from_pretrained`.
 """
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from tutelage import config
 from tutelage.engines.checkpointing import checkpointed
+from tutelage.engines.choose import choose_dtype
 from tutelage.engines.network import Backbone, inner
 from tutelage.errors import TutelageError
 from tutelage.models.checking import (
@@ -32,6 +34,7 @@ from tutelage.models.gguf import model_folder
 from tutelage.models.saving import save_files
 from tutelage.nouns import counted
 
+_log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
 
@@ -49,9 +52,13 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_dtype(name: str) -> torch.dtype:
-    """float32 or bf16, by name."""
-    return torch.bfloat16 if name == "bf16" else torch.float32
+def pick_dtype(settings: config.Model, device: torch.device, model: PreTrainedModel) -> torch.dtype:
+    """The precision in which `model` computes on its device. A remark says what `auto` took."""
+    hidden = int(inner(model).config.get_text_config().hidden_size)
+    dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)
+    if settings.dtype == "auto" and dtype == torch.bfloat16:
+        _log.info("%s computes in bf16, chosen for this machine (--model.dtype).", settings.path)
+    return dtype
 
 
 def is_adapter(path: str | Path) -> bool:
@@ -84,7 +91,7 @@ def load_backbone(
     needs the same rank; the weights of a new adapter are drawn by `seed`. With `lora` None the model is loaded for
     inference. `checkpointing` computes layers again in the backward pass (see `engines.checkpointing`).
     """
-    device, dtype = pick_device(settings.device), pick_dtype(settings.dtype)
+    device = pick_device(settings.device)
     folder = model_folder(settings.path)
     if not is_adapter(folder):
         check_folder(folder)
@@ -98,6 +105,7 @@ def load_backbone(
             model = add_lora(model, lora, task="CAUSAL_LM", seed=seed)
     check_vocabulary(inner(model), tokenizer, settings.path)
     switch_off_dropout(model)
+    dtype = pick_dtype(settings, device, model)
     weights = torch.float32 if lora is not None else dtype
     loaded = Backbone(model.to(device=device, dtype=weights), tokenizer, device, dtype, settings.engine)
     return checkpointed(loaded) if checkpointing else loaded

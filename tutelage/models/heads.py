@@ -123,8 +123,7 @@ class ScalarModel:
     def fingerprint(self) -> list[float]:
         """Scores of eight canned inputs: a head that was lost or re-initialised on the way changes them."""
         vocabulary = min(len(self.tokenizer), int(inner(self.model).config.get_text_config().vocab_size))
-        numbers = torch.arange(CANNED_INPUTS * CANNED_LENGTH).view(CANNED_INPUTS, CANNED_LENGTH)
-        tokens = ((numbers * 7919 + 13) % (vocabulary - 1)).to(self.device)
+        tokens = _canned_tokens(CANNED_INPUTS, vocabulary).to(self.device)
         everywhere = torch.ones_like(tokens, dtype=torch.bool)
         rows = Rows(
             prompt=tokens[:, :4],
@@ -184,13 +183,14 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
     """A saved reward model. Refuses a folder whose head is missing, is of another width, or scores its canned
     inputs otherwise than it did when it was saved."""
     path = model_folder(settings.path)
-    device, dtype = loading.pick_device(settings.device), loading.pick_dtype(settings.dtype)
+    device = loading.pick_device(settings.device)
     if loading.is_adapter(path):
         model = _load_scalar_adapter(path)
     else:
         loading.check_folder(path)
         model = _load_scalar(path)
     loading.switch_off_dropout(model)
+    dtype = loading.pick_dtype(settings, device, model)
     tokenizer = loading.load_tokenizer(path)
     check_vocabulary(model, tokenizer, path)
     loaded = _checked(ScalarModel(Backbone(model.to(device), tokenizer, device, dtype, settings.engine)))
@@ -245,12 +245,19 @@ def _is_close(model: ScalarModel, one: Float[Tensor, " B"], other: Float[Tensor,
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+def _canned_tokens(count: int, vocabulary: int) -> Int[Tensor, "count length"]:
+    """Tokens from all over the vocabulary but its last, always the same. Special tokens are rare among them: on a row
+    of these alone a score in bfloat16 may be off by most of its size."""
+    numbers = torch.arange(count * CANNED_LENGTH).view(count, CANNED_LENGTH)
+    return (numbers * 7919 + 13) % (vocabulary - 1)
+
+
 @torch.no_grad()
 def _checked(model: ScalarModel) -> ScalarModel:
-    """Compare our score with transformers' own on two rows, so that the saved folder means the same to everyone."""
+    """Compare our score with transformers' own on a row, so that the saved folder means the same to everyone."""
     vocabulary = min(len(model.tokenizer), int(inner(model.model).config.get_text_config().vocab_size))
-    ids = [i for i in range(vocabulary) if i != model.tokenizer.pad_token_id][:6]
-    tokens = torch.tensor([ids], device=model.device)
+    tokens = _canned_tokens(1, vocabulary).to(model.device)
+    tokens += tokens == model.tokenizer.pad_token_id
     everywhere = torch.ones_like(tokens, dtype=torch.bool)
     rows = Rows(
         prompt=tokens[:, :2], prompt_mask=everywhere[:, :2], response=tokens[:, 2:], mask=everywhere[:, 2:]

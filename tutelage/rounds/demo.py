@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from tutelage.config import EngineName
+from tutelage.config import DtypeName, EngineName
 from tutelage.rounds import real, tutoring
 from tutelage.rounds.round import Place, Round
 from tutelage.rounds.stages import run_stages
@@ -33,10 +33,13 @@ def run_demo(
     quick: bool,
     quiet: bool,
     engine: EngineName = "auto",
+    dtype: DtypeName = "float32",
     world: WorldName = "tutoring",
 ) -> dict[str, Any]:
     """Run the stages that are not done yet, and write summary.json, whose content is returned."""
-    return run_round(WORLDS[world](Place(out, seed, quiet, engine), quick), " --quick" if quick else "")
+    return run_round(
+        WORLDS[world](Place(out, seed, quiet, engine, dtype), quick), " --quick" if quick else ""
+    )
 
 
 def run_round(round_: Round, flags: str = "") -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Scale:
     reward_batch: int = 24
     """Pairs of a step of the reward model: all pairs of four questions, so that each answer is read once."""
     steps: int = 12
-    batch: int = 8
+    batch: int = 12
     """Questions of a step, each with as many answers as the recipe asks for."""
     answer_tokens: int = 64
     """Length limit of an answer."""
@@ -103,7 +103,7 @@ def write_texts(place: Place, texts: Texts) -> None:
 
 
 def _start(place: Place, scale: Scale) -> config.Model:
-    return config.Model(path=scale.model, engine=place.engine)
+    return place.model_at(scale.model)
 
 
 def _reward(place: Place, scale: Scale) -> RewardSettings:
@@ -130,7 +130,7 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
         recipe="grpo",
         set=(
             "shaping.missing_end=none",  # the reward model scores the end that a cut answer lacks
-            "penalty.coef=0.05",
+            "penalty.coef=0.06",
         ),
         steps=scale.steps,
         batch_size=scale.batch,

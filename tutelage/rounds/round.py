@@ -29,12 +29,13 @@ AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 
 @dataclass(frozen=True)
 class Place:
-    """Where a round lies, and what all its stages share: the seed, and the engine of the models."""
+    """Where a round lies, and what all its stages share: the seed, and how its models compute."""
 
     folder: Path
     seed: int
     quiet: bool
     engine: config.EngineName = "auto"
+    dtype: config.DtypeName = "float32"
 
     def run(self, stage: str) -> dict[str, Any]:
         """The settings that every run directory of the round has."""
@@ -46,7 +47,11 @@ class Place:
 
     def model(self, stage: str) -> config.Model:
         """The model that a stage has made."""
-        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
+        return self.model_at(str(self.folder / stage / "model"))
+
+    def model_at(self, path: str) -> config.Model:
+        """A model that the round begins with or has made."""
+        return config.Model(path=path, dtype=self.dtype, engine=self.engine)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,6 +135,7 @@ def _pretrain(place: Place, scale: Scale) -> PretrainSettings:
     return PretrainSettings(
         **place.run("pretrain"),
         data=place.data("corpus.jsonl.gz"),
+        dtype=place.dtype,
         engine=place.engine,
         shape=scale.shape,
         epochs=scale.pretrain_epochs,

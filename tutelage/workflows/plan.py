@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tutelage import config
 from tutelage.engines.measuring import this_device
 from tutelage.errors import TutelageError
 from tutelage.models.backbone import pick_device
@@ -93,6 +94,8 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
         TutelageError: the settings name no model, no GPU of the table, or no data to count tokens in.
     """
     where = where or PlanSettings()
+    if where.gpu:
+        settings = _on_gpus(settings)
     run = run_of(settings, Lengths(where.prompt_tokens, where.response_tokens))
     if getattr(settings, "rollouts", "") and not where.servers:
         run = replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
@@ -111,6 +114,15 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
     )
 
 
+def _on_gpus(settings: Any) -> object:
+    """The settings with what `--model.dtype auto` takes on the GPUs of the table, which all have bf16."""
+    held = settings.model if isinstance(getattr(settings, "model", None), config.Model) else settings
+    if getattr(held, "dtype", None) != "auto":
+        return settings
+    held = replace(held, dtype="bf16")
+    return replace(settings, model=held) if isinstance(held, config.Model) else held
+
+
 def _clusters(run: Run, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
     """The devices that train, and those that serve."""
     if not where.gpu:
@@ -126,7 +138,7 @@ def _clusters(run: Run, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
 def _on(run: Run, cluster: Cluster) -> Workload:
     """The work as the engine of the device does it."""
     work, compiled = run.work, not cluster.device.is_gpu and run.model.engine != "plain"
-    is_exact = compiled and work.half and work.model.family in IN_STEPS and not work.lora
+    is_exact = compiled and work.half and work.model.family in IN_STEPS
     shared = compiled or (cluster.device.is_gpu and _packs(work))
     work = replace(work, batch=replace(work.batch, shared=shared))
     if compiled and work.sampling:

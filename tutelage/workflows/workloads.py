@@ -6,6 +6,8 @@ from functools import singledispatch
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from tutelage import config
 from tutelage.algorithms.needs import needs_greedy
 from tutelage.algorithms.override import override
@@ -13,9 +15,11 @@ from tutelage.algorithms.registry import recipe_named
 from tutelage.algorithms.slots import GradientSteps
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
+from tutelage.engines.choose import choose_dtype
 from tutelage.errors import TutelageError
-from tutelage.models.backbone import load_tokenizer
+from tutelage.models.backbone import load_tokenizer, pick_device
 from tutelage.models.outline import outline, outline_of_shape
+from tutelage.planning.transformer import Transformer
 from tutelage.planning.workload import Batch, Sampling, Workload
 from tutelage.rewards.names import reward_models
 from tutelage.rollout.prompts import encode_prompts
@@ -72,7 +76,8 @@ def _sft(settings: SftSettings, lengths: Lengths) -> Run:
         tokenizer = load_tokenizer(settings.model.path)
         rows, _ = encode_demonstrations(records[:SAMPLE], tokenizer, settings.max_length)
     batch = _batch(settings.batch_size, 1, rows, lengths)
-    model, half = outline(settings.model.path), _half(settings.model)
+    model = outline(settings.model.path)
+    half = _half(settings.model, model)
     work = Workload(model, batch, settings.lora.rank, half)
     steps = _steps(count, settings.epochs, settings.batch_size)
     return Run(settings.model, work, settings.tokens_at_once, steps)
@@ -84,7 +89,7 @@ def _pretrain(settings: PretrainSettings, lengths: Lengths) -> Run:
     window = lengths.response or min(settings.max_length, settings.shape.context)
     batch = Batch(settings.batch_size, 1, 0.0, window)
     held = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
-    work = Workload(model, batch, half=_half(held))
+    work = Workload(model, batch, half=_half(held, model))
     return Run(held, work, settings.tokens_at_once, None)
 
 
@@ -92,16 +97,15 @@ def _pretrain(settings: PretrainSettings, lengths: Lengths) -> Run:
 def _reward(settings: RewardSettings, lengths: Lengths) -> Run:
     batch, steps = _pairs(settings, settings.data, lengths)
     model = outline(settings.model.path)
-    half = _half(settings.model)
+    half = _half(settings.model, model)
     work = Workload(model, batch, settings.lora.rank, half, is_scalar=True)
     return Run(settings.model, work, settings.tokens_at_once, steps)
 
 
 @run_of.register
 def _dpo(settings: DpoSettings, lengths: Lengths) -> Run:
-    work = Workload(
-        outline(settings.model.path), Batch(1, 1, 1, 1), settings.lora.rank, _half(settings.model)
-    )
+    model = outline(settings.model.path)
+    work = Workload(model, Batch(1, 1, 1, 1), settings.lora.rank, _half(settings.model, model))
     if settings.data:
         batch, steps = _pairs(settings, settings.data, lengths)
         notes = ("the reference scores all pairs before the first step; its time is spread over the steps",)
@@ -122,7 +126,8 @@ def _rejection(settings: RejectionSettings, lengths: Lengths) -> Run:
     counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
     keep = settings.overall * settings.samples or settings.keep
     batch = Batch(settings.batch_size / keep, keep, counted.prompt, counted.response)
-    work = Workload(outline(settings.model.path), batch, settings.lora.rank, _half(settings.model))
+    model = outline(settings.model.path)
+    work = Workload(model, batch, settings.lora.rank, _half(settings.model, model))
     sampling = _sampling(work, settings.sampling, settings.samples / keep / settings.epochs)
     asked = settings.prompts_per_round or count
     learnt = None if asked is None else round(asked * keep)
@@ -133,10 +138,11 @@ def _rejection(settings: RejectionSettings, lengths: Lengths) -> Run:
 
 @run_of.register
 def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
-    recipe, half = override(recipe_named(settings.recipe), settings.set), _half(settings.model)
+    recipe, model = override(recipe_named(settings.recipe), settings.set), outline(settings.model.path)
+    half = _half(settings.model, model)
     counted, _ = _prompts(settings.prompts or settings.data, settings.model, settings.sampling, lengths)
     batch = Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response)
-    work = Workload(outline(settings.model.path), batch, settings.lora.rank, half)
+    work = Workload(model, batch, settings.lora.rank, half)
     sampling = _sampling(work, settings.sampling, settings.on_policy) if settings.on_policy else None
     given = 1 - settings.on_policy
     work = replace(work, sampling=sampling, scorings=given, rescorings=half * settings.on_policy)
@@ -153,8 +159,9 @@ def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
     recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
     batch = Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response)
-    half, notes = _half(settings.model), []
-    work = Workload(outline(settings.model.path), batch, settings.lora.rank, half)
+    model, notes = outline(settings.model.path), []
+    half = _half(settings.model, model)
+    work = Workload(model, batch, settings.lora.rank, half)
     rounds = 1 + needs_greedy(recipe) / recipe.samples
     if isinstance(recipe.update, GradientSteps):
         work = replace(
@@ -179,8 +186,9 @@ def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
     return Run(settings.model, work, settings.tokens_at_once, settings.steps, tuple(notes))
 
 
-def _half(model: config.Model) -> bool:
-    return model.dtype == "bf16"
+def _half(model: config.Model, shape: Transformer) -> bool:
+    """Whether products are in bf16 on the device that the settings name on this machine."""
+    return choose_dtype(model.dtype, pick_device(model.device), model.engine, shape.hidden) == torch.bfloat16
 
 
 def _sampling(work: Workload, sampling: config.Sampling, rounds: float) -> Sampling:

@@ -24,15 +24,20 @@ SHAPES = {
     "keys of their own": ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": False}),
     "no whole tiles": ("llama", {"hidden_size": 80, "head_dim": 64, "intermediate_size": 176}),
 }
+NO_LORA = config.Lora()
+ADAPTERS = {
+    "all": config.Lora(rank=4),
+    "of an odd rank": config.Lora(rank=3, targets="q_proj,o_proj,down_proj"),
+    "of more than a tile": config.Lora(rank=36, alpha=20.0),
+    "of attention alone": config.Lora(rank=8, targets="v_proj"),
+}
 PROMPTS = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)), (50,), tuple(range(30, 46)))
 
 
-def policy_of(tiny_model, shape="llama"):
+def policy_of(tiny_model, shape="llama", lora=NO_LORA):
     family, changes = SHAPES[shape]
     folder = tiny_model(family, **SIZES | changes)
-    policy = Policy(
-        load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype="bf16"), config.Lora())
-    )
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype="bf16"), lora))
     policy.end_ids = tuple(range(100, 130))
     tiny.roughen(policy.model)
     return policy
@@ -61,6 +66,19 @@ def test_several_models(tiny_model, shape):
     rollout = rollout_of(policy)
     assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
     assert_same_bits(policy, rollout)
+
+
+@pytest.mark.parametrize("adapters", ADAPTERS)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "no whole tiles"])
+def test_adapters(tiny_model, shape, adapters):
+    policy = policy_of(tiny_model, shape, ADAPTERS[adapters])
+    rollout = rollout_of(policy)
+    assert policy.is_exact
+    assert_same_bits(policy, rollout)
+    with policy.model.disable_adapter():
+        base = rollout_of(policy)
+        assert not torch.equal(base.logp, rollout.logp)
+        assert_same_bits(policy, base)
 
 
 @pytest.mark.parametrize("n", [1, 2, 24])
@@ -152,7 +170,7 @@ def test_kept_activations_take_half_the_bytes_of_products(tiny_model, monkeypatc
             assert sum(x[0].nbytes for x in activations) == activation_cache._bytes_per_token(layer, True)
 
 
-def test_nothing_is_kept_where_decoding_is_not_exact(tiny_model, monkeypatch):
+def test_nothing_is_kept_with_an_adapter(tiny_model, monkeypatch):
     monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
     policy = exact(tiny_model("llama", **SIZES), rank=4)
     rollout_of(policy, on_policy=True)
@@ -197,7 +215,10 @@ def test_what_is_exact(tiny_model, monkeypatch):
     assert exact(folder, dtype="float32").is_exact
     assert exact(folder, dtype="float32", engine="plain").is_exact
     assert not exact(folder, engine="plain").is_exact
-    assert not exact(folder, rank=4).is_exact, "decoding merges the adapter"
+    assert exact(folder, rank=4).is_exact
+    other = tiny_model("llama", **SIZES | {"hidden_size": 80, "head_dim": 64})
+    assert exact(other).is_exact
+    assert not exact(other, rank=4).is_exact, "no whole tiles: decoding merges the adapter"
     assert not exact(tiny_model("llama")).is_exact, "heads that are no whole vectors"
     assert not exact(tiny_model("gpt2")).is_exact
 

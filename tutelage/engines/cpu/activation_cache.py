@@ -59,7 +59,7 @@ class ActivationCache:
         """Whether every layer of `model` takes two steps, and a compiled step can decode with shared prompts.
 
         Models with norms of queries and keys are excluded, since the inputs of these norms would have to be kept too,
-        and so are adapters, which decoding merges into the weights.
+        and so are adapters: their training holds too little for it to be worth the memory (see `OF_TRAINING`).
         """
         if not has_fused_step(model) or not supports(model, 1):
             return False

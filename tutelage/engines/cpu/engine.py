@@ -70,8 +70,8 @@ class CpuEngine(PlainEngine):
 
     @property
     def is_exact(self) -> bool:
-        """See `Engine.is_exact`. In bfloat16 it is where weights fit into memory for the compiled step, and no adapter
-        is merged with them for decoding."""
+        """See `Engine.is_exact`. In bfloat16 it is where weights fit into memory for the compiled step, which computes
+        what the layers compute."""
         return super().is_exact or (self._fits and self._decodes_as_it_scores())
 
     def _decodes_as_it_scores(self) -> bool:

@@ -1,7 +1,6 @@
 """Settings of pretraining."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tutelage import config
 from tutelage.config.limits import a_share, above_zero, at_least
@@ -18,8 +17,9 @@ class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings
     """Text: a .txt file with documents between blank lines, a file with a `text` column, or a hub data set."""
     model: str = ""
     """Folder or hub name of a model to train further; empty makes a new one of the size in --shape."""
-    dtype: Literal["float32", "bf16"] = "float32"
-    """Precision of the arithmetic; the weights being trained stay float32."""
+    dtype: config.DtypeName = "float32"
+    """Precision of matrix products: float32, bf16, or auto, which takes bf16 where the device multiplies it faster and
+    the model is large enough to gain by it. Weights, sums and log-probabilities are float32 either way."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, ..."""
     engine: config.EngineName = field(default="auto", metadata=config.LATER)

@@ -20,6 +20,7 @@ from tutelage.engines.cpu.fused.attention import FusedAttention
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations, current_layer_cache
 from tutelage.engines.cpu.fused.linear import Linear, all_of_type
+from tutelage.engines.cpu.fused.mixed_linear import is_decoded
 from tutelage.engines.cpu.fused.mixed_steps import (
     MixedAttentionInputs,
     MixedLayerOutputs,
@@ -94,11 +95,11 @@ class FusedLayer:
         return found if fits else None
 
     def decodes_as_it_scores(self) -> bool:
-        """Whether the layer is computed in mixed steps without an adapter, which decoding merges."""
+        """Whether the layer is computed in mixed steps, and decoding merges none of its adapters."""
         weight = self.input_layernorm.weight
         x = weight.new_zeros(1, 1, len(weight))
         products = self.products_of_steps(x)
-        return products is not None and self.is_mixed(x) and all(each.lora_a is None for each in products)
+        return products is not None and self.is_mixed(x) and all(map(is_decoded, products))
 
     def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
         """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""

@@ -5,7 +5,7 @@
 The columns of s B beside W make an adapter part of the product: its sum is accumulated in float32 with the others, and
 the backward pass finds the gradients of x and of t in one product too. Operands are rounded to bfloat16, and so are
 t, y and the gradients; biases and gradients of weights are float32. Products of the forward pass are those of decoding
-(see `native.half_products`), and those of the backward pass torch's.
+(see `native.half_products`), with the adapters (see `is_decoded`), and those of the backward pass torch's.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from tutelage.engines.cpu.decoding_weights import joint_bias
 from tutelage.engines.cpu.fused.linear import Linear
 from tutelage.engines.cpu.gradients import add_term
-from tutelage.engines.cpu.native.half_products import PanelLinear
+from tutelage.engines.cpu.native.half_products import TILE, PanelLinear
 
 HALF = torch.bfloat16
 
@@ -35,13 +35,25 @@ class MixedLinears:
     def matrix(self) -> BFloat16[Tensor, "out in_R"]:
         """[W | s B], rounded."""
         features = self.layers[0].weight.shape[1]
-        columns = _columns(self.layers)
+        columns = self.columns
         matrix = columns.new_empty(len(columns), features + columns.shape[1], dtype=HALF)
         matrix[:, features:] = columns
         rows = matrix.split([len(layer.weight) for layer in self.layers])
         for part, layer in zip(rows, self.layers, strict=True):
             part[:, :features] = layer.weight
         return matrix
+
+    @cached_property
+    def columns(self) -> Float[Tensor, "out R"]:
+        """The rows s B of all layers, each B in columns of its own."""
+        sizes, ranks = [len(layer.weight) for layer in self.layers], [layer.rank() for layer in self.layers]
+        found = self.layers[0].weight.new_zeros(sum(sizes), sum(ranks))
+        column = 0
+        for rows, layer, rank in zip(found.split(sizes), self.layers, ranks, strict=True):
+            if layer.lora_b is not None:
+                rows[:, column : column + rank] = layer.scale * layer.lora_b
+            column += rank
+        return found
 
     @cached_property
     def lora_a(self) -> BFloat16[Tensor, "R in"] | None:
@@ -58,7 +70,7 @@ class MixedLinears:
             return PanelLinear([layer.weight for layer in self.layers], bias)(x), None
         t = PanelLinear([self.lora_a])(x)
         odd = (0, (x.shape[1] + t.shape[1]) % 2)  # panels have pairs of features
-        weights, columns = [layer.weight for layer in self.layers], pad(_columns(self.layers), odd)
+        weights, columns = [layer.weight for layer in self.layers], pad(self.columns, odd)
         return PanelLinear(weights, bias, columns)(pad(torch.cat((x, t), 1), odd)), t
 
     def to_input(
@@ -103,13 +115,9 @@ class MixedLinears:
         return found
 
 
-def _columns(layers: Sequence[Linear]) -> Float[Tensor, "out R"]:
-    """The rows s B of all layers, each B in columns of its own."""
-    sizes, ranks = [len(layer.weight) for layer in layers], [layer.rank() for layer in layers]
-    found = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
-    column = 0
-    for rows, layer, rank in zip(found.split(sizes), layers, ranks, strict=True):
-        if layer.lora_b is not None:
-            rows[:, column : column + rank] = layer.scale * layer.lora_b
-        column += rank
-    return found
+def is_decoded(layer: Linear) -> bool:
+    """Whether a decoding step computes the adapter of `layer`, if any, as the forward pass does: beside W.
+
+    Elsewhere it is merged with W, whose sum is rounded. Features of x have to be whole tiles.
+    """
+    return layer.lora_a is None or layer.weight.shape[1] % TILE == 0

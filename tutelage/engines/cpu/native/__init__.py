@@ -6,11 +6,12 @@
     a = softmax(scale · [q Kᵀ | q kᵀ]) [V ; v]                                (K, V of the prompt, k, v of the answer)
     h = x + W_o a      n = norm(h)      g, u = W_g n, W_u n                   x ← h + W_d (silu(g) · u)
 
-It computes what `FusedStep` computes, on the keys and values in a `PromptCache` and with the adapters merged into the
-weights. It saves the forty-five small operations of a layer, each of which waits for Python, for torch and for a cache
-that the weights have evicted, and it reads the weights as fast as the memory delivers them. `weights` lays a model out
-for `step.cpp`, and `step` passes tokens and pointers. Weights are float32 or bfloat16; in bfloat16 the inputs of
-products are rounded to it, and everything else is float32 (`half_products.hpp`).
+It computes what `FusedStep` computes, on the keys and values in a `PromptCache`. It saves the forty-five small
+operations of a layer, each of which waits for Python, for torch and for a cache that the weights have evicted, and it
+reads the weights as fast as the memory delivers them. `weights` lays a model out for `step.cpp`, and `step` passes
+tokens and pointers. Weights are float32 or bfloat16; in bfloat16 the inputs of products are rounded to it, and
+everything else is float32 (`half_products.hpp`). Adapters are merged with the weights in float32; in bfloat16 they are
+columns beside them, [W | s B] [x; A x], as in training (`fused.mixed_linear`).
 
 **The attention of a packed sequence** (see `tutelage.engines.packing`) is one softmax for every query over its shared
 prefix and its own sequence (`packed_attention.hpp`); its gradients are computed too. `packed_attention` passes tensors.

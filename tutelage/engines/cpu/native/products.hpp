@@ -58,24 +58,28 @@ INLINE void for_blocks(const Matrix &by, long lines, const float *blocks, long p
 // What a product in bfloat16 gives the next operation: rounded as it would be stored.
 INLINE Floats result(const Matrix &by, Floats y) { return by.half ? rounded_floats(y) : y; }
 
-// The input of a product: `x` is stored in blocks already, or as lines [n][in], which are normalised where `norm` is
-// not null. Each thread copies lines into blocks of its own once it has a part to do: two threads that wrote to one
-// block would wait for each other's caches.
+// The input of a product: `x` is stored in blocks already, or as lines [n][features], which are normalised where `norm` is
+// not null. `t` are the lines [n][rank] that follow the features of x where the product has an adapter. Each thread
+// copies lines into blocks of its own once it has a part to do: two threads that wrote to one block would wait for each
+// other's caches.
 struct Input {
     const float *x;
     bool is_blocks;
     const float *norm;
     float epsilon;
+    const float *t;
 
     const float *blocks(long lines, const Matrix &by, float *own) const {
         if (is_blocks) return x;
         for (long line = 0; line < lines; line += LANES)
-            block(x + line * by.in, std::min(LANES, lines - line), by, own + line / LANES * block_step(by));
+            block(line, std::min(LANES, lines - line), by, own + line / LANES * block_step(by));
         return own;
     }
 
-    void block(const float *rows, long count, const Matrix &by, float *into) const {
-        const long features = by.in;
+    // A block of `count` lines from line `start` on.
+    void block(long start, long count, const Matrix &by, float *into) const {
+        const long features = by.features();
+        const float *rows = x + start * features;
         float scales[LANES];
         for (long r = 0; r < count; r++)
             scales[r] = norm ? root_mean_square(rows + r * features, features, epsilon) : 1.0f;
@@ -88,6 +92,10 @@ struct Input {
                 put_features(by, into, r, first, columns, part);
             }
         }
+        for (long first = 0; first < by.rank; first += LANES)
+            for (long r = 0; r < count; r++)
+                put_features(by, into, r, features + first, std::min(LANES, by.rank - first),
+                             t + (start + r) * by.rank + first);
     }
 };
 
@@ -122,6 +130,26 @@ void product(Worker &worker, long lines, const Input &input, const Matrix &by, f
                 }
             });
         }
+    });
+}
+
+// t = A x [n][rank], where `by` has an adapter. It is a phase of its own.
+inline void adapt(Worker &worker, long lines, const Input &input, const Matrix &by, float *own, float *t) {
+    if (!by.rank) return;
+    product(worker, lines, input, by.adapter(), own, [&](long line, long column, long columns, Floats y) {
+        put(t + line * by.rank + column, columns, y);
+    });
+}
+
+// The same into the blocks of lines that `x` is.
+inline void adapt_blocks(Worker &worker, long lines, float *x, const Matrix &by) {
+    if (!by.rank) return;
+    const Input input{x, true, nullptr, 0, nullptr};
+    product(worker, lines, input, by.adapter(), nullptr, [&](long line, long column, long columns, Floats y) {
+        alignas(64) float part[LANES];
+        store(part, y);
+        float *block = x + line / LANES * block_step(by);
+        put_features(by, block, line % LANES, by.features() + column, columns, part);
     });
 }
 

@@ -23,20 +23,29 @@ struct Batches {
 
 // The workspace of a step, in floats: a part that all threads use, and `each` floats per thread.
 struct Plan {
-    long heads, attended, active, states, each;
+    long heads, attended, active, adapted, states, each;
 
     explicit Plan(const Batches &batches) {
         const Model &model = *batches.models[0];
         const long count = batches.count(), padded = round_up(count, LANES), mixed = model.heads * model.width;
         heads = round_up(count * (model.heads + 2 * model.keys) * model.width, LANES);
         attended = round_up(count * mixed, LANES);
-        active = padded * round_up(model.inner, LANES);
-        states = padded * round_up(std::max<long>(model.hidden, mixed), LANES);
+        long rank = 0, inner = model.inner, features = std::max<long>(model.hidden, mixed);
+        for (long index = 0; index < model.count; index++) {
+            const Layer &layer = model.layers[index];
+            for (const Matrix *by : {&layer.heads, &layer.mixed, &layer.gate_and_up}) {
+                rank = std::max<long>(rank, by->rank), features = std::max<long>(features, by->in);
+            }
+            inner = std::max<long>(inner, layer.down.in);
+        }
+        active = padded * round_up(inner, LANES);
+        adapted = round_up(count * rank, LANES);
+        states = padded * round_up(features, LANES);
         long most = 0;
         for (long b = 0; b < batches.size; b++) most = std::max(most, attention_workspace(model, *batches.lines[b]));
         each = states + most;
     }
-    long total(long threads) const { return heads + attended + active + threads * each; }
+    long total(long threads) const { return heads + attended + active + adapted + threads * each; }
 };
 
 // One step on a model and all lines. Activations are kept of a single batch only.
@@ -47,13 +56,15 @@ struct Step {
     const Angles angles;
     const ActivationBlocks *activations;
     float *x;
-    float *heads, *attended, *active;
+    float *heads, *attended, *active, *adapted;
 
     void layer(Worker &worker, long index, float *own, float *workspace) const {
         const Layer &layer = model.layers[index];
         const long n = count, row = (model.heads + 2 * model.keys) * model.width;
         const Records records(model, activations, index, batches.lines[0]->written - 1);
-        product(worker, n, {x, false, layer.norm, layer.epsilon}, layer.heads, own,
+        const Input before{x, false, layer.norm, layer.epsilon, adapted};
+        adapt(worker, n, before, layer.heads, own, adapted);
+        product(worker, n, before, layer.heads, own,
                 [&](long line, long column, long columns, Floats y) {
                     put(heads + line * row + column, columns, result(layer.heads, y));
                 });
@@ -66,10 +77,14 @@ struct Step {
             const auto attend = layer.heads.half ? attention<HalfBlock> : attention<Block>;
             attend(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
         });
-        accumulate_product(worker, n, {attended, false, nullptr, 0}, layer.mixed, own, x, records.h);
-        swiglu(worker, n, {x, false, layer.gate_norm, layer.gate_epsilon}, layer.gate_and_up, layer.down, own,
-               active, records);
-        accumulate_product(worker, n, {active, true, nullptr, 0}, layer.down, own, x, records.y);
+        const Input mixed{attended, false, nullptr, 0, adapted};
+        adapt(worker, n, mixed, layer.mixed, own, adapted);
+        accumulate_product(worker, n, mixed, layer.mixed, own, x, records.h);
+        const Input gated{x, false, layer.gate_norm, layer.gate_epsilon, adapted};
+        adapt(worker, n, gated, layer.gate_and_up, own, adapted);
+        swiglu(worker, n, gated, layer.gate_and_up, layer.down, own, active, records);
+        adapt_blocks(worker, n, active, layer.down);
+        accumulate_product(worker, n, {active, true, nullptr, 0, nullptr}, layer.down, own, x, records.y);
     }
 
     // Calls work(layer with the keys and values of a batch, its lines, the number of lines before it).
@@ -90,7 +105,7 @@ struct Step {
     }
 };
 
-constexpr long PHASES = 4, BATCH_PHASES = 2;  // of a layer: of all lines together, and of each batch
+constexpr long PHASES = 8, BATCH_PHASES = 2;  // at most of a layer: of all lines together, and of each batch
 
 }  // namespace
 
@@ -112,8 +127,8 @@ void tutelage_step(const ThreadPool *pool, const Model *const *models, const Lin
     const Model *model = models[0];
     const Plan plan(all);
     float *heads = workspace, *attended = heads + plan.heads, *active = attended + plan.attended;
-    float *workspaces = active + plan.active;
-    const Step step{*model, all, all.count(), {cosine, sine}, activations, x, heads, attended, active};
+    float *adapted = active + plan.active, *workspaces = adapted + plan.adapted;
+    const Step step{*model, all, all.count(), {cosine, sine}, activations, x, heads, attended, active, adapted};
     run_phases(*pool, model->count * (PHASES + batches * BATCH_PHASES) + 1, [&](Worker &worker) {
         float *own = workspaces + worker.index * plan.each;
         for (long index = 0; index < model->count; index++) step.layer(worker, index, own, own + plan.states);
@@ -126,7 +141,7 @@ void tutelage_product(const ThreadPool *pool, const Matrix *by, int64_t lines, c
                       float *workspace) {
     run_phases(*pool, 1, [&](Worker &worker) {
         float *own = workspace + worker.index * blocks_of(lines) * round_up(by->in, LANES) * LANES;
-        product(worker, lines, {x, false, nullptr, 0}, *by, own,
+        product(worker, lines, {x, false, nullptr, 0, nullptr}, *by, own,
                 [&](long line, long column, long columns, Floats part) {
                     put(y + line * by->out + column, columns, part);
                 });

@@ -14,11 +14,15 @@ class ThreadPool(Structure):
 
 
 class Matrix(Structure):
-    """A linear layer: W [out, in] as panels of sixteen rows, in bfloat16 where it is `half`, and b [out] or null."""
+    """A linear layer: W [out, in] as panels of sixteen rows, in bfloat16 where it is `half`, and b [out] or null.
+
+    Blocks of lines have room for `room` features. With an adapter it is [W | s B], `rank` of whose columns are
+    multiplied with A x; `lora_a` are the panels of A, or null.
+    """
 
     _fields_ = [
-        *((name, c_void_p) for name in ("panels", "bias")),
-        *((name, c_int64) for name in ("out", "in_", "half")),
+        *((name, c_void_p) for name in ("panels", "bias", "lora_a")),
+        *((name, c_int64) for name in ("out", "in_", "room", "rank", "half")),
     ]
 
 

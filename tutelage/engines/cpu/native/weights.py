@@ -1,15 +1,20 @@
 """The weights of a model as `step.cpp` reads them: panels of sixteen rows of W, feature by feature, in one arena.
 
-In bfloat16 they take half of the memory, and a step takes little more than the time of reading them."""
+In bfloat16 they take half of the memory, and a step takes little more than the time of reading them. Adapters are then
+computed as in a forward pass (see `fused.mixed_linear`); in float32 they are merged with W.
+"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ctypes import byref
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
+from tutelage.engines.cpu.fused.linear import Linear
+from tutelage.engines.cpu.fused.mixed_linear import MixedLinears, is_decoded
 from tutelage.engines.cpu.fused.norm import epsilon_of
 from tutelage.engines.cpu.memory import Arena
 from tutelage.engines.cpu.native import half_products
@@ -20,7 +25,7 @@ from tutelage.errors import TutelageError
 
 
 class NativeWeights:
-    """Copies of the weights of a model, and of its head where that is one matrix, with the adapters merged.
+    """Copies of the weights of a model, and of its head where that is one matrix.
 
     `model` is the struct for `step.cpp`, `layers` are its layers. Raises TutelageError where a linear layer is not one
     matrix, and where the layers have different shapes. `dtype` is float32 or bfloat16.
@@ -36,8 +41,10 @@ class NativeWeights:
             )
         found = matrix(output)
         self.held: list[Tensor] = []  # the tensors that pointers point to
-        parts = [*_linear(stack), *([] if found is None else [output])]
-        self.arena = Arena(_panels(part.out_features) * self._panel(int(part.in_features)) for part in parts)
+        products = [parts for layer in stack.layers for parts in _products(layer)]
+        if found is not None:
+            products.append([output])
+        self.arena = Arena(size for parts in products for size in self._sizes(parts))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
         self.head = None if found is None else self._stacked([output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
@@ -47,12 +54,13 @@ class NativeWeights:
         self.model = Model(self.layers, *shape, self._held(norm.weight), epsilon_of(norm))
 
     def _layer(self, layer: Any) -> Layer:
-        attention, gate = layer.self_attn, layer.mlp
+        attention = layer.self_attn
+        heads, mixed, gate_and_up, down = _products(layer)
         found = Layer(
-            heads=self._stacked([attention.q_proj, attention.k_proj, attention.v_proj]),
-            mixed=self._stacked([attention.o_proj]),
-            gate_and_up=self._alternating([gate.gate_proj, gate.up_proj]),
-            down=self._stacked([gate.down_proj]),
+            heads=self._stacked(heads),
+            mixed=self._stacked(mixed),
+            gate_and_up=self._alternating(gate_and_up),
+            down=self._stacked(down),
             scale=attention.head_dim**-0.5 if attention.scaling is None else attention.scaling,
         )
         norms = {
@@ -69,25 +77,63 @@ class NativeWeights:
 
     def _stacked(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices over the same features, one below the other."""
-        matrices = [matrix_in(part, torch.float32) for part in parts]
-        weight = torch.cat([weight for weight, _ in matrices])
-        panels = self.arena.take(_panels(len(weight)) * self._panel(weight.shape[1]))
-        self._pack(weight, panels, 1)
-        return self._matrix(panels, joint_bias(matrices), *weight.shape)
+        layers = self._linears(parts)
+        return self._matrix(layers, [torch.cat([layer.weight for layer in layers])])
 
     def _alternating(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices of one shape, whose panels alternate."""
-        matrices = [matrix_in(part, torch.float32) for part in parts]
-        out, features = matrices[0][0].shape
-        panels = self.arena.take(_panels(out) * self._panel(features) * len(parts))
-        for index, (weight, _) in enumerate(matrices):
-            self._pack(weight, panels[index * self._panel(features) :], len(parts))
-        return self._matrix(panels, joint_bias(matrices), len(parts) * out, features)
+        layers = self._linears(parts)
+        return self._matrix(layers, [layer.weight for layer in layers])
 
-    def _pack(self, weight: Tensor, panels: Tensor, apart: int) -> None:
-        """Copy a matrix [out, in] into panels, of which every `apart`-th is its own."""
-        weight, (out, features) = weight.contiguous(), weight.shape
-        step = apart * self._panel(features)
+    def _linears(self, parts: Sequence[nn.Module]) -> list[Linear]:
+        """The layers with their adapters, or with merged weights."""
+        adapted = self._adapted(parts)
+        return [Linear(*matrix_in(part, torch.float32)) for part in parts] if adapted is None else adapted
+
+    def _adapted(self, parts: Sequence[nn.Module]) -> list[Linear] | None:
+        """The layers with their adapters where the step computes these; None where it has none, or they are merged."""
+        found = [layer for layer in map(Linear.of, parts) if layer is not None] if self.half else []
+        has_adapters = any(layer.lora_a is not None for layer in found)
+        return found if has_adapters and len(found) == len(parts) and all(map(is_decoded, found)) else None
+
+    def _sizes(self, parts: Sequence[Any]) -> Iterator[int]:
+        """Floats of the panels of a product, and of its adapters."""
+        features, rank = int(parts[0].in_features), _rank(self._adapted(parts) or [])
+        yield sum(_panels(part.out_features) for part in parts) * self._panel(features + rank)
+        if rank:
+            yield _panels(rank) * self._panel(features)
+
+    def _matrix(self, layers: Sequence[Linear], weights: Sequence[Tensor]) -> Matrix:
+        """The product of `layers`. The panels of `weights`, which are of one shape, alternate."""
+        (out, features), rank = weights[0].shape, _rank(layers)
+        panel = self._panel(features + rank)
+        panels = self.arena.take(_panels(out) * panel * len(weights))
+        joint = MixedLinears(layers)
+        columns = pad(joint.columns, (0, rank - joint.columns.shape[1])).split(out)
+        for index, (weight, beside) in enumerate(zip(weights, columns, strict=True)):
+            own = panels[index * panel :]
+            self._pack(weight, own, len(weights) * panel)
+            if rank:
+                self._pack(beside, own[features // 2 * LANES :], len(weights) * panel)
+        bias = joint_bias([(layer.weight, layer.bias) for layer in layers])
+        found = Matrix(
+            panels.data_ptr(),
+            None if bias is None else self._held(bias),
+            out=len(weights) * out,
+            in_=features + rank,
+            room=features + rank,
+            rank=rank,
+            half=self.half,
+        )
+        if joint.lora_a is not None:
+            room = self.arena.take(_panels(rank) * self._panel(features))
+            self._pack(pad(joint.lora_a, (0, 0, 0, rank - len(joint.lora_a))), room, self._panel(features))
+            found.lora_a = room.data_ptr()
+        return found
+
+    def _pack(self, weight: Tensor, panels: Tensor, step: int) -> None:
+        """Copy a matrix [out, in] into panels that begin `step` apart."""
+        weight, (out, features) = weight.detach().contiguous(), weight.shape
         if self.half:
             half_products.pack(weight, panels, step)
             return
@@ -99,9 +145,6 @@ class NativeWeights:
         """Floats, or pairs of numbers in bfloat16, of a panel."""
         return half_products.panel_pairs(features) if self.half else LANES * features
 
-    def _matrix(self, panels: Tensor, bias: Tensor | None, out: int, features: int) -> Matrix:
-        return Matrix(panels.data_ptr(), None if bias is None else self._held(bias), out, features, self.half)
-
     def _held(self, x: Tensor) -> int:
         """The address of a tensor in float32, which is kept alive."""
         self.held.append(x.detach().float().contiguous())
@@ -111,7 +154,7 @@ class NativeWeights:
 def can_be_laid_out(model: nn.Module, dtype: torch.dtype = torch.float32) -> bool:
     """Whether `NativeWeights` takes the layers of a model that has a fused step, in that precision."""
     stack = trunk(model)
-    parts: list[Any] = _linear(stack)
+    parts: list[Any] = [part for layer in stack.layers for parts in _products(layer) for part in parts]
     pairs = dtype == torch.bfloat16 and all(int(part.in_features) % 2 == 0 for part in parts)
     fits = dtype == torch.float32 or pairs
     return fits and is_of_one_shape(stack.layers) and all(map(is_matrix, parts))
@@ -129,15 +172,21 @@ def _shape(layer: Any) -> tuple[int, ...]:
     return (attention.head_dim, *(part.out_features for part in products))
 
 
-def _linear(stack: Any) -> list[nn.Module]:
-    """The projections of all layers of a trunk."""
+def _products(layer: Any) -> list[list[Any]]:
+    """The projections of a layer, those over the same features together."""
+    attention, gate = layer.self_attn, layer.mlp
     return [
-        part
-        for layer in stack.layers
-        for module in (layer.self_attn, layer.mlp)
-        for name, part in module.named_children()
-        if name.endswith("_proj")
+        [attention.q_proj, attention.k_proj, attention.v_proj],
+        [attention.o_proj],
+        [gate.gate_proj, gate.up_proj],
+        [gate.down_proj],
     ]
+
+
+def _rank(layers: Sequence[Linear]) -> int:
+    """The rank of all adapters of a product, an even number: panels have pairs of features."""
+    rank = sum(layer.rank() for layer in layers)
+    return rank + rank % 2
 
 
 def _panels(out: int) -> int:
