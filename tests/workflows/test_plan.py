@@ -48,6 +48,14 @@ def test_a_plan_on_gpus_reads_no_weights(bare):
     assert not Path("no").exists()
 
 
+def test_auto_is_bf16_on_gpus_and_what_the_machine_makes_of_it_here(bare):
+    assert tt.plan(settings(bare, dtype="auto"), GPUS).plan.work == tt.plan(settings(bare), GPUS).plan.work
+    here = tt.PlanSettings(prompt_tokens=20, response_tokens=8)
+    assert not tt.plan(settings(bare, dtype="auto"), here).plan.work.half, "a small model"
+    pretrain = tt.PretrainSettings(model=bare, data="no", out=Path("no"), dtype="auto")
+    assert tt.plan(pretrain, GPUS).plan.work.half
+
+
 def test_this_machine_measures_itself(bare):
     found = tt.plan(settings(bare, dtype="float32"), tt.PlanSettings(prompt_tokens=20))
     device = found.plan.cluster.device

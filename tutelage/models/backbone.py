@@ -52,7 +52,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_dtype(settings: config.Model, device: torch.device, model: PreTrainedModel) -> torch.dtype:
+def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -> torch.dtype:
     """The precision in which `model` computes on its device. A remark says what `auto` took."""
     hidden = int(inner(model).config.get_text_config().hidden_size)
     dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)

@@ -130,7 +130,7 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
         recipe="grpo",
         set=(
             "shaping.missing_end=none",  # the reward model scores the end that a cut answer lacks
-            "penalty.coef=0.06",
+            "penalty.coef=0.08",
         ),
         steps=scale.steps,
         batch_size=scale.batch,

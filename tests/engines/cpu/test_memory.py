@@ -1,5 +1,7 @@
-"""Arenas: freed memory is reused."""
+"""Memory that is freed is reused, and compiled products do not pile up."""
 
+import ctypes
+import os
 import platform
 import subprocess
 import sys
@@ -8,8 +10,14 @@ import pytest
 
 from tutelage.engines.cpu import memory
 from tutelage.engines.cpu.memory import Arena, keep_freed_memory, release_freed_memory
+from tutelage.engines.cpu.native.build import multiplies_bf16
 
 MILLION = 1_000_000
+
+
+def has_mallinfo2():
+    return platform.libc_ver()[0] == "glibc" and hasattr(ctypes.CDLL(None), "mallinfo2")
+
 
 FAULTS = """
 import resource, torch
@@ -111,3 +119,45 @@ def test_tensors_of_an_arena_do_not_overlap_and_are_aligned_to_cache_lines():
         part.fill_(number)
     assert [part.tolist() for part in parts] == [[float(n)] * size for n, size in enumerate(sizes)]
     assert all(part.data_ptr() % 64 == 0 for part in parts)
+
+
+PRODUCTS = """
+import ctypes, torch
+from tutelage.engines.cpu.memory import limit_primitive_caches
+{limit}
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g used h i".split()]
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Heap
+x, w = torch.ones(400, 96, dtype=torch.bfloat16), torch.ones(96, 96, dtype=torch.bfloat16)
+def multiply(first, end):
+    for rows in range(first, end):
+        x[:rows] @ w
+multiply(1, 200)
+before = libc.mallinfo2().used
+multiply(200, 400)
+print((libc.mallinfo2().used - before) / 200)
+"""
+
+
+@pytest.mark.skipif(not has_mallinfo2(), reason="glibc from 2.33 on tells the memory in use")
+@pytest.mark.skipif(not multiplies_bf16(), reason="oneDNN compiles no products of bf16 here")
+@pytest.mark.parametrize(
+    ("limit", "low", "high"), [("limit_primitive_caches()", -1e4, 5e4), ("", 1e5, float("inf"))]
+)
+def test_products_of_many_shapes_are_not_kept(limit, low, high):
+    """The bytes that are kept of a product of another number of rows."""
+    code = PRODUCTS.format(limit=limit)
+    plain = {name: value for name, value in os.environ.items() if name not in memory.PRIMITIVE_CACHES}
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain
+    )
+    assert low <= float(found.stdout) <= high
+
+
+def test_a_capacity_of_the_environment_is_left_alone(monkeypatch):
+    first, second = memory.PRIMITIVE_CACHES
+    monkeypatch.setenv(first, "7")
+    monkeypatch.delenv(second, raising=False)
+    memory.limit_primitive_caches()
+    assert (os.environ[first], os.environ[second]) == ("7", str(memory.PRIMITIVES))

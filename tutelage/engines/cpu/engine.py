@@ -24,7 +24,7 @@ from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.gradients import Gradients, total_norm
 from tutelage.engines.cpu.head import KERNELS, differentiable_linear
-from tutelage.engines.cpu.memory import keep_freed_memory
+from tutelage.engines.cpu.memory import keep_freed_memory, limit_primitive_caches
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
 from tutelage.engines.decoding import Decoders, RolloutSize
@@ -55,6 +55,7 @@ class CpuEngine(PlainEngine):
         if insist:
             library()
         keep_freed_memory()
+        limit_primitive_caches()
         fuse(backbone.model)
         super().__init__(backbone, head)
         self._gradients = Gradients(self.model)

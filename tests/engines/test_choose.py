@@ -1,0 +1,62 @@
+"""What `auto` takes: precision by the device, the processor, the engine and the size of the model."""
+
+import pytest
+import torch
+from compilers import needs_compiler
+
+from tutelage import config
+from tutelage.engines import choose
+from tutelage.engines.choose import LEAST_FEATURES, choose_dtype
+from tutelage.engines.cpu.native import build, half_products
+from tutelage.models.backbone import load_backbone
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def multiplying(monkeypatch):
+    monkeypatch.setattr(build, "multiplies_bf16", lambda: True)
+    monkeypatch.setattr(half_products, "supports", lambda features: True)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+@pytest.mark.parametrize(("name", "dtype"), [("float32", torch.float32), ("bf16", torch.bfloat16)])
+def test_what_is_named_is_taken(name, dtype, device):
+    assert choose_dtype(name, device, "plain", 8) == dtype
+
+
+@pytest.mark.usefixtures("multiplying")
+def test_auto_takes_bf16_where_it_is_worth_it(monkeypatch):
+    assert choose_dtype("auto", CPU, "auto", LEAST_FEATURES) == torch.bfloat16
+    assert choose_dtype("auto", CPU, "cpu", LEAST_FEATURES) == torch.bfloat16
+    assert choose_dtype("auto", CPU, "auto", LEAST_FEATURES - 1) == torch.float32
+    assert choose_dtype("auto", CPU, "plain", LEAST_FEATURES) == torch.float32
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    assert choose_dtype("auto", CPU, "auto", LEAST_FEATURES) == torch.float32
+
+
+@pytest.mark.usefixtures("multiplying")
+def test_auto_takes_float32_without_products_of_bf16(monkeypatch):
+    monkeypatch.setattr(build, "multiplies_bf16", lambda: False)
+    assert choose_dtype("auto", CPU, "auto", LEAST_FEATURES) == torch.float32
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_auto_asks_a_gpu(monkeypatch, has_bf16):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    assert choose_dtype("auto", GPU, "auto", 8) == (torch.bfloat16 if has_bf16 else torch.float32)
+
+
+@needs_compiler
+@pytest.mark.parametrize("least", [64, 65])
+def test_a_model_says_what_auto_took(tiny_model, monkeypatch, caplog, least):
+    monkeypatch.setattr(build, "multiplies_bf16", lambda: True)
+    monkeypatch.setattr(choose, "LEAST_FEATURES", least)
+    caplog.set_level("INFO")
+    folder = tiny_model("llama", hidden_size=64)
+    trained = load_backbone(config.Model(folder, device="cpu", dtype="auto"), config.Lora())
+    assert trained.dtype == (torch.bfloat16 if least == 64 else torch.float32)
+    assert ("bf16, chosen for this machine" in caplog.text) == (least == 64)
+    assert {weight.dtype for weight in trained.model.parameters()} == {torch.float32}
+    read = load_backbone(config.Model(folder, device="cpu", dtype="auto"))
+    assert {weight.dtype for weight in read.model.parameters()} == {trained.dtype}
