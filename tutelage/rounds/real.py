@@ -47,8 +47,8 @@ class Scale:
     reward_epochs: float = 1.0
     reward_batch: int = 24
     """Pairs of a step of the reward model: all pairs of four questions, so that each answer is read once."""
-    steps: int = 12
-    batch: int = 12
+    steps: int = 14
+    batch: int = 16
     """Questions of a step, each with as many answers as the recipe asks for."""
     answer_tokens: int = 64
     """Length limit of an answer."""

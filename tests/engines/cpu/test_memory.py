@@ -161,3 +161,38 @@ def test_a_capacity_of_the_environment_is_left_alone(monkeypatch):
     monkeypatch.delenv(second, raising=False)
     memory.limit_primitive_caches()
     assert (os.environ[first], os.environ[second]) == ("7", str(memory.PRIMITIVES))
+
+
+FRAGMENTS = """
+import torch
+from pathlib import Path
+from tutelage.engines.cpu import memory
+memory.MOST_FRAGMENTS = 64 << 20
+assert memory.keep_freed_memory()
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / (1 << 20)
+def leave(megabytes):
+    large, small = [], []
+    for _ in range(megabytes):
+        large.append(torch.ones(1 << 18)), small.append(torch.ones(1 << 10))
+    return small  # between them, so that nothing is at the end of the heap
+kept = leave(40)
+memory.release_fragments()      # what is usual
+kept += leave(30)
+before = resident()
+memory.release_fragments()      # at most 30 more
+same = resident()
+kept += leave(200)
+grown = resident()
+memory.release_fragments()
+print(same - before, grown - same, resident() - grown)
+"""
+
+
+@pytest.mark.skipif(not has_mallinfo2(), reason="glibc from 2.33 on tells the memory in use")
+def test_free_memory_is_returned_once_it_has_grown():
+    found = subprocess.run([sys.executable, "-c", FRAGMENTS], capture_output=True, text=True, check=True)
+    same, grown, returned = map(float, found.stdout.split())
+    assert abs(same) < 1
+    assert grown > 100
+    assert returned < -grown

@@ -24,7 +24,12 @@ from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.gradients import Gradients, total_norm
 from tutelage.engines.cpu.head import KERNELS, differentiable_linear
-from tutelage.engines.cpu.memory import keep_freed_memory, limit_primitive_caches
+from tutelage.engines.cpu.memory import (
+    keep_freed_memory,
+    limit_primitive_caches,
+    release_fragments,
+    release_freed_memory,
+)
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
 from tutelage.engines.decoding import Decoders, RolloutSize
@@ -55,6 +60,7 @@ class CpuEngine(PlainEngine):
         if insist:
             library()
         keep_freed_memory()
+        release_freed_memory()  # what models before this one left would count in addition
         limit_primitive_caches()
         fuse(backbone.model)
         super().__init__(backbone, head)
@@ -188,6 +194,7 @@ class CpuEngine(PlainEngine):
     def decoding(self, on_policy: RolloutSize | None = None) -> Iterator[Decoders]:
         """See `Engine.decoding`. Inside, the weights can be laid out for decoding."""
         self._gradients.release()
+        release_fragments()
         cache = None if on_policy is None else self._cache_for(on_policy)
         selection = DecoderSelection(self.backbone, self.head)
         selection.try_model()

@@ -25,8 +25,13 @@ HUGE = 1 << 21
 """Bytes of a huge page. With small pages, address translation takes much of the time of reading or filling them."""
 CACHE_LINE = 16
 """Floats of a cache line."""
+MOST_FRAGMENTS = 1 << 29
+"""Bytes by which the free memory of the heap may grow from one rollout to a later one."""
 MOST_OVERSIZE = 4
 """A spare mapping that is more than this factor larger than what is needed is returned to the system instead."""
+_usual: int | None = (
+    None  # bytes of the heap that were free before a rollout, the first since memory was returned
+)
 _spare: list[mmap.mmap] = []  # the mapping of an arena that was freed, at most one
 
 
@@ -37,9 +42,47 @@ def release_freed_memory() -> None:
     addition. Taking the pages again costs .2 s a GB, and up to 1.2 s on virtual machines that return their memory too,
     so it should not be called more often than that.
     """
+    global _usual
     _spare.clear()
+    _usual = None
     if _keeps_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_fragments() -> None:
+    """Return the free memory of the heap to the system where it has grown by `MOST_FRAGMENTS`. Called before a rollout.
+
+    Batches have other numbers of tokens, so what one leaves does not fit the next, and the heap grows although no more
+    of it is in use. What a first step leaves is what every step needs: it is kept.
+    """
+    global _usual
+    free = _free_heap() if _keeps_freed_memory() else 0
+    if _usual is None:
+        _usual = free
+    elif free > _usual + MOST_FRAGMENTS:
+        release_freed_memory()
+
+
+def _free_heap() -> int:
+    """Bytes of the heap that are free; 0 where the C library does not tell (glibc does from 2.33 on)."""
+    try:
+        tell = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return 0
+    tell.restype = _Heap
+    return int(tell().free)
+
+
+class _Heap(ctypes.Structure):
+    """mallinfo2(3)."""
+
+    _fields_ = [
+        *(
+            (name, ctypes.c_size_t)
+            for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")
+        ),
+        *((name, ctypes.c_size_t) for name in ("used", "free", "keepcost")),
+    ]
 
 
 def _keeps_freed_memory() -> bool:
