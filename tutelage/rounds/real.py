@@ -47,8 +47,8 @@ class Scale:
     reward_epochs: float = 1.0
     reward_batch: int = 24
     """Pairs of a step of the reward model: all pairs of four questions, so that each answer is read once."""
-    steps: int = 14
-    batch: int = 16
+    steps: int = 12
+    batch: int = 8
     """Questions of a step, each with as many answers as the recipe asks for."""
     answer_tokens: int = 64
     """Length limit of an answer."""
@@ -130,7 +130,7 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
         recipe="grpo",
         set=(
             "shaping.missing_end=none",  # the reward model scores the end that a cut answer lacks
-            "penalty.coef=0.08",
+            "penalty.coef=0.05",
         ),
         steps=scale.steps,
         batch_size=scale.batch,
