@@ -340,3 +340,20 @@ def test_a_field_without_documentation_is_found(pretend: Any) -> None:
 
     assert undocumented(Bare) == ["Bare.two"]
     assert undocumented(pretend.Settings) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "polls"),
+    [({}, cli.POLLS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+)
+def test_threads_sleep_soon_unless_the_environment_says_otherwise(given, polls):
+    code = (
+        "import os, sys; from tutelage.cli import main; main(['--help']);"
+        "assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
+    )
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    plain = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=plain | given
+    )
+    assert done.stdout.splitlines()[-1] == polls

@@ -52,6 +52,12 @@ PLACES = {
 }
 """What to do about the errors of the system that tell of a place, and not of a defect."""
 
+POLLS = "10000"
+"""How often the threads of an operation of torch look for one another before they sleep, unless the environment says
+so (GOMP_SPINCOUNT or OMP_WAIT_POLICY of GNU's OpenMP runtime, which reads them when torch is imported). By default they
+look for milliseconds. Where another program uses a processor too, the thread that had to make way does not get the one
+on which the others look for it, and a training step takes ten and more times as long."""
+
 DRY_RUN = "--dry-run"
 """The flag that plans a run in place of running it."""
 
@@ -59,6 +65,8 @@ DRY_RUN = "--dry-run"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", POLLS)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
             stream.reconfigure(errors="replace")  # a terminal without the letter β shows ?
