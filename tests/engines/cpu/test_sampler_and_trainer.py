@@ -116,15 +116,20 @@ def test_several_threads(tiny_model):
 @narrower_registers
 def test_with_narrower_registers(tiny_model, flag):
     with compiled_with(flag):
-        for shape in ("llama", "norms of heads"):
-            policy = policy_of(tiny_model, shape)
+        for shape, lora in (
+            ("llama", NO_LORA),
+            ("norms of heads", NO_LORA),
+            ("llama", ADAPTERS["of an odd rank"]),
+        ):
+            policy = policy_of(tiny_model, shape, lora)
             assert_same_bits(policy, rollout_of(policy, tokens=20))
 
 
 def test_without_tiles(tiny_model):
     with compiled_with("-mno-amx-bf16"):
-        policy = policy_of(tiny_model)
-        assert_same_bits(policy, rollout_of(policy))
+        for lora in (NO_LORA, ADAPTERS["of an odd rank"]):
+            policy = policy_of(tiny_model, lora=lora)
+            assert_same_bits(policy, rollout_of(policy))
 
 
 def assert_kept_activations_change_nothing(policy, monkeypatch):
