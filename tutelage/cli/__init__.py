@@ -53,10 +53,10 @@ PLACES = {
 """What to do about the errors of the system that tell of a place, and not of a defect."""
 
 POLLS = "10000"
-"""How often the threads of an operation of torch look for one another before they sleep, unless the environment says
-so (GOMP_SPINCOUNT or OMP_WAIT_POLICY of GNU's OpenMP runtime, which reads them when torch is imported). By default they
-look for milliseconds. Where another program uses a processor too, the thread that had to make way does not get the one
-on which the others look for it, and a training step takes ten and more times as long."""
+"""How often a thread of torch that waits for the others polls before it sleeps, unless the environment says so
+(GOMP_SPINCOUNT or OMP_WAIT_POLICY of GNU's OpenMP runtime, which reads them when torch is imported). By default it
+polls for milliseconds. Where another program uses a processor too, the thread that had to make way for it cannot move
+to a processor on which others poll, and a training step takes ten and more times as long: see bench/NOTES.md."""
 
 DRY_RUN = "--dry-run"
 """The flag that plans a run in place of running it."""

@@ -18,7 +18,7 @@ VARIABLE = "TUTELAGE_ENGINE"
 
 
 LEAST_FEATURES = 512
-"""Features of a hidden state from which on `auto` takes bf16 on a processor: see bench/NOTES.md."""
+"""Features of a hidden state from which on `auto` takes bf16 on a processor: see docs/explanation/numerics.md."""
 
 
 @dataclass(frozen=True)

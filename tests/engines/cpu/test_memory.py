@@ -1,6 +1,5 @@
 """Memory that is freed is reused, and compiled products do not pile up."""
 
-import ctypes
 import os
 import platform
 import subprocess
@@ -13,10 +12,6 @@ from tutelage.engines.cpu.memory import Arena, keep_freed_memory, release_freed_
 from tutelage.engines.cpu.native.build import multiplies_bf16
 
 MILLION = 1_000_000
-
-
-def has_mallinfo2():
-    return platform.libc_ver()[0] == "glibc" and hasattr(ctypes.CDLL(None), "mallinfo2")
 
 
 FAULTS = """
@@ -123,12 +118,10 @@ def test_tensors_of_an_arena_do_not_overlap_and_are_aligned_to_cache_lines():
 
 PRODUCTS = """
 import ctypes, torch
-from tutelage.engines.cpu.memory import limit_primitive_caches
+from tutelage.engines.cpu import memory
 {limit}
-class Heap(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g used h i".split()]
 libc = ctypes.CDLL(None)
-libc.mallinfo2.restype = Heap
+libc.mallinfo2.restype = memory._Heap
 x, w = torch.ones(400, 96, dtype=torch.bfloat16), torch.ones(96, 96, dtype=torch.bfloat16)
 def multiply(first, end):
     for rows in range(first, end):
@@ -140,10 +133,10 @@ print((libc.mallinfo2().used - before) / 200)
 """
 
 
-@pytest.mark.skipif(not has_mallinfo2(), reason="glibc from 2.33 on tells the memory in use")
+@pytest.mark.skipif(not memory._free_heap(), reason="glibc from 2.33 on tells the memory in use")
 @pytest.mark.skipif(not multiplies_bf16(), reason="oneDNN compiles no products of bf16 here")
 @pytest.mark.parametrize(
-    ("limit", "low", "high"), [("limit_primitive_caches()", -1e4, 5e4), ("", 1e5, float("inf"))]
+    ("limit", "low", "high"), [("memory.limit_primitive_caches()", -1e4, 5e4), ("", 1e5, float("inf"))]
 )
 def test_products_of_many_shapes_are_not_kept(limit, low, high):
     """The bytes that are kept of a product of another number of rows."""
@@ -189,7 +182,7 @@ print(same - before, grown - same, resident() - grown)
 """
 
 
-@pytest.mark.skipif(not has_mallinfo2(), reason="glibc from 2.33 on tells the memory in use")
+@pytest.mark.skipif(not memory._free_heap(), reason="glibc from 2.33 on tells the memory in use")
 def test_free_memory_is_returned_once_it_has_grown():
     found = subprocess.run([sys.executable, "-c", FRAGMENTS], capture_output=True, text=True, check=True)
     same, grown, returned = map(float, found.stdout.split())

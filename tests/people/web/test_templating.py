@@ -64,6 +64,7 @@ class Unmarked(HTMLParser):
         values = dict(attrs)
         for name in READ:
             self.words(values.get(name) or "")
+        self.words(" ".join(parse_qs(urlsplit(values.get("href") or "").query).get("subject", [])))
         named = tag == "button" and values.get("name") == "language"
         if tag in ("script", "kbd", "bdi") or named:
             self.skipped = tag
@@ -161,7 +162,12 @@ def test_no_page_of_raters_has_words_that_cannot_be_translated(lite: Store) -> N
 
 @pytest.mark.parametrize(
     "planted",
-    ["<p>⟦All⟧ well</p>", '<p aria-label="Prompt">⟦x⟧</p>', "<p>⟦one⟧<b>two</b></p>"],
+    [
+        "<p>⟦All⟧ well</p>",
+        '<p aria-label="Prompt">⟦x⟧</p>',
+        "<p>⟦one⟧<b>two</b></p>",
+        '<a href="mailto:?subject=My%20link&body=x">⟦Mail⟧</a>',
+    ],
 )
 def test_a_planted_word_is_found(planted: str) -> None:
     assert Unmarked(planted).found != []

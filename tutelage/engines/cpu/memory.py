@@ -29,9 +29,8 @@ MOST_FRAGMENTS = 1 << 29
 """Bytes by which the free memory of the heap may grow from one rollout to a later one."""
 MOST_OVERSIZE = 4
 """A spare mapping that is more than this factor larger than what is needed is returned to the system instead."""
-_usual: int | None = (
-    None  # bytes of the heap that were free before a rollout, the first since memory was returned
-)
+_usual: int | None = None
+"""Bytes of the heap that were free before the first rollout since memory was returned."""
 _spare: list[mmap.mmap] = []  # the mapping of an arena that was freed, at most one
 
 

@@ -14,9 +14,10 @@
 
 namespace {
 
-// Floats from one block of 16 lines to the next. A workspace has room for [room padded to 16][16].
+// Floats from one block of 16 lines to the next. A workspace has room for [features of a line padded to 16][16].
 INLINE long block_step(const Matrix &by) {
-    return by.half && uses_tiles() ? padded_features(by.room) * TILE_ROWS / 2 : round_up(by.room, LANES) * LANES;
+    const long features = by.in + by.beyond;
+    return by.half && uses_tiles() ? padded_features(features) * TILE_ROWS / 2 : round_up(features, LANES) * LANES;
 }
 
 // Stores 16 features of line r of a block, from `first` on, a multiple of 16. Those after the last of `in` are zeros.

@@ -61,7 +61,7 @@ class PanelLinear:
         if columns is not None:
             pack(columns.detach(), self.panels[known // 2 * LANES :], step)
         address = None if self.bias is None else self.bias.data_ptr()
-        self.matrix = Matrix(self.panels.data_ptr(), address, out=out, in_=features, room=features, half=True)
+        self.matrix = Matrix(self.panels.data_ptr(), address, out=out, in_=features, half=True)
 
     def __call__(self, x: BFloat16[Tensor, "N in"]) -> BFloat16[Tensor, "N out"]:
         """The product, rounded."""

@@ -16,17 +16,17 @@ inline int64_t padded_features(int64_t in) { return (in + 31) / 32 * 32; }
 
 // A linear layer: W [out][in] as panels [ceil(out / 16)][in][16], and b [out] or null. Where it is `half`, the panels are
 // in bfloat16, [ceil(out / 16)][padded in / 2][16][2], and the lines that they are multiplied with are rounded to that.
-// Blocks of lines have room for `room` features, of which the first `in` are multiplied.
+// Lines have `beyond` more features than `in`, which follow in their blocks and are not multiplied.
 //
 // With an adapter of `rank` the matrix is [W | s B], and its lines are [x | t] with t = A x, rounded: `lora_a` are the
 // panels of A [rank][in - rank]. Only where it is `half`, and for a multiple of 32 features of x.
 struct Matrix {
     const float *panels, *bias, *lora_a;
-    int64_t out, in, room, rank, half;
+    int64_t out, in, rank, beyond, half;
 
     const float *panel(long index) const { return panels + index * 16 * (half ? padded_features(in) / 2 : in); }
     int64_t features() const { return in - rank; }  // of x
-    Matrix adapter() const { return {lora_a, nullptr, nullptr, rank, features(), room, 0, half}; }
+    Matrix adapter() const { return {lora_a, nullptr, nullptr, rank, features(), 0, rank, half}; }
 };
 
 // The weights of a transformer layer, and the addresses of its keys and values.

@@ -121,14 +121,13 @@ class NativeWeights:
             None if bias is None else self._held(bias),
             out=len(weights) * out,
             in_=features + rank,
-            room=features + rank,
             rank=rank,
             half=self.half,
         )
         if joint.lora_a is not None:
-            room = self.arena.take(_panels(rank) * self._panel(features))
-            self._pack(pad(joint.lora_a, (0, 0, 0, rank - len(joint.lora_a))), room, self._panel(features))
-            found.lora_a = room.data_ptr()
+            own = self.arena.take(_panels(rank) * self._panel(features))
+            self._pack(pad(joint.lora_a, (0, 0, 0, rank - len(joint.lora_a))), own, self._panel(features))
+            found.lora_a = own.data_ptr()
         return found
 
     def _pack(self, weight: Tensor, panels: Tensor, step: int) -> None:
