@@ -16,7 +16,7 @@ from typing import Any
 from bench.charts import draw_growth
 from bench.job import Job
 from bench.jobs import JOBS
-from bench.planned import check
+from bench.planned import SETTINGS, check
 from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
 from bench.table import RESULTS, result_file, write_table
 
@@ -30,12 +30,13 @@ def main() -> None:
     for job in _jobs(asked):
         print(f"{job.name}: {job.about}", flush=True)
         result = _measure(job, world, asked)
-        result |= {
-            "needs": _needs(job, world, result["machine"]),
-            "date": datetime.now(UTC).date().isoformat(),
-            "data": Path(asked.data).name or "generated",
-            "revision": revision(),
-        }
+        if asked.only != "operations":
+            result |= {
+                "needs": _needs(job, world, result["machine"]),
+                "date": datetime.now(UTC).date().isoformat(),
+                "data": Path(asked.data).name or "generated",
+                "revision": revision(),
+            }
         file = result_file(job, result["machine"], RESULTS)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(result, indent=1) + "\n")
@@ -54,7 +55,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default="", help="a file of preferences whose texts are used")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(
-        "--only", choices=("ours", "theirs"), help="measure one side, keep what is known of the other"
+        "--only",
+        choices=("ours", "theirs", "operations"),
+        help="measure one side or count the operations of our updates, and keep what is known of the rest",
     )
     return parser.parse_args()
 
@@ -94,6 +97,8 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
                 machines.append(machine_now(asked.device))
     if "ours" in sides:
         result["machine"] = _mean(machines)
+    if asked.only != "theirs" and job.name in SETTINGS:
+        result["operations"] = _process(job, "count", sys.executable, world) | {"revision": revision()}
     return {"machine": machines[0]} | result | {side: _together(told) for side, told in rounds.items()}
 
 
@@ -105,11 +110,17 @@ def _mean(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _one_side(job: Job, side: str, world: Path) -> dict[str, Any]:
     """One process of one side, and a line about it."""
     python = sys.executable if side == "ours" else str(KEPT / job.environment / "bin" / "python")
+    told = _process(job, side, python, world)
+    seconds = ", ".join(f"{value:.2f}" for value in told["seconds"])
+    print(f"  {side}: {seconds} s, {told['peak_mb']:.0f} MB, {told['processors']:.1f} processors", flush=True)
+    return told
+
+
+def _process(job: Job, side: str, python: str, world: Path) -> dict[str, Any]:
+    """What a process of its own tells about a job."""
     with tempfile.TemporaryDirectory(dir=KEPT) as out:
         run([python, "-m", "bench.side", job.name, side, str(world), out])
         told: dict[str, Any] = json.loads((Path(out) / "measured.json").read_text())
-    seconds = ", ".join(f"{value:.2f}" for value in told["seconds"])
-    print(f"  {side}: {seconds} s, {told['peak_mb']:.0f} MB, {told['processors']:.1f} processors", flush=True)
     return told
 
 

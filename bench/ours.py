@@ -6,10 +6,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.clock import Beside, measured_beside, replaced, timed
 from bench.job import Measurement, Place
+
+Told = TypeVar("Told")
 
 
 def run_workflow(workflow: Callable[[Any], object], settings: Any) -> list[dict[str, float]]:
@@ -25,11 +27,11 @@ def durations(rows: list[dict[str, float]]) -> list[float]:
 
 
 @contextmanager
-def step_ends(clock: Callable[[], float]) -> Iterator[list[float]]:
-    """Inside, the times of a clock at the end of every step of a run are noted in the list."""
+def step_ends(clock: Callable[[], Told]) -> Iterator[list[Told]]:
+    """Inside, what a clock tells at the end of every step of a run is noted in the list."""
     from tutelage.train.run.folder import Run
 
-    noted: list[float] = []
+    noted: list[Told] = []
 
     def log(inner: Callable[..., None], run: Run, step: int, metrics: dict[str, float]) -> None:
         inner(run, step, metrics)

@@ -1,6 +1,7 @@
-"""One process of a job: `python -m bench.side JOB prepare|ours|theirs|profile WORLD OUT`.
+"""One process of a job: `python -m bench.side JOB prepare|ours|theirs|profile|count WORLD OUT`.
 
-Writes OUT/measured.json; with `profile` our side also leaves profile.txt and trace.json in OUT/run.
+Writes OUT/measured.json; with `profile` our side also leaves profile.txt and trace.json in OUT/run. `count` measures no
+time: it writes the operations of an update (see `bench.operations`).
 """
 
 import json
@@ -20,6 +21,11 @@ def main(name: str, side: str, world: str, out: str) -> None:
     place = job.place(Path(world), Path(out))
     if side == "prepare":
         job.prepare(place)
+        return
+    if side == "count":
+        from bench.operations import count
+
+        (place.out / "measured.json").write_text(json.dumps(count(name, place), indent=1))
         return
     if side == "profile":
         place = replace(place, profile=True)

@@ -14,6 +14,8 @@ from bench.jobs import JOBS
 Result = Mapping[str, Any]
 
 RESULTS = Path(__file__).parent / "results"
+WASTE = 1.25
+"""Operations of an update over those that it needs at least: the most that is aimed at."""
 
 HEAD = """# Tutelage beside its peers
 
@@ -27,7 +29,10 @@ order, seed and precision, and processes of their own on one machine, which has 
 The second table of a machine says what our side reaches of it. Updates: the operations that are needed if no token is
 computed twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after
 each process), the middle of all steps; what was kept from sampling is not counted again. Decoding: the larger of
-arithmetic and reading, at the measured rates.
+arithmetic and reading, at the measured rates. *Performed*: the operations of the products that an update really
+makes, counted in a run that is not timed, over those that it needs, and for each token of the step. The ratio can be
+less than 1: the needed ones have every layer compute every token, but of the last layer only the states that are read
+need its second half.
 """
 
 
@@ -110,8 +115,8 @@ def _aimed(value: float, target: float | None, sign: str) -> str:
 def _efficiency(results: Mapping[str, Result]) -> str:
     """How near our side comes to what the machine could do."""
     rows = [
-        "| job | tokens per second | needed in the update | of the matrix rate | of the floor in decoding |",
-        "|---|---|---|---|---|",
+        "| job | tokens per second | needed in the update | performed | a token | of the matrix rate | of the floor |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, told in results.items():
         needs, ours = told["needs"], told["ours"]
@@ -123,8 +128,18 @@ def _efficiency(results: Mapping[str, Result]) -> str:
         rates = ours.get("rates") or [told["machine"]["flops"]]
         share = _share([update / rate for rate in rates], ours, needs["updating"])
         reached = _share([needs["floor"]], ours, needs["sampling"])
-        rows.append(f"| {name} | {rate:,.0f} | {gflop} | {share} | {reached} |")
+        waste, each = _performed(told)
+        rows.append(f"| {name} | {rate:,.0f} | {gflop} | {waste} | {each} | {share} | {reached} |")
     return "\n".join(rows) + "\n"
+
+
+def _performed(result: Result) -> tuple[str, str]:
+    """Operations of the update over those that it needs, and for each token; dashes where they were not counted."""
+    if "operations" not in result:
+        return "–", "–"
+    counted = result["operations"]
+    ratio, each = counted["done"] / counted["needed"], counted["done"] / counted["tokens"]
+    return _aimed(ratio, WASTE, "≤"), f"{each / 1e9:.3f} GFLOP"
 
 
 def _share(least: list[float], told: Result, part: str) -> str:

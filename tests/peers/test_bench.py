@@ -122,7 +122,8 @@ def test_each_machine_has_tables_of_its_own(tmp_path) -> None:
     for name, seconds in (("One", 1.0), ("Other", 2.0)):
         file = result_file(JOBS["sft"], {"name": name}, tmp_path)
         file.parent.mkdir()
-        file.write_text(json.dumps(result(seconds, name)))
+        counted = {"operations": {"done": 6e8, "needed": 5e8, "tokens": 7.0}} if name == "One" else {}
+        file.write_text(json.dumps(result(seconds, name) | counted))
     alone = {name: told for name, told in result(1.0, "Other").items() if name != "theirs"}
     result_file(JOBS["dpo"], {"name": "Other"}, tmp_path).write_text(json.dumps(alone))
     write_table(tmp_path, tmp_path / "table.md")
@@ -130,8 +131,10 @@ def test_each_machine_has_tables_of_its_own(tmp_path) -> None:
     assert one.startswith("One, 2 threads")
     assert "**3.00** (aim ≥ 7: not met)" in one
     assert "50%" in one
+    assert "| sft | 7 | 0 GFLOP | **1.20** (aim ≤ 1.25: met) | 0.086 GFLOP |" in one
     assert other.startswith("Other, 2 threads")
     assert "**1.50** (aim ≥ 7: not met)" in other
     assert "25%" in other
+    assert "| 0 GFLOP | – | – |" in other, "its operations were not counted"
     assert "DPO" not in other, "one side alone says nothing"
     assert peers.count("- sft: ") == 1
