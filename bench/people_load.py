@@ -39,7 +39,7 @@ from tutelage.people import (
     submit,
     survey,
 )
-from tutelage.people.store.bulk import Told, write_answers
+from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.web import create_app
 from tutelage.people.web.site import cookie_name
 
@@ -70,13 +70,13 @@ def build(store: Store, items: int, per_item: int, raters: int) -> Study:
     return study
 
 
-def votes_on(number: int, per_item: int, names: list[str]) -> Iterator[Told]:
+def votes_on(number: int, per_item: int, names: list[str]) -> Iterator[AnswerRecord]:
     for k in range(per_item):
         rater = (number + k * 7919) % len(names)
         coin = hashlib.blake2b(f"{number}/{k}".encode(), digest_size=2).digest()
         order = (0, 1) if coin[0] % 2 else (1, 0)
         answer = Answer("left" if coin[1] % 3 else "right", 1 + coin[1] % 3, key=f"{number}/{k}")
-        yield Told(f"c{number}", names[rater], order, answer, 1_700_000_000_000 + number)
+        yield AnswerRecord(f"c{number}", names[rater], order, answer, 1_700_000_000_000 + number)
 
 
 def measure(what: str, action: Callable[[], object], times: int) -> None:
