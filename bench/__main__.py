@@ -14,11 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from bench.charts import draw_growth
+from bench.files import RESULTS, result_file
 from bench.job import Job
 from bench.jobs import JOBS
 from bench.planned import SETTINGS, check
 from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
-from bench.table import RESULTS, result_file, write_table
+from bench.table import write_table
 
 
 def main() -> None:
@@ -37,7 +38,7 @@ def main() -> None:
                 "data": Path(asked.data).name or "generated",
                 "revision": revision(),
             }
-        file = result_file(job, result["machine"], RESULTS)
+        file = result_file(job, result["machine"])
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(result, indent=1) + "\n")
     write_table(RESULTS, RESULTS.with_name("RESULTS.md"))
@@ -84,7 +85,7 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     prepare(job, world)
     # Before and after each of our processes, whose share of the machine is told.
     machines = [machine_now(asked.device)]
-    known = result_file(job, machines[0], RESULTS)
+    known = result_file(job, machines[0])
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
     sides = [side for side in ("ours", "theirs") if asked.only in (None, side)]
     rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}

@@ -1,36 +1,43 @@
-"""Drawings of how the cost of a step grows: growth-AXIS.svg beside the results of a machine."""
+"""Drawings of how costs grow: growth-AXIS.svg beside the results of a machine, both axes logarithmic."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from bench.jobs.growth import AXES, BASE
+from bench.curves import Curve, curves
 from tutelage.figures import Axis, Chart, Series, draw, standalone
 
-NAMES = {"samples": "samples to a prompt", "prompt": "tokens of a prompt", "response": "tokens of a response"}
-SIDES = {"ours": "Tutelage", "theirs": "TRL 1.16.0"}
+PEER = "TRL 1.16.0"
 
 
 def draw_growth(results: Path) -> None:
-    """Write a drawing for each axis and each machine on which the growth was measured."""
-    for path in results.glob("*/growth.json"):
-        growth = json.loads(path.read_text())
-        for axis in AXES:
-            drawing = standalone(draw(chart(growth, axis)))
-            (path.parent / f"growth-{axis}.svg").write_text(drawing, encoding="utf-8")
+    """Write a drawing for each axis and each machine on which growth was measured."""
+    for folder in filter(Path.is_dir, results.iterdir()):
+        for axis, group in groupby(curves(folder), lambda curve: curve.axis):
+            drawing = standalone(draw(chart(list(group))))
+            (folder / f"growth-{axis}.svg").write_text(drawing, encoding="utf-8")
 
 
-def chart(growth: Mapping[str, Any], axis: str) -> Chart:
-    """The seconds of a step over one axis of the growth, one line for each side that was measured."""
-    lines = []
-    for colour, (side, label) in enumerate(SIDES.items()):
-        if side in growth:
-            points = [point for point in growth[side]["facts"]["points"] if point["axis"] == axis]
-            x, y = (
-                tuple(float(point["value"]) for point in points),
-                tuple(point["seconds"] for point in points),
-            )
-            lines.append(Series(x, y, label, colour=colour))
-    title = f"A GRPO step from {BASE}, 6.8M"
-    return Chart(title, tuple(lines), Axis(NAMES[axis], low=0), Axis("seconds", low=0))
+def chart(group: Sequence[Curve]) -> Chart:
+    """The curves of one axis with their exponents. A curve that stands alone has its peer beside it, and the needed
+    work as a line through our last point."""
+    first = group[0]
+    lines = _beside_work(first) if len(group) == 1 else _together(group)
+    title = first.what if len(group) == 1 else f"Growth over {first.label}"
+    return Chart(title, lines, Axis(first.label, log=True), Axis("seconds", log=True), height=280)
+
+
+def _beside_work(curve: Curve) -> tuple[Series, ...]:
+    lines = [Series(curve.values, curve.ours, f"Tutelage: exponent {curve.of_ours}")]
+    if curve.theirs:
+        lines.append(Series(curve.values, curve.theirs, f"{PEER}: {curve.of_theirs}", colour=1))
+    scale = curve.ours[-1] / curve.work[-1]
+    work = tuple(scale * each for each in curve.work)
+    return *lines, Series(curve.values, work, f"needed work: {curve.of_work}", colour=2, style="dashed")
+
+
+def _together(group: Sequence[Curve]) -> tuple[Series, ...]:
+    return tuple(
+        Series(each.values, each.ours, f"{each.what}: exponent {each.of_ours}", colour=number)
+        for number, each in enumerate(group)
+    )

@@ -59,6 +59,11 @@ class Decoding:
         held = self.prompts * (self.prompt + self.samples * self.response / 2)
         return self.bytes_each * (self.shape.trunk + self.shape.head + held * self.shape.kv_width)
 
+    @property
+    def whole(self) -> float:
+        """Operations of reading the prompts and of all steps."""
+        return forward(self.shape, [Tree(self.prompt, ())] * self.prompts) + self.response * self.operations
+
     def floor(self, peak: float, bandwidth: float) -> float:
         """Seconds below which no implementation comes, with `peak` operations and `bandwidth` bytes a second."""
         reading = forward(self.shape, [Tree(self.prompt, ())] * self.prompts) / peak

@@ -77,8 +77,15 @@ class Needs:
     sampling: str = ""
     tokens: float = 0.0
     """Tokens of a step, for the rate: those trained on, or those sampled."""
+    judging: float = 0.0
+    """Operations of the models that judge what was sampled."""
     kept: float = 0.0
     """Operations that each token kept from sampling spares the update (`tokens/kept` in `Measurement.facts`)."""
+
+    @property
+    def operations(self) -> float:
+        """Of a whole step, if its update had to compute everything by itself."""
+        return (self.decoding.whole if self.decoding else 0.0) + self.judging + self.update
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.testclient import TestClient
@@ -107,36 +109,58 @@ def answer_next(store: Store, rater_id: int) -> bool:
     return True
 
 
-def crowd(store: Store, raters: list[int], seconds: float) -> None:
-    """All raters at once in threads of their own, for so long."""
-    asked: list[float] = []
-    answered: list[float] = []
-    failures: list[BaseException] = []
+@dataclass(frozen=True)
+class Crowd:
+    """Seconds of every question served and of every vote accepted while many raters answered, and what went wrong."""
+
+    asked: list[float] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+
+def crowd(store: Store, raters: list[int], seconds: float, pause: float) -> Crowd:
+    """All raters at once in threads of their own, for so long, with a pause after each vote. They begin one after the
+    other within the first pause."""
+    told = Crowd()
     end = time.perf_counter() + seconds
 
-    def rate(rater_id: int) -> None:
+    def rate(rater_id: int, late: float) -> None:
         try:
+            time.sleep(late)
             while time.perf_counter() < end:
                 start = time.perf_counter()
                 question = next_assignment(store, rater_id)
-                asked.append(time.perf_counter() - start)
+                told.asked.append(time.perf_counter() - start)
                 if question is None:
                     return
                 start = time.perf_counter()
                 submit(store, question.id, Answer("left", 2))
-                answered.append(time.perf_counter() - start)
-                time.sleep(0.5)
+                told.answered.append(time.perf_counter() - start)
+                time.sleep(pause)
         except BaseException as error:
-            failures.append(error)
+            told.failures.append(error)
 
-    threads = [threading.Thread(target=rate, args=(rater_id,)) for rater_id in raters]
+    threads = [
+        threading.Thread(target=rate, args=(rater_id, pause * number / len(raters)))
+        for number, rater_id in enumerate(raters)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    report(f"next question, {len(raters)} raters at once", asked)
-    report(f"answer, {len(raters)} raters at once", answered)
-    print(f"failures: {len(failures)} {failures[:1]}")
+    return told
+
+
+@contextmanager
+def built(folder: str, items: int, per_item: int, raters: int) -> Iterator[tuple[Store, Study]]:
+    """Inside, a store in a folder with a study of `build`, in which one more rater is wanted on each item."""
+    store = open_store(str(Path(folder) / "load.sqlite"))
+    study = build(store, items, per_item, raters)
+    replan(store, study.id, Plan(per_item + 1, gold_rate=0.0, repeat_rate=0.0))
+    try:
+        yield store, study
+    finally:
+        store.close()
 
 
 def main() -> None:
@@ -180,7 +204,10 @@ def measure_study(store: Store, study: Study, raters: int) -> None:
         replan(store, study.id, Plan(overlap, policy, 0.05, 0.04))  # type: ignore[arg-type]
         measure(f"next and answer, {policy}, a new rater", lambda: answer_next(store, new[1]), 100)
         measure(f"next and answer, {policy}, one with many answers", lambda: answer_next(store, 1), 100)
-    crowd(store, new, 20)
+    told = crowd(store, new, seconds=20, pause=0.5)
+    report(f"next question, {len(new)} raters at once", told.asked)
+    report(f"answer, {len(new)} raters at once", told.answered)
+    print(f"failures: {len(told.failures)} {told.failures[:1]}")
     measure_pages(store, study)
 
 

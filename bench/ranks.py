@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.files import machine_folder
 from bench.job import Job
 from bench.jobs import JOBS
 from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
-from bench.table import RESULTS, result_file
 
 MEASURED = ("sft", "dpo", "grpo-6.8M", "grpo-134M")
 
@@ -34,6 +34,11 @@ class Setting:
 
     def __str__(self) -> str:
         return f"{self.ranks} × {self.threads}"
+
+    @classmethod
+    def named(cls, name: str) -> "Setting":
+        """The setting of which `name` is the text."""
+        return cls(*map(int, name.split(" × ")))
 
 
 def settings() -> list[Setting]:
@@ -49,7 +54,7 @@ def main() -> None:
     parser.add_argument("--data", default="", help="a file of preferences whose texts are used")
     asked = parser.parse_args()
     world, machine = world_of(asked.data), machine_now("cpu")
-    file = result_file(JOBS[MEASURED[0]], machine, RESULTS).with_name("ranks.json")
+    file = machine_folder(machine["name"]) / "ranks.json"
     known = json.loads(file.read_text()) if file.is_file() else {}
     for name in asked.jobs or MEASURED:
         known[name] = {"revision": revision(), "settings": _measured(JOBS[name], world, asked.rounds)}

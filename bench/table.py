@@ -2,18 +2,16 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.job import Job
+from bench.growth_table import growth_table
 from bench.jobs import JOBS
 
 Result = Mapping[str, Any]
 
-RESULTS = Path(__file__).parent / "results"
 WASTE = 1.25
 """Operations of an update over those that it needs at least: the most that is aimed at."""
 
@@ -36,18 +34,12 @@ need its second half.
 """
 
 
-def result_file(job: Job, machine: Mapping[str, Any], results: Path) -> Path:
-    """Where the result of a job on a machine is kept: what two machines say is never put side by side."""
-    folder = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-")
-    return results / folder / f"{job.name}.json"
-
-
 def write_table(results: Path, place: Path) -> None:
     """Write the tables of every result, a folder of them for each machine."""
     parts, everywhere = [HEAD], {}
     for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         if both := _both_sides(folder):
-            parts += [*_machine(both), _times(both), _efficiency(both)]
+            parts += [*_machine(both), _times(both), _efficiency(both), *growth_table(folder)]
             everywhere |= both
     place.write_text("\n".join([*parts, _settings(everywhere)]), encoding="utf-8")
 
@@ -114,10 +106,9 @@ def _aimed(value: float, target: float | None, sign: str) -> str:
 
 def _efficiency(results: Mapping[str, Result]) -> str:
     """How near our side comes to what the machine could do."""
-    rows = [
-        "| job | tokens per second | needed in the update | performed | a token | of the matrix rate | of the floor |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    columns = ("job", "tokens per second", "needed in the update", "performed", "a token")
+    columns += ("of the matrix rate", "of the floor in decoding")
+    rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, told in results.items():
         needs, ours = told["needs"], told["ours"]
         if not needs["tokens"]:

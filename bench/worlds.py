@@ -81,7 +81,7 @@ def _tokenizer(shape: Shape, world: Path) -> Any:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=shape.vocabulary,
+        vocab_size=shape.learnt or shape.vocabulary,
         special_tokens=[END, PAD],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

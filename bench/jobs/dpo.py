@@ -14,7 +14,7 @@ from bench.job import Job, Measurement, Needs, Place
 BATCH, LONGEST = 8, 512
 
 
-def prepare(place: Place) -> None:
+def prepare(place: Place, batch: int = BATCH) -> None:
     """Pairs that fit without being cut."""
     from bench.worlds import ensure_model, pairs, tokens_of, write_rows
 
@@ -27,9 +27,9 @@ def prepare(place: Place) -> None:
         spoken = [[{"role": "assistant", "content": answer}] for answer in answers]
         rows.append({"prompt": turns, "chosen": spoken[0], "rejected": spoken[1]})
         lengths.append((sizes[0][0], sizes[0][1], sizes[1][1]))
-        if len(rows) == BATCH * (place.steps + 1):
+        if len(rows) == batch * (place.steps + 1):
             break
-    write_rows(place, rows, batch=BATCH)
+    write_rows(place, rows, batch=batch)
     place.note(lengths=lengths)
 
 

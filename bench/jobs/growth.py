@@ -1,74 +1,139 @@
-"""How the cost of a GRPO step grows with the samples to a prompt, the length of the prompt and that of the response."""
+"""How the cost of a step grows: one number of a job grows while everything else stays, and each number is an axis."""
 
-from dataclasses import replace
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
 from bench.job import Job, Measurement, Needs, Place
-from bench.jobs import grpo
+from bench.jobs import grpo, reward
 from bench.jobs.grpo import Size
+from bench.shapes import GROWING, SHAPES, WIDENING, Shape
 
-BASE = Size(prompts=2, prompt=256)
-AXES = {"samples": (2, 4, 8, 16), "prompt": (64, 128, 256, 512), "response": (16, 32, 64, 128)}
-
-
-def sizes() -> list[tuple[str, int, Size]]:
-    """Every point: the axis, the value on it, and the rollout."""
-    return [
-        (axis, value, replace(BASE, **{axis: value})) for axis, values in AXES.items() for value in values
-    ]
+BASE, FEW = Size(prompts=2, prompt=256), Size(prompts=2, prompt=64, samples=4, response=32)
+STEPS = 2
 
 
-def prepare(place: Place) -> None:
-    """Prompts for every point."""
-    for axis, value, size in sizes():
-        there = _there(place, axis, value)
+@dataclass(frozen=True)
+class Axis:
+    """A number that grows. `about` says of what, `at` gives the job at a value."""
+
+    name: str
+    label: str
+    about: str
+    values: tuple[int, ...]
+    at: Callable[[int], Job]
+
+
+def _sized(field: str) -> Callable[[int], Job]:
+    """The GRPO job whose rollout has another value of a field."""
+    return lambda value: grpo.job("6.8M", replace(BASE, **{field: value}), STEPS)
+
+
+def _shaped(shapes: tuple[Shape, ...], size: Size, number: Callable[[Shape], int]) -> Callable[[int], Job]:
+    """The GRPO job of that of some shapes which has a number."""
+    names = {number(shape): shape.name for shape in shapes}
+    return lambda value: grpo.job(names[value], size, STEPS)
+
+
+def _weights(shape: Shape) -> int:
+    return shape.weights
+
+
+def _vocabulary(shape: Shape) -> int:
+    return shape.vocabulary
+
+
+AXES = (
+    Axis("samples", "samples to a prompt", f"GRPO, 6.8M, {BASE}", (2, 4, 8, 16, 32), _sized("samples")),
+    Axis("prompt", "tokens of a prompt", f"GRPO, 6.8M, {BASE}", (64, 128, 256, 512, 896), _sized("prompt")),
+    Axis(
+        "response", "tokens of a response", f"GRPO, 6.8M, {BASE}", (16, 32, 64, 128, 256), _sized("response")
+    ),
+    Axis(
+        "model",
+        "weights of the model",
+        f"GRPO, {FEW}",
+        tuple(map(_weights, GROWING)),
+        _shaped(GROWING, FEW, _weights),
+    ),
+    Axis(
+        "vocabulary",
+        "tokens of the vocabulary",
+        f"GRPO, trunk of 6.8M, {BASE}",
+        tuple(map(_vocabulary, WIDENING)),
+        _shaped(WIDENING, BASE, _vocabulary),
+    ),
+    Axis("pairs", "pairs in a step", "Reward model, 17.6M", (2, 4, 8, 16, 32), reward.job),
+)
+
+
+def _there(place: Place, value: int, job: Job) -> Place:
+    """The folders of a point on the axis."""
+    folders = {name: getattr(place, name) / str(value) for name in ("job", "out")}
+    return replace(place, **folders, shape=SHAPES[job.shape], steps=job.steps, rated=False)
+
+
+def prepare(place: Place, axis: Axis) -> None:
+    """Data and models for every point."""
+    for value in axis.values:
+        job = axis.at(value)
+        there = _there(place, value, job)
         there.job.mkdir(parents=True, exist_ok=True)
-        grpo.prepare(there, size)
-    place.note(points=len(sizes()))
+        job.prepare(there)
+    place.note(points=len(axis.values))
 
 
-def _there(place: Place, axis: str, value: int) -> Place:
-    return replace(place, job=place.job / f"{axis}-{value}", out=place.out / f"{axis}-{value}")
+def ours(place: Place, axis: Axis) -> Measurement:
+    """A few steps of our side at every point."""
+    return _everywhere(place, axis, lambda job: job.ours)
 
 
-def ours(place: Place) -> Measurement:
-    """A few steps of `tutelage improve` at every point."""
-    return _everywhere(place, grpo.ours)
+def theirs(place: Place, axis: Axis) -> Measurement:
+    """A few steps of the peer at every point."""
+    return _everywhere(place, axis, lambda job: job.theirs)
 
 
-def theirs(place: Place) -> Measurement:
-    """A few steps of `GRPOTrainer` at every point."""
-    return _everywhere(place, grpo.theirs)
-
-
-def _everywhere(place: Place, step: Any) -> Measurement:
-    points = []
-    for axis, value, size in sizes():
-        told = step(_there(place, axis, value), size)
+def _everywhere(
+    place: Place, axis: Axis, side: Callable[[Job], Callable[[Place], Measurement]]
+) -> Measurement:
+    """Every point in one process: its value, the operations that a step needs, and the median seconds of a step."""
+    points: list[dict[str, Any]] = []
+    for value in axis.values:
+        job = axis.at(value)
+        there = _there(place, value, job)
+        told = side(job)(there)
         parts = {name: median(spent) for name, spent in told.parts.items()}
-        points.append({"axis": axis, "value": value, "seconds": median(told.seconds), "parts": parts})
+        work = job.needs(there).operations
+        points.append({"value": value, "work": work, "seconds": median(told.seconds), "parts": parts})
+        del told
+        gc.collect()  # models and optimisers stand in circles
     return Measurement([point["seconds"] for point in points], facts={"points": points})
 
 
 def needs(place: Place) -> Needs:
-    """Nothing to compare with."""
+    """Nothing for all points together: each has its own."""
     return Needs()
 
 
-JOBS = (
-    Job(
-        name="growth",
-        about=f"How a GRPO step grows from {BASE}, 6.8M",
+def job(axis: Axis) -> Job:
+    """The job that measures an axis."""
+    return Job(
+        name=f"growth-{axis.name}",
+        about=f"How a step grows over {axis.label}: {axis.about}",
         peer="TRL 1.16.0",
-        settings="as in grpo",
+        settings="as in reward" if axis.name == "pairs" else "as in grpo",
         environment="peers",
         shape="6.8M",
-        prepare=prepare,
-        ours=ours,
-        theirs=theirs,
+        prepare=partial(prepare, axis=axis),
+        ours=partial(ours, axis=axis),
+        theirs=partial(theirs, axis=axis),
         needs=needs,
-        steps=2,
+        steps=STEPS,
         rounds=1,  # what it tells are facts of one round
-    ),
-)
+    )
+
+
+JOBS = tuple(map(job, AXES))

@@ -104,6 +104,7 @@ def needs(place: Place, size: Size) -> Needs:
     sampled = size.prompts * size.samples * size.response
     return Needs(
         update=training(place.shape, trees),
+        judging=forward(place.shape, trees),
         kept=forward(place.shape, trees, head=False) / sum(tree.tokens for tree in trees),
         updating="update",
         decoding=decoding,

@@ -1,5 +1,6 @@
 """A reward model: 8 pairs in a step, Bradley–Terry on the score at the last token."""
 
+from functools import partial
 from typing import Any
 
 from bench.flops import Tree, training
@@ -7,7 +8,7 @@ from bench.job import Job, Measurement, Needs, Place
 from bench.jobs.dpo import BATCH, LONGEST, prepare
 
 
-def settings(place: Place) -> Any:
+def settings(place: Place, batch: int = BATCH) -> Any:
     """Of `tutelage reward`."""
     from bench.ours import common
     from tutelage.workflows.settings.reward import RewardSettings
@@ -15,22 +16,22 @@ def settings(place: Place) -> Any:
     return RewardSettings(
         **common(place),
         data=str(place.job / "ours.jsonl"),
-        batch_size=BATCH,
+        batch_size=batch,
         max_length=LONGEST,
         held_out=0.0,
         epochs=1.0,
     )
 
 
-def ours(place: Place) -> Measurement:
+def ours(place: Place, batch: int) -> Measurement:
     """`tutelage reward`."""
     from bench.ours import durations, run_workflow
     from tutelage.workflows.reward import reward
 
-    return Measurement(durations(run_workflow(reward, settings(place))))
+    return Measurement(durations(run_workflow(reward, settings(place, batch))))
 
 
-def theirs(place: Place) -> Measurement:
+def theirs(place: Place, batch: int) -> Measurement:
     """`RewardTrainer`."""
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -47,7 +48,7 @@ def theirs(place: Place) -> Measurement:
         train_dataset=rows(place.job / "theirs.jsonl"),
         args=RewardConfig(
             **common(place),
-            per_device_train_batch_size=BATCH,
+            per_device_train_batch_size=batch,
             num_train_epochs=1,
             max_length=LONGEST,
             train_sampling_strategy="sequential",
@@ -58,28 +59,31 @@ def theirs(place: Place) -> Measurement:
     return Measurement(clock.durations())
 
 
-def needs(place: Place) -> Needs:
+def needs(place: Place, batch: int) -> Needs:
     """The prompt once for both answers, and no head to speak of."""
     lengths = place.facts()["lengths"]
-    steps = len(lengths) / BATCH
+    steps = len(lengths) / batch
     trees = [Tree(prompt, tuple(responses)) for prompt, *responses in lengths]
     operations = training(place.shape, trees, head=False)
     return Needs(operations / steps, tokens=sum(tree.tokens for tree in trees) / steps)
 
 
-JOBS = (
-    Job(
+def job(batch: int) -> Job:
+    """The job with so many pairs in a step."""
+    return Job(
         name="reward",
-        about="Reward model, 17.6M, 8 pairs of at most 512 tokens a side",
+        about=f"Reward model, 17.6M, {batch} pairs of at most {LONGEST} tokens a side",
         peer="TRL 1.16.0",
         settings="defaults; no checkpointing",
         environment="peers",
         shape="17.6M",
-        prepare=prepare,
-        ours=ours,
-        theirs=theirs,
-        needs=needs,
+        prepare=partial(prepare, batch=batch),
+        ours=partial(ours, batch=batch),
+        theirs=partial(theirs, batch=batch),
+        needs=partial(needs, batch=batch),
         faster=2.0,
         leaner=0.60,
-    ),
-)
+    )
+
+
+JOBS = (job(BATCH),)

@@ -9,12 +9,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from bench.files import result_file
 from bench.flops import Decoding, Tree, forward, training
 from bench.jobs import JOBS
 from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
 from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
-from bench.table import result_file, write_table
+from bench.table import write_table
 from bench.worlds import TEMPLATE
 
 SMALL = Shape("small", vocabulary=37, hidden=24, layers=3, heads=4, kv_heads=2, feed_forward=40)

@@ -1,0 +1,102 @@
+"""Measured growth as curves: the cost at each value of an axis, beside the work that is needed there."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.exponents import Exponents, exponents
+from bench.jobs.growth import AXES
+from bench.people_growth import EXPECTED, LABELS
+from bench.people_growth import FILE as PEOPLE
+from bench.ranks import Setting
+
+MARGIN = 0.1
+"""How much larger an exponent may be than that of the work before it is said to grow faster: what is measured twice
+differs by about half of it."""
+RANKS = "ranks"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds at each value. `axis` names the drawing, `label` what grows, `what` whose cost it is. `work` is what is
+    needed at each value, in whatever unit: its exponent alone says something."""
+
+    axis: str
+    label: str
+    what: str
+    values: tuple[float, ...]
+    ours: tuple[float, ...]
+    work: tuple[float, ...]
+    theirs: tuple[float, ...] = ()
+
+    @property
+    def of_ours(self) -> Exponents:
+        """By which our seconds grow."""
+        return exponents(self.values, self.ours)
+
+    @property
+    def of_theirs(self) -> Exponents | None:
+        """By which the peer's seconds grow; None where there is no peer."""
+        return exponents(self.values, self.theirs) if self.theirs else None
+
+    @property
+    def of_work(self) -> Exponents:
+        """By which the needed work grows."""
+        return exponents(self.values, self.work)
+
+    @property
+    def excess(self) -> float:
+        """By how much our exponent is larger than that of the work, over the upper half."""
+        return self.of_ours.upper - self.of_work.upper
+
+    @property
+    def grows_faster(self) -> bool:
+        """Whether our seconds grow faster than the work."""
+        return self.excess > MARGIN
+
+
+def curves(folder: Path) -> list[Curve]:
+    """All curves of a machine: training, people, ranks."""
+    return [*_of_jobs(folder), *_of_people(folder / PEOPLE), *_of_ranks(folder / "ranks.json")]
+
+
+def _of_jobs(folder: Path) -> Iterator[Curve]:
+    for axis in AXES:
+        file = folder / f"growth-{axis.name}.json"
+        told = json.loads(file.read_text()) if file.is_file() else {}
+        if "ours" not in told:
+            continue
+        points = told["ours"]["facts"]["points"]
+        values = [point["value"] for point in points]
+        theirs = told["theirs"]["facts"]["points"] if "theirs" in told else []
+        yield Curve(
+            axis.name,
+            axis.label,
+            axis.about,
+            tuple(values),
+            tuple(point["seconds"] for point in points),
+            tuple(point["work"] for point in points),
+            tuple(p["seconds"] for p in theirs) if [p["value"] for p in theirs] == values else (),
+        )
+
+
+def _of_people(file: Path) -> Iterator[Curve]:
+    told = json.loads(file.read_text())["axes"] if file.is_file() else {}
+    for axis, points in told.items():
+        values = tuple(point["value"] for point in points)
+        for what, power in EXPECTED[axis].items():
+            seconds = tuple(point["seconds"][what] for point in points)
+            yield Curve(axis, LABELS[axis], what, values, seconds, tuple(value**power for value in values))
+
+
+def _of_ranks(file: Path) -> Iterator[Curve]:
+    """Processor seconds of the busiest rank, since ranks may be more than processors; the work is shared by all."""
+    told = json.loads(file.read_text()) if file.is_file() else {}
+    for job, each in told.items():
+        settings = {Setting.named(name): measured for name, measured in each["settings"].items()}
+        found = {one.ranks: median(of["processor"]) for one, of in settings.items() if one.threads == 1}
+        if len(found) > 1:
+            work = tuple(1 / ranks for ranks in found)
+            yield Curve(RANKS, "ranks", f"{job}, busiest rank", tuple(found), tuple(found.values()), work)
