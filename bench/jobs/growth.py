@@ -62,9 +62,9 @@ AXES = (
     Axis(
         "vocabulary",
         "tokens of the vocabulary",
-        f"GRPO, trunk of 6.8M, {BASE}",
+        f"GRPO, trunk of 6.8M, {FEW}",
         tuple(map(_vocabulary, WIDENING)),
-        _shaped(WIDENING, BASE, _vocabulary),
+        _shaped(WIDENING, FEW, _vocabulary),
     ),
     Axis("pairs", "pairs in a step", "Reward model, 17.6M", (2, 4, 8, 16, 32), reward.job),
 )
