@@ -47,7 +47,7 @@ def study_point(items: int, votes: int, times: int = TIMES) -> dict[str, float]:
             question = _timed(spent[SERVED], lambda: next_assignment(store, rater))
             assert question is not None
             _timed(spent[ACCEPTED], lambda number=question.id: submit(store, number, Answer("left", 2)))  # type: ignore[misc]
-        for _ in range(max(2, times // 10)):
+        for _ in range(max(2, times // 2)):
             _timed(spent[SURVEYED], lambda: survey(store, study.id))
         return {name: median(seconds) for name, seconds in spent.items()}
 
