@@ -32,18 +32,10 @@ def _sized(field: str) -> Callable[[int], Job]:
     return lambda value: grpo.job("6.8M", replace(BASE, **{field: value}), STEPS)
 
 
-def _shaped(shapes: tuple[Shape, ...], size: Size, number: Callable[[Shape], int]) -> Callable[[int], Job]:
-    """The GRPO job of that of some shapes which has a number."""
-    names = {number(shape): shape.name for shape in shapes}
-    return lambda value: grpo.job(names[value], size, STEPS)
-
-
-def _weights(shape: Shape) -> int:
-    return shape.weights
-
-
-def _vocabulary(shape: Shape) -> int:
-    return shape.vocabulary
+def _shaped(name: str, label: str, about: str, shapes: tuple[Shape, ...], number: str) -> Axis:
+    """The axis of a GRPO job over a number of some shapes."""
+    names = {getattr(shape, number): shape.name for shape in shapes}
+    return Axis(name, label, about, tuple(names), lambda value: grpo.job(names[value], FEW, STEPS))
 
 
 AXES = (
@@ -52,20 +44,8 @@ AXES = (
     Axis(
         "response", "tokens of a response", f"GRPO, 6.8M, {BASE}", (16, 32, 64, 128, 256), _sized("response")
     ),
-    Axis(
-        "model",
-        "weights of the model",
-        f"GRPO, {FEW}",
-        tuple(map(_weights, GROWING)),
-        _shaped(GROWING, FEW, _weights),
-    ),
-    Axis(
-        "vocabulary",
-        "tokens of the vocabulary",
-        f"GRPO, trunk of 6.8M, {FEW}",
-        tuple(map(_vocabulary, WIDENING)),
-        _shaped(WIDENING, FEW, _vocabulary),
-    ),
+    _shaped("model", "weights of the model", f"GRPO, {FEW}", GROWING, "weights"),
+    _shaped("vocabulary", "tokens of the vocabulary", f"GRPO, trunk of 6.8M, {FEW}", WIDENING, "vocabulary"),
     Axis("pairs", "pairs in a step", "Reward model, 17.6M", (2, 4, 8, 16, 32), reward.job),
 )
 
@@ -120,13 +100,14 @@ def needs(place: Place) -> Needs:
 
 def job(axis: Axis) -> Job:
     """The job that measures an axis."""
+    first = axis.at(axis.values[0])
     return Job(
         name=f"growth-{axis.name}",
         about=f"How a step grows over {axis.label}: {axis.about}",
-        peer="TRL 1.16.0",
-        settings="as in reward" if axis.name == "pairs" else "as in grpo",
-        environment="peers",
-        shape="6.8M",
+        peer=first.peer,
+        settings=first.settings,
+        environment=first.environment,
+        shape=first.shape,
         prepare=partial(prepare, axis=axis),
         ours=partial(ours, axis=axis),
         theirs=partial(theirs, axis=axis),
