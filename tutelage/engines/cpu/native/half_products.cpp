@@ -6,6 +6,8 @@
 namespace {
 
 // Copies rows of numbers into one panel in bfloat16: pairs of 16 rows, with zeros after the last row and feature.
+// The rows of the next panel, which follow in memory, are prefetched: sixteen rows at once are too many for the processor
+// to do so by itself.
 template <class Number>
 void pack_panel(const Number *rows, long count, long in, Pair *to) {
     alignas(64) Pair pairs[LANES][TILE_PAIRS] = {};
@@ -14,6 +16,7 @@ void pack_panel(const Number *rows, long count, long in, Pair *to) {
         for (long r = 0; r < count; r++) {
             Half *halves = reinterpret_cast<Half *>(pairs[r]);
             const Number *from = rows + r * in + k;
+            for (long i = 0; i < TILE_FEATURES; i += LANES) __builtin_prefetch(from + LANES * in + i, 0, 2);
             if (some == TILE_FEATURES) {
                 store(halves, load(from)), store(halves + LANES, load(from + LANES));
             } else {
