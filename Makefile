@@ -3,6 +3,7 @@
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
 # make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
+# make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
 # make docs    the documentation as a site, in build/docs, in an environment of its own (DOCS=serve to look at it)
 # make pages   the pages that are written from the code: docs/reference, docs/algorithms
 # make lock    write pylock.toml: the versions of constraints.txt with their hashes, for every system
@@ -27,7 +28,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real test test-vllm environment browser bench quality docs pages lock clean
+.PHONY: demo demo-real test test-vllm environment browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -75,6 +76,12 @@ browser: environment
 
 bench: .bench/ours/.ready .bench/peers/.ready .bench/peers-ppo/.ready
 	.bench/ours/bin/python -m bench $(JOB) $(ARGS)
+
+bench-vllm: .bench/ours/.ready .bench/peers-vllm/.ready
+	.bench/ours/bin/python -m bench vllm $(ARGS)
+
+.bench/peers-vllm/.ready: .vllm/.ready
+	@mkdir -p .bench && ln -sfn ../.vllm .bench/peers-vllm
 
 # Some parts run TRL in the environment of the bench's peers.
 quality: environment $(VENV)/.smollm2 $(VENV)/.sentiment .bench/peers/.ready

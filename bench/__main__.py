@@ -78,7 +78,19 @@ def _jobs(asked: argparse.Namespace) -> list[Job]:
         sys.exit(
             f"No job is called {' or '.join(asked.jobs)}; there are {', '.join(job.name for job in here)}."
         )
-    return chosen
+    return [job for job in chosen if _has_peer(job, asked)]
+
+
+def _has_peer(job: Job, asked: argparse.Namespace) -> bool:
+    """Whether the job can be measured. Where its peer's environment is not there it is left out, and this is said; a
+    job that was asked for by name ends the program."""
+    if asked.only in ("ours", "operations") or (KEPT / job.environment / "bin" / "python").exists():
+        return True
+    told = f"{job.name}: there is no environment of its peer, .bench/{job.environment} (see the Makefile)"
+    if asked.jobs:
+        sys.exit(told)
+    print(f"{told}; left out", flush=True)
+    return False
 
 
 def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]:

@@ -25,14 +25,22 @@ class Tree:
 def forward(shape: Shape, trees: Sequence[Tree], *, head: bool = True) -> float:
     """Operations of a forward pass: the trunk on every distinct token, attention, the head on response tokens."""
     tokens = sum(tree.tokens for tree in trees)
-    seen = sum(tree.prompt**2 / 2 + sum(r * (tree.prompt + r / 2) for r in tree.responses) for tree in trees)
     scored = sum(sum(tree.responses) for tree in trees)
-    return 2 * shape.trunk * tokens + 4 * shape.hidden * shape.layers * seen + 2 * shape.head * scored * head
+    return 2 * shape.trunk * tokens + _attention(shape, trees) + 2 * shape.head * scored * head
 
 
-def training(shape: Shape, trees: Sequence[Tree], *, head: bool = True) -> float:
-    """Operations of a forward and a backward pass."""
-    return 3 * forward(shape, trees, head=head)
+def _attention(shape: Shape, trees: Sequence[Tree]) -> float:
+    seen = sum(tree.prompt**2 / 2 + sum(r * (tree.prompt + r / 2) for r in tree.responses) for tree in trees)
+    return 4 * shape.hidden * shape.layers * seen
+
+
+def training(shape: Shape, trees: Sequence[Tree], *, head: bool = True, frozen: bool = False) -> float:
+    """Operations of a forward and a backward pass; under an adapter the weights are `frozen`, and have no gradients.
+
+    The products of the adapter itself, some percent, are left out.
+    """
+    of_weights = forward(shape, trees, head=head) - _attention(shape, trees)
+    return 3 * forward(shape, trees, head=head) - frozen * of_weights
 
 
 @dataclass(frozen=True)

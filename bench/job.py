@@ -28,6 +28,8 @@ class Place:
     """Whether our side also writes where its time goes."""
     rated: bool = True
     """Whether the machine's rate may be measured between the steps."""
+    precision: str = ""
+    """That of the job; "" for the usual one of the device."""
 
     @property
     def model(self) -> str:
@@ -41,8 +43,8 @@ class Place:
 
     @property
     def dtype(self) -> str:
-        """float32 on a processor, bf16 on a GPU."""
-        return "bf16" if self.device == "cuda" else "float32"
+        """That of the job, or else float32 on a processor, bf16 on a GPU."""
+        return self.precision or ("bf16" if self.device == "cuda" else "float32")
 
     def facts(self) -> dict[str, Any]:
         """What `prepare` wrote down about the data."""
@@ -110,7 +112,10 @@ class Job:
     steps: int = 4
     rounds: int = 2
     """How often each side runs, in turn with the other: a machine that is shared changes its speed within minutes."""
+    precision: str = ""
+    """float32 or bf16, of both sides; "" for the usual one of the shape's device."""
 
     def place(self, world: Path, out: Path) -> Place:
         """The folders of this job in a world."""
-        return Place(world, world / "jobs" / self.name, out, SHAPES[self.shape], self.steps)
+        folders = (world, world / "jobs" / self.name, out)
+        return Place(*folders, SHAPES[self.shape], self.steps, precision=self.precision)

@@ -29,6 +29,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Place], Any]]] = {
     "reward": ("reward", reward.settings),
     "grpo-6.8M": ("improve", partial(grpo.settings, size=grpo.SMALL)),
     "grpo-134M": ("improve", partial(grpo.settings, size=grpo.LARGE)),
+    "grpo-134M-lora": ("improve", partial(grpo.settings, size=grpo.LARGE, rank=grpo.RANK)),
     "ppo": ("improve", ppo.with_networks),
 }
 """The verb of each job that is planned, and its settings."""

@@ -31,8 +31,8 @@ def prepare(place: Place, size: Size) -> None:
     place.note(lengths=write_prompts(place, size.prompts, size.prompt, size.prompt))
 
 
-def settings(place: Place, size: Size) -> Any:
-    """Of `tutelage improve --recipe grpo`."""
+def settings(place: Place, size: Size, rank: int = 0) -> Any:
+    """Of `tutelage improve --recipe grpo`, with an adapter where its rank is given."""
     from bench.ours import common
     from tutelage import config
     from tutelage.workflows.settings.improve import ImproveSettings
@@ -52,18 +52,20 @@ def settings(place: Place, size: Size) -> Any:
         batch_size=size.prompts,
         sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
         sample_every=10_000,
+        lora=config.Lora(rank=rank),
     )
 
 
-def ours(place: Place, size: Size) -> Measurement:
+def ours(place: Place, size: Size, rank: int = 0) -> Measurement:
     """`tutelage improve --recipe grpo`."""
     from bench.ours import improved
 
-    return improved(settings(place, size), rated_on=place.device if place.rated else "")
+    return improved(settings(place, size, rank), rated_on=place.device if place.rated else "")
 
 
-def theirs(place: Place, size: Size) -> Measurement:
-    """`GRPOTrainer`."""
+def theirs(place: Place, size: Size, rank: int = 0) -> Measurement:
+    """`GRPOTrainer`, with the same adapter."""
+    from peft import LoraConfig
     from trl import GRPOConfig, GRPOTrainer
 
     from bench.rewards import letters
@@ -74,6 +76,7 @@ def theirs(place: Place, size: Size) -> Measurement:
 
     model, tokenizer = load(place)
     clock = StepClock()
+    adapter = LoraConfig(r=rank, lora_alpha=32, target_modules="all-linear") if rank else None
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
@@ -92,18 +95,19 @@ def theirs(place: Place, size: Size) -> Measurement:
             learning_rate=3e-6,
         ),
         callbacks=[clock],
+        peft_config=adapter,
     )
     trainer.train()
     return Measurement(clock.durations(), facts={"length": logged(trainer, "completions/mean_length")})
 
 
-def needs(place: Place, size: Size) -> Needs:
+def needs(place: Place, size: Size, rank: int = 0) -> Needs:
     """In the update every prompt once for its samples, forward and backward; in decoding, once for its group."""
     trees = [Tree(size.prompt, (size.response,) * size.samples)] * size.prompts
     decoding = Decoding(place.shape, size.prompts, size.samples, size.prompt, size.response)
     sampled = size.prompts * size.samples * size.response
     return Needs(
-        update=training(place.shape, trees),
+        update=training(place.shape, trees, frozen=rank > 0),
         judging=forward(place.shape, trees),
         kept=forward(place.shape, trees, head=False) / sum(tree.tokens for tree in trees),
         updating="update",
@@ -113,24 +117,30 @@ def needs(place: Place, size: Size) -> Needs:
     )
 
 
-def job(shape: str, size: Size, steps: int) -> Job:
-    """The job with a model of this shape."""
+def job(
+    shape: str, size: Size, steps: int, *, rank: int = 0, faster: float = 5.0, leaner: float = 0.40
+) -> Job:
+    """The job with a model of this shape, and an adapter where its rank is given."""
     return Job(
-        name=f"grpo-{shape}",
-        about=f"GRPO, {shape}, {size}, β .04",
+        name=f"grpo-{shape}" + ("-lora" if rank else ""),
+        about=f"GRPO, {shape}, {size}, β .04" + (f", LoRA of rank {rank}" if rank else ""),
         peer="TRL 1.16.0",
         settings="generate of transformers, fused head, micro-batches of one group, loss_type grpo, no checkpointing",
         environment="peers",
         shape=shape,
         prepare=partial(prepare, size=size),
-        ours=partial(ours, size=size),
-        theirs=partial(theirs, size=size),
-        needs=partial(needs, size=size),
-        faster=5.0,
-        leaner=0.40,
+        ours=partial(ours, size=size, rank=rank),
+        theirs=partial(theirs, size=size, rank=rank),
+        needs=partial(needs, size=size, rank=rank),
+        faster=faster,
+        leaner=leaner,
         steps=steps,
     )
 
 
-SMALL, LARGE = Size(prompts=4), Size(prompts=2)
-JOBS = (job("6.8M", SMALL, steps=4), job("134M", LARGE, steps=3))
+SMALL, LARGE, RANK = Size(prompts=4), Size(prompts=2), 16
+JOBS = (
+    job("6.8M", SMALL, steps=4),
+    job("134M", LARGE, steps=3),
+    job("134M", LARGE, steps=3, rank=RANK, faster=6.0, leaner=0.35),
+)

@@ -53,6 +53,17 @@ def test_a_backward_pass_costs_twice_as_much(model) -> None:
     assert counter.get_total_flops() == training(SMALL, [Tree(0, (length,))]) + 3 * masked
 
 
+def test_weights_that_are_frozen_have_no_gradients(model) -> None:
+    length = 10
+    model.requires_grad_(False)
+    states = torch.ones(1, length, SMALL.hidden, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        model(inputs_embeds=states).logits.sum().backward()
+    model.requires_grad_(True)
+    masked = 2 * SMALL.hidden * SMALL.layers * length**2
+    assert counter.get_total_flops() == training(SMALL, [Tree(0, (length,))], frozen=True) + 3 * masked
+
+
 def test_a_shared_prompt_costs_once(model) -> None:
     apart = forward(SMALL, [Tree(20, (5,)), Tree(20, (7,))])
     together = forward(SMALL, [Tree(20, (5, 7))])
