@@ -30,6 +30,7 @@ SMALL: dict[str, Any] = {
     "batch": 2,
     "answer_tokens": 16,
     "test_prompts": 12,
+    "test_answers": 2,
     "neutral_tokens": 150,
 }
 
@@ -71,7 +72,7 @@ def test_the_figures_are_those_of_the_answers(out: Path) -> None:
     summary, answers = read(out / "summary.json"), rows(out / "evaluate" / "answers.jsonl")
     prompts = [row["prompt"] for row in answers]
     before, after = (clarity(prompts, [row[side] for row in answers]) for side in ("before", "after"))
-    assert len(answers) == SMALL["test_prompts"]
+    assert len(answers) == SMALL["test_prompts"] * SMALL["test_answers"]
     assert summary["sft"]["gold_mean"] == pytest.approx(sum(before) / len(before), abs=1e-4)
     assert summary["policy"]["gold_mean"] == pytest.approx(sum(after) / len(after), abs=1e-4)
     low, high = summary["policy"]["win_rate_ci"]
