@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -96,7 +97,8 @@ def _has_peer(job: Job, asked: argparse.Namespace) -> bool:
 def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]:
     prepare(job, world)
     # Before and after each of our processes, whose share of the machine is told.
-    machines = [machine_now(asked.device)]
+    measured = partial(machine_now, asked.device, job.place(world, world).dtype)
+    machines = [measured()]
     known = result_file(job, machines[0])
     result: dict[str, Any] = json.loads(known.read_text()) if known.is_file() and asked.only else {}
     sides = [side for side in ("ours", "theirs") if asked.only in (None, side)]
@@ -104,10 +106,10 @@ def _measure(job: Job, world: Path, asked: argparse.Namespace) -> dict[str, Any]
     for _ in range(job.rounds):
         for side in sides:
             if side == "ours" and rounds[side]:
-                machines.append(machine_now(asked.device))
+                machines.append(measured())
             rounds[side].append(_one_side(job, side, world))
             if side == "ours":
-                machines.append(machine_now(asked.device))
+                machines.append(measured())
     if "ours" in sides:
         result["machine"] = _mean(machines)
     if asked.only != "theirs" and job.name in SETTINGS:

@@ -7,8 +7,6 @@ from pathlib import Path
 from bench.curves import Curve, curves
 from tutelage.figures import Axis, Chart, Series, draw, standalone
 
-PEER = "TRL 1.16.0"
-
 
 def draw_growth(results: Path) -> None:
     """Write a drawing for each axis and each machine on which growth was measured."""
@@ -30,7 +28,7 @@ def chart(group: Sequence[Curve]) -> Chart:
 def _beside_work(curve: Curve) -> tuple[Series, ...]:
     lines = [Series(curve.values, curve.ours, f"Tutelage: exponent {curve.of_ours}")]
     if curve.theirs:
-        lines.append(Series(curve.values, curve.theirs, f"{PEER}: {curve.of_theirs}", colour=1))
+        lines.append(Series(curve.values, curve.theirs, f"{curve.peer}: {curve.of_theirs}", colour=1))
     scale = curve.ours[-1] / curve.work[-1]
     work = tuple(scale * each for each in curve.work)
     return *lines, Series(curve.values, work, f"needed work: {curve.of_work}", colour=2, style="dashed")

@@ -30,6 +30,7 @@ class Curve:
     ours: tuple[float, ...]
     work: tuple[float, ...]
     theirs: tuple[float, ...] = ()
+    peer: str = ""
 
     @property
     def of_ours(self) -> Exponents:
@@ -79,6 +80,7 @@ def _of_jobs(folder: Path) -> Iterator[Curve]:
             tuple(point["seconds"] for point in points),
             tuple(point["work"] for point in points),
             tuple(p["seconds"] for p in theirs) if [p["value"] for p in theirs] == values else (),
+            axis.at(axis.values[0]).peer,
         )
 
 

@@ -11,15 +11,17 @@ from typing import Any
 
 import torch
 
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
-def describe(device: str) -> dict[str, Any]:
-    """Name, cores, versions, the highest rate of a matrix product and of reading, both measured now."""
+
+def describe(device: str, precision: str) -> dict[str, Any]:
+    """Name, cores, versions, the highest rate of a matrix product in a precision and of reading, both measured now."""
     return {
         "name": name_of(device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "flops": product_rate(device),
+        "flops": product_rate(device, precision),
         "bandwidth": _reading(device),
     }
 
@@ -35,22 +37,19 @@ def name_of(device: str) -> str:
         return platform.processor() or platform.machine()
 
 
-def product_rate(device: str) -> float:
-    """Operations per second of a product of two large square matrices."""
-    size, dtype = (8192 if device == "cuda" else 2048), _dtype(device)
+def product_rate(device: str, precision: str) -> float:
+    """Operations per second of a product of two large square matrices in float32 or bf16."""
+    size, dtype = (8192 if device == "cuda" else 2048), DTYPES[precision]
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / _quickest(lambda: a @ b, device)
 
 
 def _reading(device: str) -> float:
     """Bytes per second at which a matrix larger than any cache is read by a product with a vector, as in decoding."""
-    matrix = torch.ones(32_768, 8_192, device=device, dtype=_dtype(device))
-    vector = torch.ones(8_192, device=device, dtype=_dtype(device))
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    matrix = torch.ones(32_768, 8_192, device=device, dtype=dtype)
+    vector = torch.ones(8_192, device=device, dtype=dtype)
     return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device)
-
-
-def _dtype(device: str) -> torch.dtype:
-    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 def _quickest(work: Callable[[], object], device: str) -> float:
@@ -66,4 +65,4 @@ def _quickest(work: Callable[[], object], device: str) -> float:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(describe(sys.argv[1])))
+    Path(sys.argv[3]).write_text(json.dumps(describe(*sys.argv[1:3])))

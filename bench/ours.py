@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,12 +41,11 @@ def step_ends(clock: Callable[[], Told]) -> Iterator[list[Told]]:
         yield noted
 
 
-def improved(settings: Any, *, rated_on: str = "") -> Measurement:
+def improved(settings: Any, rate: Callable[[], float] | None = None) -> Measurement:
     """Run `tutelage improve`, and note how long each step sampled, judged what it sampled, and updated.
 
-    `rated_on` names a device whose rate is measured around each update; that time is no part of the steps.
+    The machine's `rate`, if any, is measured around each update; that time is no part of the steps.
     """
-    from bench.machine import product_rate
     from tutelage.train.rl import improve as loop
     from tutelage.workflows.improve import improve
 
@@ -55,8 +53,7 @@ def improved(settings: Any, *, rated_on: str = "") -> Measurement:
     beside: list[Beside] = []
     with ExitStack() as noting:
         parts = {name: noting.enter_context(timed(loop, by)) for name, by in functions.items()}
-        if rated_on:
-            rate = partial(product_rate, rated_on)
+        if rate:
             beside = noting.enter_context(measured_beside(loop, "gradient_update", rate))
         rows = run_workflow(improve, settings)
     steps = durations(rows)

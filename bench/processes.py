@@ -45,11 +45,11 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
 
 
-def machine_now(device: str) -> dict[str, Any]:
-    """The machine's name and its rates at this moment, measured in a process of its own."""
+def machine_now(device: str, precision: str) -> dict[str, Any]:
+    """The machine's name and its rates at this moment, products in a precision, measured in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "machine.json"
-        run([sys.executable, "-m", "bench.machine", device, str(told)])
+        run([sys.executable, "-m", "bench.machine", device, precision, str(told)])
         machine: dict[str, Any] = json.loads(told.read_text())
     return machine
 

@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="turns of each setting")
     parser.add_argument("--data", default="", help="a file of preferences whose texts are used")
     asked = parser.parse_args()
-    world, machine = world_of(asked.data), machine_now("cpu")
+    world, machine = world_of(asked.data), machine_now("cpu", "float32")
     file = machine_folder(machine["name"]) / "ranks.json"
     known = json.loads(file.read_text()) if file.is_file() else {}
     for name in asked.jobs or MEASURED:

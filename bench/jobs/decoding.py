@@ -3,9 +3,8 @@
 import time
 from functools import partial
 
-from bench.flops import Decoding
 from bench.job import Job, Measurement, Needs, Place
-from bench.jobs.grpo import LARGE, SMALL, Size, prepare
+from bench.jobs.grpo import LARGE, SMALL, Size, decoding_needs, prepare
 
 
 def ours(place: Place, size: Size) -> Measurement:
@@ -66,10 +65,7 @@ def theirs(place: Place, size: Size) -> Measurement:
 def needs(place: Place, size: Size) -> Needs:
     """The prompts read once, then a step for each token."""
     sampled = size.prompts * size.samples * size.response
-    return Needs(
-        decoding=Decoding(place.shape, size.prompts, size.samples, size.prompt, size.response),
-        tokens=float(sampled),
-    )
+    return Needs(decoding=decoding_needs(place, size), tokens=float(sampled))
 
 
 def job(shape: str, size: Size, steps: int, faster: float) -> Job:

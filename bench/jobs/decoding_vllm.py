@@ -5,9 +5,9 @@ import os
 import time
 from functools import partial
 
-from bench.job import Job, Measurement, Needs, Place
+from bench.job import Job, Measurement, Place
 from bench.jobs import grpo
-from bench.jobs.decoding import ours
+from bench.jobs.decoding import needs, ours
 from bench.jobs.grpo import LARGE, Size
 
 WIDE = Size(prompts=32, samples=4)
@@ -65,11 +65,6 @@ def theirs(place: Place, size: Size) -> Measurement:
         seconds.append(time.perf_counter() - started)
         sampled.append(sum(len(sample.token_ids) for answer in answers for sample in answer.outputs))
     return Measurement(seconds[1:], facts={"tokens": sampled})
-
-
-def needs(place: Place, size: Size) -> Needs:
-    """Tokens of a step."""
-    return Needs(tokens=float(size.prompts * size.samples * size.response))
 
 
 def job(name: str, size: Size, precision: str, faster: float) -> Job:

@@ -58,9 +58,11 @@ def settings(place: Place, size: Size, rank: int = 0) -> Any:
 
 def ours(place: Place, size: Size, rank: int = 0) -> Measurement:
     """`tutelage improve --recipe grpo`."""
+    from bench.machine import product_rate
     from bench.ours import improved
 
-    return improved(settings(place, size, rank), rated_on=place.device if place.rated else "")
+    rate = partial(product_rate, place.device, place.dtype) if place.rated else None
+    return improved(settings(place, size, rank), rate)
 
 
 def theirs(place: Place, size: Size, rank: int = 0) -> Measurement:
@@ -101,10 +103,16 @@ def theirs(place: Place, size: Size, rank: int = 0) -> Measurement:
     return Measurement(clock.durations(), facts={"length": logged(trainer, "completions/mean_length")})
 
 
+def decoding_needs(place: Place, size: Size) -> Decoding:
+    """What the rollout of a step needs."""
+    sizes = (size.prompts, size.samples, size.prompt, size.response)
+    return Decoding(place.shape, *sizes, bytes_each=2 if place.dtype == "bf16" else 4)
+
+
 def needs(place: Place, size: Size, rank: int = 0) -> Needs:
     """In the update every prompt once for its samples, forward and backward; in decoding, once for its group."""
     trees = [Tree(size.prompt, (size.response,) * size.samples)] * size.prompts
-    decoding = Decoding(place.shape, size.prompts, size.samples, size.prompt, size.response)
+    decoding = decoding_needs(place, size)
     sampled = size.prompts * size.samples * size.response
     return Needs(
         update=training(place.shape, trees, frozen=rank > 0),

@@ -1,5 +1,7 @@
 """A policy's log-probabilities against the plain computation: one row at a time, without padding, with all logits."""
 
+from dataclasses import replace
+
 import pytest
 import tiny
 import torch
@@ -91,10 +93,36 @@ def assert_same_gradients(got, expected):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * scale)
 
 
+def in_chunks_of(elements, monkeypatch, kept=0):
+    """Have so many logits computed at once, and up to `kept` logits kept for the backward pass."""
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(logprobs, "KEPT_ELEMENTS", kept)
+
+
+@pytest.mark.parametrize(("kept", "products"), [(11 * 10, 4), (11 * 10 - 1, 8)])
+def test_logits_that_are_kept_are_not_computed_again(kept, products, monkeypatch):
+    """A second backward pass has to, since the first one writes its gradients over them."""
+    in_chunks_of(11 * 3, monkeypatch, kept)
+    states, weight = torch.randn(10, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
+    computed = []
+
+    def linear(weight, bias):
+        return lambda x: computed.append(len(x)) or torch.nn.functional.linear(x, weight, bias)
+
+    kernels = replace(logprobs.PLAIN_KERNELS, linear=linear)
+    logp, _ = token_scores(states, Head(weight), torch.arange(10), kernels=kernels)
+    logp.sum().backward(retain_graph=True)
+    assert len(computed) == products
+    once = weight.grad.clone()
+    logp.sum().backward()
+    assert len(computed) == products + 4
+    torch.testing.assert_close(weight.grad, 2 * once)
+
+
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_scores_and_gradients_are_those_of_the_plain_computation(tiny_model, family, rank, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)  # several chunks, the last one short
+    in_chunks_of(300 * 4, monkeypatch)  # several, the last one short
     policy = load(tiny_model(family), rank)
     stir(policy.parameters())
     rows = encoded_rows()
@@ -180,7 +208,7 @@ def test_micro_batches_hold_every_row_once_and_stay_within_the_budget(budget):
     ids=lambda settings: settings.model_type,
 )
 def test_biases_and_scales_of_other_heads_are_kept(settings, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)
+    in_chunks_of(300 * 4, monkeypatch)
     settings.vocab_size, settings.initializer_range = 300, 0.2
     settings.eos_token_id = settings.bos_token_id = settings.pad_token_id = 0
     torch.manual_seed(0)
@@ -228,8 +256,11 @@ def test_an_architecture_that_transforms_its_logits_computes_them_itself(tiny_mo
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_the_chunked_head_has_the_gradient_of_the_plain_one(bias, softcap, scale, temperature, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 11 * 3)
+@pytest.mark.parametrize("kept", [0, 11 * 10])
+def test_the_chunked_head_has_the_gradient_of_the_plain_one(
+    bias, softcap, scale, temperature, kept, monkeypatch
+):
+    in_chunks_of(11 * 3, monkeypatch, kept)
     torch.manual_seed(3)
     states, weight = torch.randn(10, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
     offset = torch.randn(11, requires_grad=True) if bias else None
@@ -254,7 +285,7 @@ def test_the_chunked_head_has_the_gradient_of_the_plain_one(bias, softcap, scale
 
 def test_in_bfloat16_the_gradient_belongs_to_the_log_probabilities_that_were_computed(monkeypatch):
     """The backward pass rebuilds the logits; under autocast it has to rebuild the same ones."""
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 50 * 4)
+    in_chunks_of(50 * 4, monkeypatch)
     torch.manual_seed(0)
     states, weight = 3 * torch.randn(9, 32), torch.randn(50, 32, requires_grad=True)
     bias, tokens = torch.randn(50, requires_grad=True), torch.randint(0, 50, (9,))
@@ -272,7 +303,7 @@ def test_in_bfloat16_the_gradient_belongs_to_the_log_probabilities_that_were_com
 
 
 def test_lora_on_the_head_itself(tiny_model, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 16 * 4)
+    in_chunks_of(16 * 4, monkeypatch)
     lora = config.Lora(rank=2, targets="q_proj,lm_head")
     policy = Policy(load_backbone(config.Model(tiny_model("llama"), device="cpu"), lora))
     stir(policy.parameters())

@@ -2,12 +2,13 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import tiny
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from bench.files import result_file
 from bench.flops import Decoding, Tree, forward, training
@@ -23,18 +24,7 @@ SMALL = Shape("small", vocabulary=37, hidden=24, layers=3, heads=4, kv_heads=2, 
 
 @pytest.fixture(scope="module")
 def model() -> LlamaForCausalLM:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=SMALL.vocabulary,
-            hidden_size=SMALL.hidden,
-            intermediate_size=SMALL.feed_forward,
-            num_hidden_layers=SMALL.layers,
-            num_attention_heads=SMALL.heads,
-            num_key_value_heads=SMALL.kv_heads,
-            tie_word_embeddings=True,
-            attn_implementation="eager",
-        )
-    )
+    return tiny.llama_of(SMALL)
 
 
 def test_operations_are_those_of_a_real_forward_pass_without_the_masked_half_of_attention(model) -> None:
@@ -101,6 +91,24 @@ def test_both_sides_get_the_same_reward() -> None:
     says = judge.count(ids, torch.ones_like(ids)).hidden_states[-1][0, -1, 0]
     assert float(says) == pytest.approx(brevity([question], [answer])[0])
     assert brevity([question], [answer]) < brevity([question], [answer[:5]]) < [2]
+
+
+@pytest.mark.parametrize("name", ["sft", "grpo-134M", "ppo"])
+def test_a_job_in_bf16_differs_in_its_precision_alone(name) -> None:
+    plain, half = JOBS[name], JOBS[f"{name}-bf16"]
+    places = [job.place(Path(), Path()) for job in (plain, half)]
+    assert [place.dtype for place in places] == ["float32", "bf16"]
+    assert places[0].shape == places[1].shape
+    assert plain.ours == half.ours
+
+
+def test_a_rollout_in_bf16_reads_half_the_bytes() -> None:
+    few, many = (
+        JOBS[f"vllm-few-{precision}"].needs(JOBS[f"vllm-few-{precision}"].place(Path(), Path())).decoding
+        for precision in ("bf16", "float32")
+    )
+    assert many.bytes_read == 2 * few.bytes_read
+    assert many.operations == few.operations
 
 
 def test_the_time_to_a_level_counts_from_the_end_of_the_first_step() -> None:

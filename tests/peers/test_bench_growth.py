@@ -48,7 +48,7 @@ def test_one_value_has_no_exponent() -> None:
 def curve(power: float, work: float, theirs: float | None = None) -> Curve:
     ours, needed = (tuple(value**each for value in VALUES_OF_POINTS) for each in (power, work))
     peer = () if theirs is None else tuple(value**theirs for value in VALUES_OF_POINTS)
-    return Curve("samples", "samples", "a step", VALUES_OF_POINTS, ours, needed, peer)
+    return Curve("samples", "samples", "a step", VALUES_OF_POINTS, ours, needed, peer, "TRL")
 
 
 def test_what_grows_faster_than_the_work_is_said_to() -> None:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from bench.flops import Tree, training
 from bench.operations import BLOCK, LANES, Operations, attention_pairs, counting
@@ -26,18 +27,7 @@ PROMPT, RESPONSES, LENGTH = 50, 3, 20
 
 def model() -> LlamaForCausalLM:
     torch.manual_seed(0)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=SHAPE.vocabulary,
-            hidden_size=SHAPE.hidden,
-            intermediate_size=SHAPE.feed_forward,
-            num_hidden_layers=SHAPE.layers,
-            num_attention_heads=SHAPE.heads,
-            num_key_value_heads=SHAPE.kv_heads,
-            tie_word_embeddings=True,
-            attn_implementation="eager",
-        )
-    )
+    return tiny.llama_of(SHAPE)
 
 
 def plain_pass() -> Tensor:

@@ -5,7 +5,7 @@
 
 The [N, V] tensor of logits with a vocabulary of 50,000 tokens is the largest one in language-model training by far, and
 almost all of it is discarded. Here it exists one chunk of rows at a time, and the backward pass recomputes each chunk;
-it is kept only where all rows fit into one chunk. Softmax and sums are float32 whatever the type of the weights.
+up to `KEPT_ELEMENTS` are kept for it instead. Softmax and sums are float32 whatever the type of the weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tutelage.core.kl import exact_divergence
-from tutelage.planning.tokens import CHUNK_ELEMENTS
+from tutelage.planning.tokens import CHUNK_ELEMENTS, KEPT_ELEMENTS
 
 Matrix = Float[Tensor, "_ _"]
 Vector = Float[Tensor, " _"]
@@ -207,16 +207,17 @@ class _ChunkedScores(torch.autograd.Function):
         head = Head(weight, bias, scale, softcap, kernels.linear(weight, bias))
         rows = states.shape[0]
         logp, entropies = torch.zeros(rows, device=states.device), torch.zeros(rows, device=states.device)
-        parts = list(_chunks(rows, weight.shape[0]))
-        ctx.kept = None
-        for part in parts:
+        keeps = ctx.needs_input_grad[0] and rows * weight.shape[0] <= KEPT_ELEMENTS
+        ctx.kept = [] if keeps else None
+        for part in _chunks(rows, weight.shape[0]):
             logits = _logits(head, states[part], temperature)
             chosen = logits.gather(-1, tokens[part, None]).squeeze(-1)
             probabilities, maximum, log_sum = kernels.softmax_parts(logits)
             logp[part] = (chosen - maximum) - log_sum
             if entropy:
                 entropies[part] = torch.special.entr(probabilities).sum(-1)
-            ctx.kept = probabilities if len(parts) == 1 and ctx.needs_input_grad[0] else None
+            if keeps:
+                ctx.kept.append(probabilities)
         ctx.save_for_backward(states, weight, bias, tokens, entropies)
         ctx.settings = (scale, softcap, temperature, entropy, kernels)
         device = states.device.type
@@ -247,7 +248,7 @@ class _ChunkedScores(torch.autograd.Function):
                     logits = _logits(head, states[part], temperature)
                 probabilities, *_ = kernels.softmax_parts(logits)
             else:
-                probabilities = kept
+                probabilities = kept.pop(0)
             if entropy:
                 grad_logits = torch.special.entr(probabilities).mul_(to_entropy[part, None])
                 grad_logits.addcmul_(

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tutelage.planning.hardware import Cluster
-from tutelage.planning.tokens import CHUNK_ELEMENTS, bytes_per_token, rows_at_once, tokens_at_once
+from tutelage.planning.tokens import (
+    CHUNK_ELEMENTS,
+    KEPT_ELEMENTS,
+    bytes_per_token,
+    rows_at_once,
+    tokens_at_once,
+)
 from tutelage.planning.workload import Batch, Workload
 
 Sharding = Literal["none", "full", "hybrid"]
@@ -167,12 +173,15 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: Setting
 
 
 def _activations(work: Workload, share: Batch, together: float, setting: Setting) -> tuple[float, float]:
-    """Bytes of the activations of one pass, and of its logits: a chunk, and the gradient of it."""
+    """Bytes of the activations of one pass, and of its logits: those that are kept or a chunk, and the gradient of a
+    chunk."""
     model = work.model
-    scored = together * share.scored / share.tokens
-    logits = 0.0 if work.is_scalar else 8 * min(CHUNK_ELEMENTS, scored * model.vocabulary)
+    scored = 0.0 if work.is_scalar else together * share.scored / share.tokens
+    all_logits = scored * model.vocabulary
+    chunk = min(CHUNK_ELEMENTS, all_logits)
     if not work.trains:
-        return together * model.kept(half=work.half) / model.layers, logits / 2
+        return together * model.kept(half=work.half) / model.layers, 4 * chunk
+    logits = 4 * (chunk + (all_logits if all_logits <= KEPT_ELEMENTS else chunk))
     if keeps_activations(work, float("inf")):
         return model.recorded(half=work.half) * share.tokens, logits
     return together * model.kept(half=work.half, checkpointing=setting.checkpointing), logits

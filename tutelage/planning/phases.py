@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tutelage.planning.hardware import Cluster
 from tutelage.planning.memory import Memory, Setting, keeps_activations, pass_tokens
-from tutelage.planning.tokens import CHUNK_ELEMENTS
+from tutelage.planning.tokens import KEPT_ELEMENTS
 from tutelage.planning.transformer import Transformer
 from tutelage.planning.workload import Batch, Workload
 
@@ -233,14 +233,14 @@ def _training(
 
     A backward pass costs twice its forward pass; where only adapters are trained, once, since the gradients of the
     weights are left out. A forward pass is computed again with activation checkpointing, and the head where the logits
-    of a pass are more than one chunk.
+    of a pass are more than are kept.
     """
     trunk = model.forward(share.tokens, share.pairs, 0)
     trunk -= _unread(work, model, share, is_scalar=work.is_scalar)
     head = 2 * model.head * share.scored * heads
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
-    chunked = heads and scored * model.vocabulary > CHUNK_ELEMENTS
+    chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
     known = model is work.model and keeps_activations(work, float("inf"))
     times = (2 if frozen else 3) + setting.checkpointing - known
     operations = times * trunk + ((2 if frozen else 3) + chunked) * head

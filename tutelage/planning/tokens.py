@@ -22,7 +22,9 @@ SHARE = 0.5
 WHOLE_BYTES, HALF_BYTES = 4.0, 2.5
 """Bytes of an activation in float32, and in bf16 on average, where norms stay in float32."""
 CHUNK_ELEMENTS = 1 << 25
-"""Logits held at once, 128 MiB of float32. The logits of a batch that fits are not computed twice."""
+"""Logits computed at once, 128 MiB of float32."""
+KEPT_ELEMENTS = 2 * CHUNK_ELEMENTS
+"""Logits that a pass keeps for its backward pass: those of a pass with more are computed twice."""
 
 KV_BYTES = 1 << 29
 """Bytes for the keys and values of the answers that are sampled at the same time."""
@@ -42,7 +44,8 @@ def tokens_at_once(
 
     `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
     weights (the CPU engine keeps none of most models, and has so much more room); C logits, a chunk of them or those of
-    all tokens, exist up to three times (see `engines.logprobs`); `each` is the estimate of `bytes_per_token`. At least
+    all tokens, exist up to three times, or two chunks that are kept and the gradient of one (see `engines.logprobs`);
+    `each` is the estimate of `bytes_per_token`. At least
     `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two, so that a little more or less memory gives the
     same run.
 
