@@ -67,7 +67,7 @@ def theirs(place: Place, size: Size) -> Measurement:
     return Measurement(seconds[1:], facts={"tokens": sampled})
 
 
-def job(name: str, size: Size, precision: str, faster: float) -> Job:
+def job(name: str, size: Size, steps: int, precision: str, faster: float) -> Job:
     """The job on 134M weights."""
     return Job(
         name=f"vllm-{name}-{precision}",
@@ -81,13 +81,14 @@ def job(name: str, size: Size, precision: str, faster: float) -> Job:
         theirs=partial(theirs, size=size),
         needs=partial(needs, size=size),
         faster=faster,
+        steps=steps,
         precision=precision,
     )
 
 
 JOBS = (
-    job("few", LARGE, "float32", 2.2),
-    job("few", LARGE, "bf16", 1.8),
-    job("many", WIDE, "float32", 1.45),
-    job("many", WIDE, "bf16", 2.5),
+    job("few", LARGE, 4, "float32", 2.2),
+    job("few", LARGE, 4, "bf16", 1.8),
+    job("many", WIDE, 2, "float32", 1.45),
+    job("many", WIDE, 2, "bf16", 2.5),
 )

@@ -150,5 +150,5 @@ SMALL, LARGE, RANK = Size(prompts=4), Size(prompts=2), 16
 JOBS = (
     job("6.8M", SMALL, steps=4),
     job("134M", LARGE, steps=3),
-    job("134M", LARGE, steps=3, rank=RANK, faster=6.0, leaner=0.35),
+    job("134M", LARGE, steps=2, rank=RANK, faster=6.0, leaner=0.35),
 )
