@@ -21,7 +21,6 @@ from tutelage.engines.cpu.decoding_weights import DecodingWeights
 from tutelage.engines.cpu.fused.layer_cache import using_layer_cache
 from tutelage.engines.cpu.fused.step import FusedStep, has_fused_step
 from tutelage.engines.cpu.native.step import (
-    MOST_LINES,
     NativeStep,
     agrees,
     is_native,
@@ -86,8 +85,7 @@ class CpuDecoders:
     ) -> list[Float[Tensor, "_ _"]]:
         """See `Decoders.step`. Compiled steps are joined."""
         joined = [decoder for decoder in decoders if isinstance(decoder, NativeDecoder) and decoder.can_join]
-        most = float("inf") if all(decoder.half for decoder in joined) else MOST_LINES
-        if len(joined) < len(decoders) or sum(map(len, tokens)) > most:
+        if len(joined) < len(decoders):
             return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
         return joint_step(joined, tokens)
 
@@ -183,9 +181,8 @@ class SharedDecoder:
 class NativeDecoder(SharedDecoder):
     """A decoder with a compiled step, for processors.
 
-    It falls back to `SharedDecoder` for a model whose weights do not fit into memory twice (see `decoding_weights`),
-    and in float32 for more than `MOST_LINES` lines, for which the step is slower. Raises TutelageError where the step
-    cannot be compiled.
+    It falls back to `SharedDecoder` for a model whose weights do not fit into memory twice (see `decoding_weights`).
+    Raises TutelageError where the step cannot be compiled.
 
     In bfloat16 prompts are read by the forward pass of training, and the step computes what that computes, bit for bit.
     """
@@ -203,7 +200,7 @@ class NativeDecoder(SharedDecoder):
         self.native: NativeStep | None = None
         self.head = weights.own_head
         self.recording: Recording | None = None
-        if cache is not None and self._is_native(sum(batch.answers)):
+        if cache is not None and self.weights.fits:
             self.recording = cache.recording(self.kv_cache.lengths.tolist(), batch.answers, limit)
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
@@ -218,7 +215,7 @@ class NativeDecoder(SharedDecoder):
             self.recording.register(rows)
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        if self._is_native(len(tokens)):
+        if self.weights.fits:
             step = self._compiled()
             if agrees(self.model, step, tokens, positions):
                 return self.head.logits(step(tokens, positions))
@@ -233,17 +230,14 @@ class NativeDecoder(SharedDecoder):
         return self.native is not None and self.recording is None and self.native.is_verified
 
     def _first_logits(self, states: Tensor) -> Tensor:
-        if not (self.half and self._is_native(sum(self.batch.answers))):
+        if not (self.half and self.weights.fits):
             return super()._first_logits(states)
         self._compiled()
         return self.head.logits(states)
 
-    def _is_native(self, count: int) -> bool:
-        return (self.half or count <= MOST_LINES) and self.weights.fits
-
     def _prepare(self) -> None:
         """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
-        if self._is_native(sum(self.batch.answers)):
+        if self.weights.fits:
             self.weights.restore()
         else:
             super()._prepare()

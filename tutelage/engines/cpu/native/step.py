@@ -18,8 +18,6 @@ from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import inner, trunk
 
-MOST_LINES = 128
-"""Lines above which the libraries of torch compute a step at least as fast (see bench/NOTES.md)."""
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 """The largest difference by rounding between the step and the layers, relative to the largest state: in bfloat16 some
 hundred roundings by 2⁻⁹ in the root mean square add up."""
