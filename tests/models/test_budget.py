@@ -12,7 +12,7 @@ from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
 from tutelage.models.budget import Budget, automatic_budget, bytes_of_token, out_of_memory
-from tutelage.planning.tokens import SMALL
+from tutelage.planning.tokens import BUSY_ON_CPU, SHARED_ON_CPU, SMALL
 
 CPU = torch.device("cpu")
 GIB = 2.0**30
@@ -70,9 +70,9 @@ def test_the_estimate_is_a_little_above_what_is_measured(shape, dtype):
     assert 1.05 < bytes_of_token(model, dtype) / measured < 2.0
 
 
-def chosen(monkeypatch, free, *models, device=CPU, dtype=torch.float32):
+def chosen(monkeypatch, free, *models, device=CPU, dtype=torch.float32, group=0):
     monkeypatch.setattr(module, "available_memory", lambda device: free)
-    return automatic_budget(device, dtype, *models)
+    return automatic_budget(device, dtype, *models, group=group)
 
 
 def test_less_memory_and_larger_models_leave_room_for_fewer_tokens(monkeypatch):
@@ -117,6 +117,21 @@ def test_activations_on_a_processor_take_about_as_much_as_weights_and_optimiser(
     assert 2**-0.5 <= taken / SMALL <= 2**0.5, "a small model is not cut thin"
     assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, (
         "a GPU takes what it has"
+    )
+
+
+def test_a_group_shares_one_pass_where_it_fits(monkeypatch):
+    """Split, its prompt would be read once more for each part. A frozen model is cut thinnest."""
+    deep = llama(num_hidden_layers=30, hidden_size=576, intermediate_size=1536).requires_grad_(False)
+    alone = chosen(monkeypatch, 64 * GIB, deep)
+    assert alone == SHARED_ON_CPU
+    assert chosen(monkeypatch, 64 * GIB, deep, group=400) == alone
+    assert chosen(monkeypatch, 64 * GIB, deep, group=792) == 792
+    assert chosen(monkeypatch, 64 * GIB, deep, group=5000) == BUSY_ON_CPU
+    assert chosen(monkeypatch, 1.5 * GIB, deep, group=792) < 792, "the memory decides"
+    gpu = torch.device("cuda")
+    assert chosen(monkeypatch, 64 * GIB, deep, device=gpu, group=792) == chosen(
+        monkeypatch, 64 * GIB, deep, device=gpu
     )
 
 

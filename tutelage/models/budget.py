@@ -214,10 +214,12 @@ def automatic_budget(
     *models: nn.Module,
     shared_by: int = 1,
     checkpointing: bool = False,
+    group: int = 0,
 ) -> int:
     """Tokens of one forward and backward pass through each of `models`, one after the other, by the memory that is left
     on the device, a part of it where `shared_by` processes use it: see `planning.tokens.tokens_at_once`.
-    `checkpointing` says whether layers are computed again in the backward pass."""
+    `checkpointing` says whether layers are computed again in the backward pass; `group` are the tokens of a prompt with
+    all its responses, if they share it."""
     return tokens_at_once(
         available_memory(device) / shared_by,
         weights=sum(shard_of(p).numel() for model in models for p in model.parameters()),
@@ -226,6 +228,7 @@ def automatic_budget(
         each=max(bytes_of_token(model, dtype, checkpointing) for model in models),
         half=dtype == torch.bfloat16,
         on_cpu=device.type == "cpu",
+        group=group,
     )
 
 

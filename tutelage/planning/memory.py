@@ -169,7 +169,15 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: Setting
         each=each,
         half=work.half,
         on_cpu=not cluster.device.is_gpu,
+        group=_group(work),
     )
+
+
+def _group(work: Workload) -> int:
+    """Tokens of a prompt with all its responses at their limit, where a run samples them and they share it."""
+    if work.sampling is None or not work.batch.shared:
+        return 0
+    return int(work.batch.prompt + work.batch.samples * work.sampling.limit)
 
 
 def _activations(work: Workload, share: Batch, together: float, setting: Setting) -> tuple[float, float]:

@@ -34,7 +34,15 @@ model."""
 
 
 def tokens_at_once(
-    free: float, *, weights: int, trainable: int, vocabulary: int, each: int, half: bool, on_cpu: bool
+    free: float,
+    *,
+    weights: int,
+    trainable: int,
+    vocabulary: int,
+    each: int,
+    half: bool,
+    on_cpu: bool,
+    group: int = 0,
 ) -> int:
     """Tokens of one forward and backward pass through models of so many `weights`, one after the other.
 
@@ -45,14 +53,14 @@ def tokens_at_once(
     `trainable` weights have yet to get a gradient and two moments in float32; in bf16 autocast keeps a copy of all
     weights (the CPU engine keeps none of most models, and has so much more room); C logits, a chunk of them or those of
     all tokens, exist up to three times, or two chunks that are kept and the gradient of one (see `engines.logprobs`);
-    `each` is the estimate of `bytes_per_token`. At least
-    `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power of two, so that a little more or less memory gives the
-    same run.
+    `each` is the estimate of `bytes_per_token`. At least `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power
+    of two or `group`, so that a little more or less memory gives the same run.
 
     On a processor no more than about
 
         tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each in float32,
-        and at least `SHARED_ON_CPU`, or `BUSY_ON_CPU` in bf16
+        and at least `SHARED_ON_CPU`, or `BUSY_ON_CPU` in bf16,
+        and at least `group` up to `BUSY_ON_CPU`: the tokens of a prompt with all its responses
 
     A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
     tokens was not faster, and would need half as much memory again. In bf16, whose activations are smaller, twice as
@@ -66,7 +74,7 @@ def tokens_at_once(
         in_float32 = each * WHOLE_BYTES / HALF_BYTES if half else each
         enough = max(4 * weights + 12 * trainable, SMALL) / in_float32
         least = BUSY_ON_CPU if half else SHARED_ON_CPU
-        tokens = min(tokens, max(least, 1 << round(math.log2(enough))))
+        tokens = min(tokens, max(least, min(group, BUSY_ON_CPU), 1 << round(math.log2(enough))))
     return tokens
 
 

@@ -131,7 +131,7 @@ def _loop(
     check_disk(run, *networks)
     loop_settings = RolloutSettings(
         settings.sampling,
-        token_budget(settings, run, *networks),
+        token_budget(settings, run, *networks, group=_group(settings, recipe, prompts)),
         settings.seed,
         mismatch=settings.mismatched_by,
         mismatch_cap=settings.mismatch_cap,
@@ -164,6 +164,12 @@ def _loop(
         show=("score/mean", "score/shaped", "kl/reference", "length/mean", "ended", "groups/dead", *watched),
         watch=Watch(_look(settings, run, recipe, reward)),
     )
+
+
+def _group(settings: ImproveSettings, recipe: Recipe, prompts: Sequence[EncodedPrompt]) -> int:
+    """Tokens of the longest prompt with all its responses at their limit."""
+    longest = max(len(prompt.tokens) for prompt in prompts)
+    return longest + recipe.samples * settings.sampling.max_new_tokens
 
 
 def _watched(settings: ImproveSettings) -> dict[str, str]:

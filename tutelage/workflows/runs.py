@@ -116,8 +116,9 @@ def finished(run: Run, result: type[R]) -> Training[R]:
     return Training(None, lambda: result.read(run.path))
 
 
-def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) -> Budget:
-    """Tokens of one forward pass of `models`, which are trained together.
+def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
+    """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with all
+    its responses, where they share it.
 
     A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
     or else what the memory allows.
@@ -137,6 +138,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel) 
         *(each.model for each in models),
         shared_by=shared,
         checkpointing=settings.activation_checkpointing,
+        group=group,
     )
     tokens = int(-ranks.largest(-own))
     remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
