@@ -49,12 +49,18 @@ def ensure_model(place: Place) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     tokenizer = _tokenizer(place.shape, place.world)
     torch.manual_seed(place.seed)
-    LlamaForCausalLM(_config(place.shape, tokenizer)).save_pretrained(unfinished)
+    ends = {
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    LlamaForCausalLM(llama_config(place.shape, **ends)).save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
     unfinished.rename(folder)
 
 
-def _config(shape: Shape, tokenizer: Any) -> Any:
+def llama_config(shape: Shape, **more: Any) -> Any:
+    """The settings of a model of a shape."""
     from transformers import LlamaConfig
 
     return LlamaConfig(
@@ -66,9 +72,7 @@ def _config(shape: Shape, tokenizer: Any) -> Any:
         num_key_value_heads=shape.kv_heads,
         max_position_embeddings=shape.context,
         tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **more,
     )
 
 

@@ -17,7 +17,6 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
-    LlamaForCausalLM,
     OPTConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
@@ -164,22 +163,6 @@ def save(
     model.save_pretrained(folder)
     speech.save_pretrained(folder)
     return str(folder)
-
-
-def llama_of(shape: Any) -> LlamaForCausalLM:
-    """A random model of a shape of the bench."""
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=shape.vocabulary,
-            hidden_size=shape.hidden,
-            intermediate_size=shape.feed_forward,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.kv_heads,
-            tie_word_embeddings=True,
-            attn_implementation="eager",
-        )
-    )
 
 
 def gradients(policy: Any, rows: Any) -> list[torch.Tensor]:

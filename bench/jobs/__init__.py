@@ -6,10 +6,10 @@ from bench.job import Job
 from bench.jobs import decoding, decoding_vllm, dpo, growth, grpo, ppo, ppo_learning, reward, sft
 
 
-def in_bf16(job: Job, faster: float | None = None, leaner: float | None = None) -> Job:
-    """The job with both sides in bf16, over float32 weights where it trains, and with aims of its own."""
+def in_bf16(job: Job) -> Job:
+    """The job with both sides in bf16, over float32 weights where it trains, and without aims."""
     own = {"name": f"{job.name}-bf16", "about": f"{job.about}, bf16", "precision": "bf16"}
-    return replace(job, **own, faster=faster, leaner=leaner)
+    return replace(job, **own, faster=None, leaner=None)
 
 
 _PARTS = (sft, dpo, reward, grpo, ppo, ppo_learning, decoding, decoding_vllm, growth)

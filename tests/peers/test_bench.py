@@ -17,14 +17,14 @@ from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
 from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
 from bench.table import write_table
-from bench.worlds import TEMPLATE
+from bench.worlds import TEMPLATE, llama_config
 
 SMALL = Shape("small", vocabulary=37, hidden=24, layers=3, heads=4, kv_heads=2, feed_forward=40)
 
 
 @pytest.fixture(scope="module")
 def model() -> LlamaForCausalLM:
-    return tiny.llama_of(SMALL)
+    return LlamaForCausalLM(llama_config(SMALL, attn_implementation="eager"))
 
 
 def test_operations_are_those_of_a_real_forward_pass_without_the_masked_half_of_attention(model) -> None:

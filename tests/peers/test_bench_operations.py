@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -13,6 +12,7 @@ from transformers import LlamaForCausalLM
 from bench.flops import Tree, training
 from bench.operations import BLOCK, LANES, Operations, attention_pairs, counting
 from bench.shapes import Shape
+from bench.worlds import llama_config
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu.engine import CpuEngine
@@ -27,7 +27,7 @@ PROMPT, RESPONSES, LENGTH = 50, 3, 20
 
 def model() -> LlamaForCausalLM:
     torch.manual_seed(0)
-    return tiny.llama_of(SHAPE)
+    return LlamaForCausalLM(llama_config(SHAPE, attn_implementation="eager"))
 
 
 def plain_pass() -> Tensor:
