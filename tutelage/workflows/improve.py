@@ -131,7 +131,7 @@ def _loop(
     check_disk(run, *networks)
     loop_settings = RolloutSettings(
         settings.sampling,
-        token_budget(settings, run, *networks, group=_group(settings, recipe, prompts)),
+        token_budget(settings, run, *networks, group=_group(settings, policy, recipe, prompts)),
         settings.seed,
         mismatch=settings.mismatched_by,
         mismatch_cap=settings.mismatch_cap,
@@ -166,8 +166,13 @@ def _loop(
     )
 
 
-def _group(settings: ImproveSettings, recipe: Recipe, prompts: Sequence[EncodedPrompt]) -> int:
-    """Tokens of the longest prompt with all its responses at their limit."""
+def _group(
+    settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]
+) -> int:
+    """Tokens of the longest prompt with all its responses at their limit; 0 for the reference engine, whose rows on a
+    processor do not share their prompt."""
+    if policy.engine.name == "plain":
+        return 0
     longest = max(len(prompt.tokens) for prompt in prompts)
     return longest + recipe.samples * settings.sampling.max_new_tokens
 
