@@ -12,7 +12,7 @@ from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
 from tutelage.models.budget import Budget, automatic_budget, bytes_of_token, out_of_memory
-from tutelage.planning.tokens import BUSY_ON_CPU, SHARED_ON_CPU, SMALL
+from tutelage.planning.tokens import SHARED_ON_CPU, SMALL
 
 CPU = torch.device("cpu")
 GIB = 2.0**30
@@ -121,13 +121,14 @@ def test_activations_on_a_processor_take_about_as_much_as_weights_and_optimiser(
 
 
 def test_a_group_shares_one_pass_where_it_fits(monkeypatch):
-    """Split, its prompt would be read once more for each part. A frozen model is cut thinnest."""
+    """A frozen model is cut thinnest."""
     deep = llama(num_hidden_layers=30, hidden_size=576, intermediate_size=1536).requires_grad_(False)
     alone = chosen(monkeypatch, 64 * GIB, deep)
     assert alone == SHARED_ON_CPU
     assert chosen(monkeypatch, 64 * GIB, deep, group=400) == alone
     assert chosen(monkeypatch, 64 * GIB, deep, group=792) == 792
-    assert chosen(monkeypatch, 64 * GIB, deep, group=5000) == BUSY_ON_CPU
+    assert chosen(monkeypatch, 64 * GIB, deep, group=5000) == 5000
+    assert chosen(monkeypatch, 64 * GIB, deep, group=50_000) == 8192, "the most there are"
     assert chosen(monkeypatch, 1.5 * GIB, deep, group=792) < 792, "the memory decides"
     gpu = torch.device("cuda")
     assert chosen(monkeypatch, 64 * GIB, deep, device=gpu, group=792) == chosen(

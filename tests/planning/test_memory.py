@@ -113,7 +113,8 @@ def test_activations_of_sampling_are_kept_only_where_one_step_uses_them():
     assert kept.activations == SMALL.recorded(half=False) * work.batch.tokens
     halved = memory(replace(work, half=True), cluster(), Setting(tokens=256))
     assert 0.5 < halved.activations / kept.activations < 0.7, "h and y stay in float32"
-    for change in ({"updates": 4}, {"lora": 8}, {"keeps": False}):
+    assert memory(replace(work, lora=8), cluster(), Setting(tokens=256)).activations == kept.activations
+    for change in ({"updates": 4}, {"keeps": False}):
         other = memory(replace(work, **change), cluster(), Setting(tokens=256))
         assert other.activations == SMALL.kept(half=False) * pass_tokens(
             work.batch, 256, change.get("updates", 1)

@@ -219,7 +219,7 @@ def automatic_budget(
     """Tokens of one forward and backward pass through each of `models`, one after the other, by the memory that is left
     on the device, a part of it where `shared_by` processes use it: see `planning.tokens.tokens_at_once`.
     `checkpointing` says whether layers are computed again in the backward pass; `group` are the tokens of a prompt with
-    all its responses, if they share it."""
+    its responses, if they share it (see `planning.tokens.group_tokens`)."""
     return tokens_at_once(
         available_memory(device) / shared_by,
         weights=sum(shard_of(p).numel() for model in models for p in model.parameters()),

@@ -8,6 +8,7 @@ from tutelage.planning.tokens import (
     CHUNK_ELEMENTS,
     KEPT_ELEMENTS,
     bytes_per_token,
+    group_tokens,
     rows_at_once,
     tokens_at_once,
 )
@@ -16,7 +17,7 @@ from tutelage.planning.workload import Batch, Workload
 Sharding = Literal["none", "full", "hybrid"]
 """Where weights, gradients and moments lie: whole on every rank, in shards over all, or over those of a node."""
 RECORDED = 0.6
-"""Largest share of weights, gradients and moments that the CPU engine keeps of sampling."""
+"""Largest share of the weights, gradients and moments of training all weights that the CPU engine keeps of sampling."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def pass_tokens(share: Batch, tokens: int, minibatches: float) -> float:
 
 def keeps_activations(work: Workload, free: float) -> bool:
     """Whether the CPU engine keeps the activations of sampling for the update."""
-    if not work.keeps or work.sampling is None or work.updates > 1 or work.epochs > 1 or work.lora:
+    if not work.keeps or work.sampling is None or work.updates > 1 or work.epochs > 1:
         return False
     longest = Batch(work.batch.prompts, work.batch.samples, work.batch.prompt, work.sampling.limit)
     held = 16 * work.model.parameters
@@ -174,10 +175,11 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: Setting
 
 
 def _group(work: Workload) -> int:
-    """Tokens of a prompt with all its responses at their limit, where a run samples them and they share it."""
+    """Tokens of a pass through a prompt and its responses at their limit; 0 where a run samples none, or where they do
+    not share it."""
     if work.sampling is None or not work.batch.shared:
         return 0
-    return int(work.batch.prompt + work.batch.samples * work.sampling.limit)
+    return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.limit)
 
 
 def _activations(work: Workload, share: Batch, together: float, setting: Setting) -> tuple[float, float]:

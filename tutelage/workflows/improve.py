@@ -15,6 +15,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.backbone import is_adapter
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.planning.tokens import group_tokens
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.judge import judge_metrics
@@ -169,12 +170,12 @@ def _loop(
 def _group(
     settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]
 ) -> int:
-    """Tokens of the longest prompt with all its responses at their limit; 0 for the reference engine, whose rows on a
-    processor do not share their prompt."""
+    """Tokens of a pass through the longest prompt and its responses at their limit; 0 for the reference engine, whose
+    rows on a processor do not share their prompt."""
     if policy.engine.name == "plain":
         return 0
     longest = max(len(prompt.tokens) for prompt in prompts)
-    return longest + recipe.samples * settings.sampling.max_new_tokens
+    return group_tokens(longest, recipe.samples, settings.sampling.max_new_tokens)
 
 
 def _watched(settings: ImproveSettings) -> dict[str, str]:

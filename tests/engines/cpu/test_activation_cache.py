@@ -86,8 +86,10 @@ def products(monkeypatch):
     return counts
 
 
+@pytest.mark.parametrize("rank", [0, 3])
 @pytest.mark.parametrize("rows_at_once", [None, 4])
-def test_gradients_with_kept_activations_equal_those_without(policy, rows_at_once, products):
+def test_gradients_with_kept_activations_equal_those_without(tiny_model, rank, rows_at_once, products):
+    policy = policy_of(tiny_model("llama"), rank)
     rollout, kept = sampled(policy, rows_at_once=rows_at_once)
     assert len(set(rollout.mask.sum(1).tolist())) > 4, "answers end at different times"
     expected = tiny.gradients(policy, rollout)
@@ -254,8 +256,10 @@ def test_activations_beyond_the_limit_are_not_kept(policy, share, monkeypatch):
     assert torch.equal(rollout.response, sampled(policy)[0].response)
 
 
-def test_the_limit_counts_responses_of_full_length(policy, monkeypatch):
-    held = 16 * sum(p.numel() for p in policy.parameters())
+@pytest.mark.parametrize("rank", [0, 3])
+def test_the_limit_counts_responses_of_full_length_and_all_weights(tiny_model, rank, monkeypatch):
+    policy = policy_of(tiny_model("llama"), rank)
+    held = 16 * sum(p.numel() for p in policy.model.parameters())
     of_token = [activations._bytes_per_token(layer, False) for layer in trunk(policy.model).layers]
     bytes_kept = (12 + 16 * (LONG - 1)) * sum(of_token)
     for share, fits in ((1.001, True), (0.999, False)):
@@ -270,9 +274,7 @@ def test_the_limit_counts_responses_of_full_length(policy, monkeypatch):
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_which_models_the_cache_supports(tiny_model, family, rank):
-    assert ActivationCache.can_serve(policy_of(tiny_model(family), rank).model) == (
-        family == "llama" and not rank
-    )
+    assert ActivationCache.can_serve(policy_of(tiny_model(family), rank).model) == (family == "llama")
 
 
 def test_on_processors_whose_layers_are_laid_out_for_prompts_too(policy, monkeypatch, products):

@@ -175,11 +175,9 @@ def test_kept_activations_take_half_the_bytes_of_products(tiny_model, monkeypatc
             assert sum(x[0].nbytes for x in activations) == activation_cache._bytes_per_token(layer, True)
 
 
-def test_nothing_is_kept_with_an_adapter(tiny_model, monkeypatch):
-    monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
-    policy = exact(tiny_model("llama", **SIZES), rank=4)
-    rollout_of(policy, on_policy=True)
-    assert policy.engine._cache is None
+@pytest.mark.parametrize("adapters", ADAPTERS)
+def test_kept_activations_with_adapters(tiny_model, adapters, monkeypatch):
+    assert_kept_activations_change_nothing(policy_of(tiny_model, lora=ADAPTERS[adapters]), monkeypatch)
 
 
 def test_logits_are_those_of_the_scores(tiny_model):

@@ -32,7 +32,8 @@ from tutelage.engines.packing import PackedRows
 SAMPLE = 100
 """Numbers of each weight that are compared to detect a change."""
 OF_TRAINING = 0.6
-"""The most that may be kept, as a share of what training holds anyway: weights, gradients and two moments."""
+"""The most that may be kept, as a share of what training all weights holds: weights, gradients and two moments. So a
+run with an adapter never holds more than one that trains all weights."""
 OF_MEMORY = 0.25
 """The most that may be kept, as a share of the memory that is left."""
 
@@ -58,8 +59,7 @@ class ActivationCache:
     def can_serve(model: nn.Module) -> bool:
         """Whether every layer of `model` takes two steps, and a compiled step can decode with shared prompts.
 
-        Models with norms of queries and keys are excluded, since the inputs of these norms would have to be kept too,
-        and so are adapters: their training holds too little for it to be worth the memory (see `OF_TRAINING`).
+        Models with norms of queries and keys are excluded, since the inputs of these norms would have to be kept too.
         """
         if not has_fused_step(model) or not supports(model, 1):
             return False
@@ -79,7 +79,7 @@ class ActivationCache:
         self._fingerprint = self._present_fingerprint()
         tokens = sum(len(prompt) + answers * (limit - 1) for prompt in prompts)
         parameters = list(self.model.parameters())
-        held = 16 * sum(p.numel() for p in parameters if p.requires_grad)
+        held = 16 * sum(p.numel() for p in parameters)
         most = min(OF_TRAINING * held, OF_MEMORY * available_memory(parameters[0].device))
         return tokens * sum(_bytes_per_token(layer, half) for layer in self.layers) <= most
 
@@ -223,10 +223,8 @@ class _PackedActivations:
 
 
 def _can_be_kept(layer: FusedLayer, x: Tensor) -> bool:
-    """Whether `layer` takes two steps for `x`, without norms of heads and without adapters."""
-    products = layer.products_of_steps(x)
-    adapted = products is None or any(product.rank() for product in products)
-    return not adapted and not layer.self_attn.norms_of_heads()
+    """Whether `layer` takes two steps for `x`, without norms of heads."""
+    return layer.products_of_steps(x) is not None and not layer.self_attn.norms_of_heads()
 
 
 def _length_if_range(index: Tensor) -> Tensor | int:

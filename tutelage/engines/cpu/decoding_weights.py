@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -211,8 +211,9 @@ def matrix(
     assert found is not None
     weight, bias, own = found
     for adapter in active_adapters(module):
-        delta = module.get_delta_weight(adapter)
-        weight, own = weight + (delta.T if module.fan_in_fan_out else delta), False
+        parts = (cast(nn.Linear, each[adapter]) for each in (module.lora_A, module.lora_B))
+        a, b = (part.weight.to(weight.dtype) for part in parts)
+        weight, own = torch.addmm(weight, b, a, alpha=module.scaling[adapter]), False
     return weight, bias, own
 
 

@@ -66,12 +66,15 @@ class MixedLinears:
     ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
         """y of all layers side by side, and t where there are adapters."""
         bias = joint_bias([(layer.weight, layer.bias) for layer in self.layers])
-        if self.lora_a is None:
-            return PanelLinear([layer.weight for layer in self.layers], bias)(x), None
-        t = PanelLinear([self.lora_a])(x)
+        weights, t = [layer.weight for layer in self.layers], self.inside(x)
+        if t is None:
+            return PanelLinear(weights, bias)(x), None
         odd = (0, (x.shape[1] + t.shape[1]) % 2)  # panels have pairs of features
-        weights, columns = [layer.weight for layer in self.layers], pad(self.columns, odd)
-        return PanelLinear(weights, bias, columns)(pad(torch.cat((x, t), 1), odd)), t
+        return PanelLinear(weights, bias, pad(self.columns, odd))(pad(torch.cat((x, t), 1), odd)), t
+
+    def inside(self, x: BFloat16[Tensor, "N in"]) -> BFloat16[Tensor, "N R"] | None:
+        """t of all layers side by side; None where no layer has an adapter."""
+        return None if self.lora_a is None else PanelLinear([self.lora_a])(x)
 
     def to_input(
         self, grad: BFloat16[Tensor, "N out"]

@@ -8,7 +8,7 @@ modules of transformers. Matrices that read the same tensor are one product, and
 columns of it (see `mixed_linear`). A step keeps its activations in bfloat16, x and h too: the backward pass takes the
 norms of the rounded ones. Weights are rounded again in the backward pass, since all of a model's would be kept at once.
 The forward pass computes what a decoding step computes, bit for bit (see `native.half_products`). Where the activations
-are kept from there (see `layer_cache`), only the norms are computed.
+are kept from there (see `layer_cache`), only the norms are computed, and what the adapters find (t).
 """
 
 from collections.abc import Sequence
@@ -51,11 +51,12 @@ class MixedAttentionInputs(torch.autograd.Function):
         products, of_heads = linears(scales, tensors[:count]), tensors[count:]
         ctx.scales, ctx.heads = scales, [len(product.weight) // width for product in products]
         ctx.epsilon = epsilons[0]
+        joint = MixedLinears(products)
         n, r = mixed.norm(x, norm, epsilons[0])
         if activations is not None:
-            ctx.save_for_backward(x.to(HALF), r, cos, sin, norm, None, *tensors)
+            ctx.save_for_backward(x.to(HALF), r, cos, sin, norm, joint.inside(n), *tensors)
             return activations.query, activations.key, activations.value
-        heads, t = MixedLinears(products)(n)
+        heads, t = joint(n)
         heads = heads.view(len(x), -1, width)
         kept: list[Tensor] = []
         if of_heads:
@@ -106,14 +107,17 @@ class MixedLayerOutputs(torch.autograd.Function):
         ctx.count, ctx.epsilon, ctx.scales = len(x), epsilon, scales
         if index is not None:
             x, a = x.index_select(0, index), a.index_select(0, index)
-        inside: list[Tensor | None] = [None, None, None]
+        products = linears(scales, tensors)
         if activations is None:
-            h, _, _, y, r, pairs, *inside = mixed_layer_outputs(x, a, epsilon, norm, linears(scales, tensors))
+            h, _, _, y, r, pairs, *inside = mixed_layer_outputs(x, a, epsilon, norm, products)
         else:
             known = (activations.h, activations.gate, activations.up, activations.y)
             h, gate, up, y = known if index is None else (part.index_select(0, index) for part in known)
             pairs = torch.cat((gate, up), 1)
-            _, r = mixed.norm(h, norm, epsilon)
+            n, r = mixed.norm(h, norm, epsilon)
+            mix, gate_and_up, down = _joined(products)
+            of_down = None if down.lora_a is None else down.inside(mixed.swiglu(pairs))
+            inside = [mix.inside(a), gate_and_up.inside(n), of_down]
         ctx.save_for_backward(a, index, h.to(HALF), r, pairs, norm, *inside, *tensors)
         return y
 
