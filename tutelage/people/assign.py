@@ -266,8 +266,8 @@ def _by_policy(
         found = search.random_item(connection, study.id, rater.id, start)
         return None if found is None else _Choice(found, "random")
     by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * SHUFFLES
-    for number in search.open_rounds(connection, study.id):
-        choice = _closest_to_completion(store, connection, study, rater, number)
+    for number, most_room in search.open_rounds(connection, study.id):
+        choice = _closest_to_completion(store, connection, rater, number, most_room)
         if choice is not None:
             return choice
         fresh = search.fresh_item(connection, study.id, number, by_priority=by_priority)
@@ -277,18 +277,18 @@ def _by_policy(
 
 
 def _closest_to_completion(
-    store: Store, connection: Connection, study: Study, rater: Rater, number: int
+    store: Store, connection: Connection, rater: Rater, number: int, most_room: int
 ) -> _Choice | None:
-    """The started item of a round with least room that is new to the rater.
+    """The started item of a round with least room, of `most_room` places at most, that is new to the rater.
 
     The rater's own answered items stand in the same queue. Everything touched before `store.hints` has been passed
     already and is not looked at again, but for the last moments, in which another process may still be committing.
     """
     settled = store.now() - SETTLE_MS[store.engine.dialect.name]
-    for room in search.rooms(connection, study.id, number):
+    for room in range(1, most_room + 1):
         known = ("queue", rater.id, number, room)
         since = min(store.hints.get(known, 0), settled)
-        item, passed = search.started_item(connection, study.id, rater.id, number, room, since)
+        item, passed = search.started_item(connection, rater.study_id, rater.id, number, room, since)
         store.hints[known] = min(passed, settled)
         if item is not None:
             return _Choice(item, "finish")

@@ -98,7 +98,7 @@ def _write(
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and fills_places(connection, rater)
-    leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
+    counts = leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
     about = ItemFacts(item.pool, item.gold, item.lengths, first)
     change = Counter(tally(new, about))
@@ -114,7 +114,7 @@ def _write(
     if lease.chosen_by in DECIDING:
         inbox.settle_disagreement(connection, item.id, rater.name, now)
     elif counted and said.verdict in ("a", "b"):
-        inbox.notice_disagreement(connection, lease, now)
+        inbox.notice_disagreement(connection, lease, item, counts, now)
     return Receipt(new.id, lease.id, new.revision, extra, False)
 
 

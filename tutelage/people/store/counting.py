@@ -17,6 +17,15 @@ _items, _given, _said = schema.item, schema.assignment, schema.judgement
 
 
 @dataclass(frozen=True)
+class ItemCounts:
+    """The answers in force that an item has, and its votes for either side."""
+
+    answered: int
+    a_votes: int
+    b_votes: int
+
+
+@dataclass(frozen=True)
 class LockedItem:
     """An item whose counters nobody else changes until the transaction ends. `room` is how many more raters it may be
     given to, `lengths` the characters of its responses in canonical order."""
@@ -65,7 +74,7 @@ def take_place(connection: Connection, item: LockedItem, now: int, *, counted: b
     connection.execute(_TAKE_PLACE if counted else _TOUCH, {"item": item.id, "now": now})
 
 
-def recount(connection: Connection, item: LockedItem, now: int) -> None:
+def recount(connection: Connection, item: LockedItem, now: int) -> ItemCounts:
     """Set the counters from the item's assignments. Repeats, and what does not count, take no room."""
     rows = connection.execute(_COUNTS, {"id": item.id}).all()
     states, verdicts = Counter[str](), Counter[str]()
@@ -86,3 +95,4 @@ def recount(connection: Connection, item: LockedItem, now: int) -> None:
         "touched": now,
     }
     connection.execute(_THIS, values | {"item": item.id})
+    return ItemCounts(states["done"], verdicts["a"], verdicts["b"])

@@ -9,6 +9,7 @@ on the disk never stands there without its lease.
 """
 
 import contextlib
+import functools
 import json
 import threading
 import time
@@ -313,9 +314,16 @@ def several(count: int, things: Literal["items", "judgements", "notices"]) -> st
     return f"{count} {things}"
 
 
+@functools.cache
+def _insertion(table: sa.Table) -> sa.Insert:
+    """The statement that inserts a row into a table. SQLAlchemy finds what it compiled sooner for a statement that it
+    has seen than for an equal one."""
+    return table.insert()
+
+
 def inserted(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
-    result = connection.execute(table.insert(), row)  # `.values(**row)` would be a new statement every time
+    result = connection.execute(_insertion(table), row)
     key = result.inserted_primary_key
     assert key is not None
     return int(key[0])

@@ -169,13 +169,16 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
 
 def has_people(connection: Connection, study_id: int) -> bool:
     """Whether a person takes part in the study as a rater."""
-    return bool(connection.scalar(sa.select(sa.case((_people(sa.literal(study_id)), 1), else_=0))))
+    return bool(connection.scalar(_HAS_PEOPLE, {"study": study_id}))
 
 
 def _people(study_id: sa.ColumnElement[int]) -> sa.Exists:
     return sa.exists().where(
         _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
     )
+
+
+_HAS_PEOPLE = sa.select(sa.case((_people(sa.bindparam("study", type_=sa.Integer)), 1), else_=0))
 
 
 def _assignments_in(state: str) -> sa.ScalarSelect[int]:

@@ -18,6 +18,7 @@ from tutelage.people.answers import Answer
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
+from tutelage.people.store.counting import ItemCounts, LockedItem
 from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
@@ -105,12 +106,13 @@ def notice_answer(
         )
 
 
-def notice_disagreement(connection: Connection, lease: Lease, now: int) -> None:
+def notice_disagreement(
+    connection: Connection, lease: Lease, item: LockedItem, counts: ItemCounts, now: int
+) -> None:
     """Put an item into the inbox, once, when all its answers are there and they do not decide it: as many for one side
     as for the other, or the strongest verdict for each."""
-    item = connection.execute(sa.select(_items).where(_items.c.id == lease.item_id)).mappings().one()
-    a, b = item["a_votes"], item["b_votes"]
-    if item["pool"] != "production" or not (a and b) or item["answered"] < item["target"]:
+    a, b = counts.a_votes, counts.b_votes
+    if item.pool != "production" or not (a and b) or counts.answered < item.target:
         return
     if a != b and not _is_opposed(connection, lease):
         return

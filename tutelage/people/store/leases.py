@@ -13,7 +13,7 @@ from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
-from tutelage.people.store.counting import LockedItem, lock_item, recount, take_place
+from tutelage.people.store.counting import ItemCounts, LockedItem, lock_item, recount, take_place
 from tutelage.people.store.engine import Connection, inserted
 
 SWEEP = 200
@@ -96,11 +96,11 @@ def close(
     *,
     extra: bool = False,
     counted: bool = True,
-) -> None:
+) -> ItemCounts:
     """End a reservation as `done`, `skipped`, `expired` or `released`, and count the item again."""
     values = {"state": state, "extra": int(extra), "counted": int(counted), "closed": now}
     connection.execute(_CLOSE, values | {"assignment": lease.id})
-    recount(connection, item, now)
+    return recount(connection, item, now)
 
 
 def give_back(connection: Connection, assignment_id: int, state: str, now: int) -> None:

@@ -45,9 +45,15 @@ def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
 
 _PRODUCTION = sa.and_(_items.c.study_id == _study, _items.c.pool == "production")
 _OF_ROUND = sa.and_(_PRODUCTION, _items.c.round == _round)
-_MOST_ROOM = sa.select(sa.func.max(_items.c.room)).where(_OF_ROUND, schema.STARTED)
+_same_round = _items.alias("same_round")
+_MOST_ROOM = (
+    sa.select(sa.func.coalesce(sa.func.max(_same_round.c.room), 0))
+    .where(_same_round.c.study_id == _study, _same_round.c.pool == "production")
+    .where(_same_round.c.round == _items.c.round, schema.started(_same_round))
+    .scalar_subquery()
+)
 _ROUND_BEFORE = (
-    sa.select(_items.c.round)
+    sa.select(_items.c.round, _MOST_ROOM)
     .where(_PRODUCTION, schema.OPEN, _items.c.round < _round)
     .order_by(_items.c.round.desc())
     .limit(1)
@@ -112,19 +118,16 @@ _ANY = sa.select(_items.c.id).where(_PRODUCTION, schema.OPEN, _unseen(_items.c.i
 _NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id))
 
 
-def open_rounds(connection: Connection, study_id: int) -> Iterator[int]:
-    """The rounds that have an open item, newest first."""
-    number: int | None = _NO_ROUND
-    while number is not None:
-        number = connection.scalar(_ROUND_BEFORE, {"study": study_id, "round": number})
-        if number is not None:
-            yield number
-
-
-def rooms(connection: Connection, study_id: int, number: int) -> Iterator[int]:
-    """The places that started items of a round may have left, fewest first."""
-    yield 1
-    yield from range(2, (connection.scalar(_MOST_ROOM, {"study": study_id, "round": number}) or 0) + 1)
+def open_rounds(connection: Connection, study_id: int) -> Iterator[tuple[int, int]]:
+    """The rounds that have an open item, newest first, each with the most places that a started item of it has left: 0
+    where no started item is open."""
+    number = _NO_ROUND
+    while True:
+        found = connection.execute(_ROUND_BEFORE, {"study": study_id, "round": number}).one_or_none()
+        if found is None:
+            return
+        number, most_room = found
+        yield number, most_room
 
 
 def started_item(

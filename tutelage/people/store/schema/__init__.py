@@ -17,6 +17,7 @@ from tutelage.people.store.schema.items import (
     item_response,
     prompt,
     response,
+    started,
 )
 from tutelage.people.store.schema.judgements import LEASED, NOTICES, WAITING, assignment, judgement, notice
 from tutelage.people.store.schema.programs import alarm, api_request, delivery, token, webhook
@@ -57,6 +58,7 @@ __all__ = [
     "response",
     "revision",
     "session",
+    "started",
     "study",
     "study_version",
     "token",

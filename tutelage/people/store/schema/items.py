@@ -7,8 +7,10 @@ Kept beside what they could be computed from are an item's `answered`, `leased`,
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Float,
     ForeignKey,
+    FromClause,
     Index,
     Integer,
     Table,
@@ -82,8 +84,15 @@ item = Table(
     one_of("pool", "production", "gold", "training"),
     sqlite_autoincrement=True,
 )
+
+
+def started(items: FromClause) -> ColumnElement[bool]:
+    """The condition that an item was asked and is open, of the table or of an alias of it."""
+    return and_(items.c.started == literal_column("1"), items.c.room > literal_column("0"))
+
+
 FRESH = item.c.started == literal_column("0")
-STARTED = and_(item.c.started == literal_column("1"), item.c.room > literal_column("0"))
+STARTED = started(item)
 OPEN = item.c.room > literal_column("0")
 """Conditions of the partial indexes; a query uses the index only if it repeats the condition word for word."""
 
