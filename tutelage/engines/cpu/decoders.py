@@ -70,13 +70,14 @@ class CpuDecoders:
     cache: ActivationCache | None
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """See `Decoders.decoder`. The decoder is of the class that `selection` selects."""
+        """See `Decoders.decoder`. The decoder is of the class that `selection` selects, but without a compiled step
+        where the weights do not fit into memory twice."""
         backbone, weights = self.selection.backbone, self.weights
         selected = self.selection.select(batch, limit)
         if selected is CachedDecoder:
             weights.for_any()
             return CachedDecoder(backbone, weights.head, batch, limit)
-        if selected is SharedDecoder:
+        if selected is SharedDecoder or not weights.fits:
             return SharedDecoder(backbone, weights, batch, limit)
         return NativeDecoder(backbone, weights, batch, limit, self.cache)
 
@@ -179,9 +180,8 @@ class SharedDecoder:
 
 
 class NativeDecoder(SharedDecoder):
-    """A decoder with a compiled step, for processors.
+    """A decoder with a compiled step, for processors, and for weights that fit into memory twice.
 
-    It falls back to `SharedDecoder` for a model whose weights do not fit into memory twice (see `decoding_weights`).
     Raises TutelageError where the step cannot be compiled.
 
     In bfloat16 prompts are read by the forward pass of training, and the step computes what that computes, bit for bit.
@@ -200,7 +200,7 @@ class NativeDecoder(SharedDecoder):
         self.native: NativeStep | None = None
         self.head = weights.own_head
         self.recording: Recording | None = None
-        if cache is not None and self.weights.fits:
+        if cache is not None:
             self.recording = cache.recording(self.kv_cache.lengths.tolist(), batch.answers, limit)
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
@@ -215,12 +215,11 @@ class NativeDecoder(SharedDecoder):
             self.recording.register(rows)
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        if self.weights.fits:
-            step = self._compiled()
-            if agrees(self.model, step, tokens, positions):
-                return self.head.logits(step(tokens, positions))
-            if self.recording is not None:
-                self.recording.forget()
+        step = self._compiled()
+        if agrees(self.model, step, tokens, positions):
+            return self.head.logits(step(tokens, positions))
+        if self.recording is not None:
+            self.recording.forget()
         return super()._read(tokens, positions)
 
     @property
@@ -230,17 +229,14 @@ class NativeDecoder(SharedDecoder):
         return self.native is not None and self.recording is None and self.native.is_verified
 
     def _first_logits(self, states: Tensor) -> Tensor:
-        if not (self.half and self.weights.fits):
+        if not self.half:
             return super()._first_logits(states)
         self._compiled()
         return self.head.logits(states)
 
     def _prepare(self) -> None:
         """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
-        if self.weights.fits:
-            self.weights.restore()
-        else:
-            super()._prepare()
+        self.weights.restore()
 
     def _reading(self, first: int, end: int) -> AbstractContextManager[None]:
         if self.recording is None:
