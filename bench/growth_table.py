@@ -22,7 +22,7 @@ def growth_table(folder: Path) -> list[str]:
 
 
 def _row(curve: Curve) -> str:
-    ends = " – ".join(f"{value:,g}" for value in (curve.values[0], curve.values[-1]))
+    ends = " – ".join(f"{value:,.0f}" for value in (curve.values[0], curve.values[-1]))
     fits = " | ".join(map(_cells, (curve.of_ours, curve.of_theirs, curve.of_work)))
     verdict = f"**yes, by {curve.excess:.2f}**" if curve.grows_faster else "no"
     return f"| {curve.label} | {curve.what} | {ends} | {fits} | {verdict} |"
