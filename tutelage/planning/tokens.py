@@ -16,7 +16,7 @@ and answers that rows share are read again in every pass: with 134M weights and 
 24 pairs of 16 answers took 8.1 s with 256 tokens, 5.8 s with 512 and 5.4 s with 1,024."""
 READ_AGAIN = 0.25
 """Tokens of prompts that are read again on a processor because their responses are split between passes, of all tokens,
-at most. With 6.8M weights, a step of GRPO on 2 prompts of 896 tokens with 8 responses of 64 took 3.4 s where two
+at most. With 6.8M weights, a step of GRPO on 2 prompts of 896 tokens with 8 responses of 64 took 3.2 s where two
 responses at a time shared a pass, and 1.5 s where all did."""
 SMALL = 192 << 20
 """Bytes of activations that a processor's memory is not spared, whatever the size of the model."""

@@ -117,8 +117,8 @@ def finished(run: Run, result: type[R]) -> Training[R]:
 
 
 def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
-    """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with all
-    its responses, where they share it.
+    """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with its
+    responses, where they share it (see `planning.tokens.group_tokens`).
 
     A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
     or else what the memory allows.
