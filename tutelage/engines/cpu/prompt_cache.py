@@ -16,23 +16,22 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tutelage.engines.cpu.decode_attention import over_prompt_and_answer, within_prompts
+from tutelage.engines.cpu.kv_layout import KVLayout, PairLayout, TokenLayout
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import layout_of
 
 MOVE_WHEN = 0.75
 """The share of occupied slots at which the cache is compacted."""
 ROOM = 64
-"""Tokens of an answer that are allocated at first, and doubled whenever answers grow longer."""
-PADDING = 32
-"""Tokens of which room is a multiple where values are stored feature by feature."""
+"""Tokens of an answer that are allocated at first, and doubled whenever answers grow longer: whole rows of a layout."""
 
 
 @dataclass
 class LayerEntry:
-    """Keys and values of one layer."""
+    """Keys and values of one layer, in rows of the cache's layout."""
 
-    prompt: tuple[Float[Tensor, "P K Q w"], Float[Tensor, "P K Q v"]]  # zeros after a prompt's end
-    answer: tuple[Float[Tensor, "P K G room w"], Float[Tensor, "P K G room v"]]
+    prompt: tuple[Float[Tensor, "P K Q n"], Float[Tensor, "P K Q m"]]  # zeros after a prompt's end
+    answer: tuple[Float[Tensor, "P K G R n"], Float[Tensor, "P K G R m"]]
 
 
 class PromptCache:
@@ -41,9 +40,8 @@ class PromptCache:
     `lengths` are those of the prompts, and `answers` the numbers of answers to each, of up to `limit` tokens. The
     answers are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
 
-    One that is `packed` has the layout of the compiled step in bfloat16, keys token by token and values feature by
-    feature, and reads prompts with the attention of packed sequences. Otherwise keys in float32 are stored feature by
-    feature.
+    One that is `packed` has the layout of the compiled step in bfloat16, and reads prompts with the attention of packed
+    sequences. Otherwise tokens are stored one by one, but the keys of prompts in float32 feature by feature.
     """
 
     def __init__(
@@ -57,11 +55,12 @@ class PromptCache:
         packed: bool = False,
     ) -> None:
         self.limit, self.dtype, self.device, self.packed = limit, dtype, device, packed
+        self.layout: KVLayout = PairLayout() if packed else TokenLayout()
         self.lengths = torch.tensor(lengths, device=device)
         self.width = max(answers)
         places = [p * self.width + g for p, count in enumerate(answers) for g in range(count)]
         self.place = torch.tensor(places, device=device)  # the slot of each line, ascending
-        self.room = self._padded(min(limit, ROOM))
+        self.room = self._whole_rows(min(limit, ROOM))
         self.written = 0  # tokens of each answer in the cache, with the one that is being read
         self.reading = (0, 0)  # the first prompt that is being read, and the one after the last
         self.layers: dict[nn.Module, LayerEntry] = {}
@@ -126,7 +125,8 @@ class PromptCache:
         lengths = self.lengths[first:end].tolist()
         parts = zip(key.split(lengths, 1), value.split(lengths, 1), lengths, strict=True)
         for prompt, (k, v, length) in enumerate(parts, first):
-            keys[prompt, :, :length], values[prompt, :, :length] = k, v
+            rows = self._rows(length)
+            keys[prompt, :, :rows], values[prompt, :, :rows] = self.layout.pack(k, v)
 
     def attend(
         self,
@@ -140,15 +140,12 @@ class PromptCache:
 
         Lines after the answers are padding for the linear layers; their result is zero.
         """
-        entry, (lines, heads) = self.layers[layer], query.shape[:2]
-        keys, values = entry.answer
-        keys.select(3, self.written - 1).copy_(self._in_slots(key).transpose(1, 2))
-        values.select(3, self.written - 1).copy_(self._in_slots(value).transpose(1, 2))
-        so_far = (keys.narrow(3, 0, self.written), values.narrow(3, 0, self.written))
+        entry, (lines, heads, width) = self.layers[layer], query.shape
+        of_token = (self._in_slots(x).transpose(1, 2) for x in (key, value))
+        self.layout.put(*entry.answer, self.written - 1, *of_token)
+        so_far = self.layout.unpack(*entry.answer, self.written, width)
+        prompt = self.layout.unpack(*entry.prompt, self.longest, width)
         queries = self._in_slots(query).unflatten(2, (key.shape[1], -1)).transpose(1, 2)
-        prompt = entry.prompt
-        if self.packed:  # torch's kernels take features that follow each other
-            prompt, so_far = ((k.contiguous(), v.contiguous()) for k, v in (prompt, so_far))
         output = over_prompt_and_answer(queries, prompt, so_far, self.hidden, scaling)
         output = output.transpose(1, 2).reshape(self.slots, heads, -1)
         if not self.full:
@@ -171,32 +168,35 @@ class PromptCache:
 
     def _allocated(self, key: Tensor, value: Tensor) -> LayerEntry:
         """Memory for the prompts and the first tokens of the answers of one layer."""
-        prompt, answer = (
-            (self.prompts, len(key), self.longest),
-            (self.prompts, len(key), self.width, self.room),
+        sizes = (self.layout.numbers(key.shape[-1]), self.layout.numbers(value.shape[-1]))
+        of_prompts, of_answers = (self.prompts, len(key)), (self.prompts, len(key), self.width)
+        return LayerEntry(
+            self._memory(key, of_prompts, self.longest, sizes),
+            self._memory(key, of_answers, self.room, sizes),
         )
-        sizes = (key.shape[-1], value.shape[-1])
-        return LayerEntry(self._memory(key, prompt, sizes), self._memory(key, answer, sizes))
 
-    def _memory(self, like: Tensor, shape: tuple[int, ...], sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Memory for keys and values [*shape, w] in their layouts; `sizes` are the two w. It is cleared where numbers
-        that nobody stored are multiplied by 0."""
-        *outer, tokens = shape
-        make = like.new_empty if len(shape) == 4 and not self.packed else like.new_zeros
-        keys, values = (make(*outer, self._padded(tokens), size) for size in sizes)
-        if self.packed:
-            values = values.view(*outer, sizes[1], -1).mT
-        elif len(shape) == 3:
-            keys = _columns(keys)
-        return keys[..., :tokens, :], values[..., :tokens, :]
+    def _memory(
+        self, like: Tensor, outer: tuple[int, ...], tokens: int, sizes: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
+        """Memory for keys and values [*outer, rows, n]; `sizes` are the two n. It is cleared where numbers that nobody
+        stored are multiplied by 0."""
+        of_prompts = len(outer) == 2
+        make = like.new_zeros if of_prompts or self.packed else like.new_empty
+        keys, values = (make(*outer, self._rows(tokens), size) for size in sizes)
+        return _columns(keys) if of_prompts and not self.packed else keys, values
 
-    def _padded(self, tokens: int) -> int:
-        return -(-tokens // PADDING) * PADDING if self.packed else tokens
+    def _rows(self, tokens: int) -> int:
+        """The rows of the layout that so many tokens take."""
+        return -(-tokens // self.layout.tokens)
+
+    def _whole_rows(self, tokens: int) -> int:
+        """The number of tokens, rounded up to whole rows."""
+        return self._rows(tokens) * self.layout.tokens
 
     def open(self) -> Int[Tensor, " n"]:
         """Make room for one more token of each answer. Returns the position of that token in each line."""
         if self.written == self.room:
-            self.room = self._padded(min(2 * self.room, self.limit))
+            self.room = self._whole_rows(min(2 * self.room, self.limit))
             self._move(torch.arange(self.slots, device=self.device), self.width, None)
         self.written += 1
         return self.lengths[self.place // self.width] + self.written - 1
@@ -225,18 +225,19 @@ class PromptCache:
         self.version += 1
         longest = self.longest if prompts is None else int(self.lengths[prompts].max())
 
+        rows = self._rows(self.written)
         for entry in self.layers.values():
             sizes = (entry.answer[0].shape[-1], entry.answer[1].shape[-1])
-            answer = (len(old) // width, entry.answer[0].shape[1], width, self.room)
-            moved = self._memory(entry.answer[0], answer, sizes)
+            outer = (len(old) // width, entry.answer[0].shape[1])
+            moved = self._memory(entry.answer[0], (*outer, width), self.room, sizes)
             for buffer, before in zip(moved, entry.answer, strict=True):
-                filled = before[:, :, :, : self.written][old, :, slot].unflatten(0, (-1, width))
-                buffer[:, :, :, : self.written] = filled.transpose(1, 2)
+                filled = before[:, :, :, :rows][old, :, slot].unflatten(0, (-1, width))
+                buffer[:, :, :, :rows] = filled.transpose(1, 2)
             entry.answer = moved
             if prompts is not None:
-                kept = self._memory(moved[0], (len(prompts), answer[1], longest), sizes)
+                kept = self._memory(moved[0], (len(prompts), outer[1]), longest, sizes)
                 for buffer, before in zip(kept, entry.prompt, strict=True):
-                    buffer.copy_(before[prompts, :, :longest])
+                    buffer.copy_(before[prompts, :, : buffer.shape[2]])
                 entry.prompt = kept
 
 

@@ -1,14 +1,15 @@
 // The rotation of queries and keys, and the attention of answers to their prompt and to themselves, in one softmax.
 #pragma once
 
+#include "pairs.hpp"
 #include "products.hpp"
 
 namespace {
 
 constexpr long SOON = 8;  // tokens: the distance at which the keys of an answer are prefetched
 
-// The distance between two features of a value of an answer in bfloat16: its room.
-INLINE long value_step(const Model &model, const Lines &lines) { return lines.answers[2] / model.width; }
+// Numbers of a token's key or value in bfloat16, which are padded with zeros.
+INLINE long padded_width(const Model &model) { return round_up(model.width, LANES); }
 
 struct Angles {
     const float *cosine, *sine;  // [n][w]
@@ -35,24 +36,24 @@ void rotate(const Model &model, const Layer &layer, const float *cosine, const f
     }
 }
 
-// Stores the key and the value [w] of one token and head, given the place of the key. In bfloat16 the values of an answer
-// are stored feature by feature.
+// Stores the key and the value [w] of one head for the last token of the slot at `place`.
 void store_token(const Model &model, const Layer &layer, const Lines &lines, long place, const float *key,
                  const float *value) {
+    const long token = lines.written - 1, width = padded_width(model);
     if (!layer.heads.half) {
-        std::copy_n(key, model.width, layer.keys + place);
-        std::copy_n(value, model.width, layer.values + place);
+        std::copy_n(key, model.width, layer.keys + place + token * lines.answers[3]);
+        std::copy_n(value, model.width, layer.values + place + token * lines.answers[3]);
         return;
     }
-    Half *keys = reinterpret_cast<Half *>(layer.keys) + place;
-    const long token = lines.written - 1, room = value_step(model, lines);
-    Half *values = reinterpret_cast<Half *>(layer.values) + place - token * lines.answers[3] + token;
+    const long block = place + token / LANES * LANES * width, of_block = token % LANES;
+    Half *keys = reinterpret_cast<Half *>(layer.keys) + block + 2 * of_block;
+    Half *values = reinterpret_cast<Half *>(layer.values) + block + of_block / 2 * 2 * width + of_block % 2;
     for (long i = 0; i < model.width; i += LANES) {
         const long count = std::min(LANES, model.width - i);
-        put(keys + i, count, load_some(key + i, count));
-        alignas(64) Half part[LANES];
-        store(part, load_some(value + i, count));
-        for (long j = 0; j < count; j++) values[(i + j) * room] = part[j];
+        alignas(64) Half of_key[LANES], of_value[LANES];
+        store(of_key, load_some(key + i, count)), store(of_value, load_some(value + i, count));
+        for (long j = 0; j < count; j += 2) std::memcpy(keys + (i + j) * LANES, of_key + j, sizeof(Pair));
+        for (long j = 0; j < count; j++) values[2 * (i + j)] = of_value[j];
     }
 }
 
@@ -69,7 +70,7 @@ void rotate_and_store(Worker &worker, const Model &model, const Layer &layer, co
             rotate(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
             const float *key = x + model.heads * width, *value = key + model.keys * width;
             records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
-            const long slot = prompt * step[0] + lines.slots[line] * step[2] + (lines.written - 1) * step[3];
+            const long slot = prompt * step[0] + lines.slots[line] * step[2];
             for (long k = 0; k < model.keys; k++)
                 store_token(model, layer, lines, slot + k * step[1], key + k * width, value + k * width);
         }
@@ -104,8 +105,8 @@ SoftmaxSums softmax(float *scores, long length) {
 // Floats of one thread's workspace: queries [w][16], scores [Q + T][16], values [max(Q, T)][16]; or what a `HalfBlock`
 // takes.
 INLINE long attention_workspace(const Model &model, const Lines &lines) {
-    const long width = round_up(model.width, LANES), tokens = round_up(lines.longest, 2 * LANES) + round_up(lines.written, 2 * LANES);
-    return (3 * width + 2 * tokens) * LANES;
+    const long tokens = round_up(lines.longest, LANES) + round_up(lines.written, LANES);
+    return 2 * (padded_width(model) + tokens) * LANES;
 }
 
 // Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line.

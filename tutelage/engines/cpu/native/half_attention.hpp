@@ -8,8 +8,6 @@
 //     P^T dO, dS^T Q         pairs of queries       P, dS [queries / 2][tokens], dO and Q [queries / 2][w]
 #pragma once
 
-#include <cmath>
-
 #include "packed_sequence.hpp"
 #include "tiles.hpp"
 
@@ -60,17 +58,18 @@ struct HalfQueries : Queries {
         const long depth = packed.width / 2;
         const MatrixView<Pair> a{reinterpret_cast<const Pair *>(x + index(0)), packed.heads * depth, 1};
         if (prefix.columns)
-            multiply(count, prefix.columns, depth, a, pairs + prefix.copy / 2, prefix.columns, into, row, false);
-        multiply(count, seen, depth, a, pairs + own.copy / 2, own.columns, into + prefix.columns, row, false);
+            multiply(count, prefix.columns, depth, a, {pairs + prefix.copy / 2, prefix.columns}, into, row, false);
+        multiply(count, seen, depth, a, {pairs + own.copy / 2, own.columns}, into + prefix.columns, row,
+                 false);
     }
 
     // Rows of x, at a distance of `row` pairs, times keys or values in pairs of tokens → [count][w]
     void weighted_sum(const Pair *x, const Pair *pairs, float *into) const {
         if (prefix.length)
-            multiply(count, packed.width, prefix.columns / 2, MatrixView<Pair>{x, row, 1}, pairs + prefix.copy / 2,
-                     packed.width, into, packed.width, false);
+            multiply(count, packed.width, prefix.columns / 2, MatrixView<Pair>{x, row, 1},
+                     {pairs + prefix.copy / 2, packed.width}, into, packed.width, false);
         multiply(count, packed.width, (start + count + 1) / 2, MatrixView<Pair>{x + prefix.columns / 2, row, 1},
-                 pairs + own.copy / 2, packed.width, into, packed.width, prefix.length > 0);
+                 {pairs + own.copy / 2, packed.width}, into, packed.width, prefix.length > 0);
     }
 
     // Adds the transposed x, in pairs of queries at a distance of two rows, times `by` [(count + 1) / 2][w] to the
@@ -78,15 +77,10 @@ struct HalfQueries : Queries {
     void add_transposed_product(const Pair *x, const Pair *by, float *to_own, float *to_prefix, bool begun) const {
         const long step = packed.keys * packed.width, depth = (count + 1) / 2;
         if (prefix.length)
-            multiply(prefix.length, packed.width, depth, MatrixView<Pair>{x, 1, 2 * row}, by, packed.width, to_prefix,
+            multiply(prefix.length, packed.width, depth, MatrixView<Pair>{x, 1, 2 * row}, {by, packed.width}, to_prefix,
                      step, begun);
-        multiply(start + count, packed.width, depth, MatrixView<Pair>{x + prefix.columns, 1, 2 * row}, by, packed.width,
-                 view.of_key(to_own, own.token, key), step, true);
-    }
-
-    void scale(float *scores, long query) const {
-        for (float *x = scores + query * row; x < scores + (query + 1) * row; x += LANES)
-            store(x, packed.scale * load(x));
+        multiply(start + count, packed.width, depth, MatrixView<Pair>{x + prefix.columns, 1, 2 * row},
+                 {by, packed.width}, view.of_key(to_own, own.token, key), step, true);
     }
 
     // factor(query) times x [count][w], rounded, into [N][H][w].
@@ -109,18 +103,11 @@ void attend(const HalfQueries &block, const Pair *keys, const Pair *values, Half
     block.times_keys(halves(block.packed.query), keys, workspace.scores);
     alignas(64) float inverse[BLOCK];
     for (long q = 0; q < block.count; q++) {
-        block.scale(workspace.scores, q);
-        const float most = block.largest(workspace.scores, q);
-        block.each(workspace.scores, q, [&](Floats x) { return exponential(x - most); });
-        float *row = workspace.scores + q * block.row;
-        Floats sums{};
-        for (long i = 0; i < block.row; i += LANES) {  // in place: what is written ends before what is read next
-            const Floats part = load(row + i);
-            store(reinterpret_cast<Half *>(row) + i, part), sums += part;
-        }
-        const float total = sum(sums);
-        inverse[q] = 1.0f / total;
-        lse[block.lse_index(q)] = most + std::log(total);
+        const ScoreRow row = block.scores(workspace.scores, q);
+        row.scale(block.packed.scale);
+        const SoftmaxSum found = row.half_softmax();
+        inverse[q] = 1.0f / found.sum;
+        lse[block.lse_index(q)] = found.log_sum_exp();
     }
     block.weighted_sum(pairs(workspace.scores), values, workspace.tile);
     block.put(workspace.tile, [&](long q) { return inverse[q]; }, out);
@@ -141,8 +128,9 @@ void differentiate_softmax(const HalfQueries &block, const HalfGradients &gradie
                            const Workspace &workspace) {
     const PackedSequence &packed = block.packed;
     const float lse = gradients.lse[block.lse_index(query)];
-    block.scale(workspace.scores, query);
-    block.each(workspace.scores, query, [&](Floats x) { return exponential(x - lse); });
+    const ScoreRow row = block.scores(workspace.scores, query);
+    row.scale(packed.scale);
+    row.each([&](Floats x) { return exponential(x - lse); });
     float *gradient = workspace.score_gradients + query * block.row;
     const float *probability = workspace.scores + query * block.row;
     Floats products{};

@@ -1,11 +1,15 @@
 // The attention of a decoding step in bfloat16: bit for bit that of half_attention.hpp, where the prompt is the shared
-// prefix and the answer a suffix. Keys [token][w] and values [w][token] are multiplied with columns of 16 queries:
-//     S^T = K Q^T [tokens][16]        O^T = V^T P^T [w][16]
-// Rows of scores are padded to 16 tokens, of the prompt and of the answer. Softmax's sum has one term for each residue of
-// the token modulo 16, which are added up in the order of `sum`.
+// prefix and the answer a suffix.
+//
+//     S = Q K^T      pairs of features      Q [16][w / 2], K [w / 2][16 tokens] in blocks
+//     O = P V        pairs of tokens        P [16][tokens / 2], V [tokens / 2][w]
+//
+// Keys and values of a prompt or an answer are blocks of 16 tokens, with w padded to a multiple of 16: [w / 2][16] pairs of
+// keys, [8][w] pairs of values (`PairLayout` in kv_layout.py). What nobody stored is zero.
 #pragma once
 
 #include "attention.hpp"
+#include "score_rows.hpp"
 #include "tiles.hpp"
 
 namespace {
@@ -13,113 +17,62 @@ namespace {
 struct HalfBlock : Block {
     // Attention of the block: heads [n][H + 2K][w] → [n][H w], normalised.
     void attend(const float *heads, float *into) const {
-        const long length = lines.lengths[prompt], width = model.width;
-        const long padded = round_up(length, LANES), all = round_up(lines.longest, 2 * LANES);
-        Pair *queries_of_block = reinterpret_cast<Pair *>(workspace);
-        float *output = workspace + round_up(width, LANES) / 2 * LANES, *of_line = output + round_up(width, LANES) * LANES;
-        float *before = of_line + round_up(width, LANES) * LANES, *after = before + all * LANES;
-        float *spare = after + round_up(lines.written, 2 * LANES) * LANES;
-        pair_queries(heads, queries_of_block);
-        score(queries_of_block, length, before, after, spare);
-        const SoftmaxSums found = softmax_pairs(length, before, after);
-        const Floats inverse = 1.0f / found.sums;
-        put_lse(found);
-        const int64_t *step = lines.prompt_values;
-        const Half *values = reinterpret_cast<const Half *>(layer.prompt_values) + prompt * step[0] + key * step[1];
-        multiply(width, LANES, padded / 2, rows_of(values, step[2]), reinterpret_cast<const Pair *>(before), LANES,
-                 output, LANES, false);
-        const long room = value_step(model, lines);
-        alignas(64) float lane[LANES];
-        for (long q = 0; q < queries; q = end(q)) {
-            std::copy_n(output, width * LANES, of_line);
-            values = reinterpret_cast<const Half *>(layer.values) + answer(q);
-            multiply(width, LANES, (lines.written + 1) / 2, rows_of(values, room), reinterpret_cast<const Pair *>(after),
-                     LANES, of_line, LANES, true);
-            for (long i = 0; i < width; i++) {
-                store(lane, rounded_floats(load(of_line + i * LANES) * inverse));
-                for (long own = q; own < end(q); own++)
-                    into[(line(own) * model.heads + head(own)) * width + i] = lane[own];
-            }
-            put_attended(into, q);
-        }
-    }
-
-    // Records the attention of the queries of one line, from q on.
-    void put_attended(const float *attended, long q) const {
-        const long width = model.width;
-        for (long own = q; own < end(q) && records.attended; own++)
-            for (long i = 0; i < width; i += LANES) {
-                const long columns = std::min(LANES, width - i), at = head(own) * width + i;
-                const float *from = attended + line(own) * model.heads * width + at;
-                records.attended.put(line(own), at, columns, load_some(from, columns));
-            }
-    }
-
-    // A matrix of pairs that follow each other in its rows, which are `step` numbers apart.
-    static MatrixView<Pair> rows_of(const Half *x, long step) { return {reinterpret_cast<const Pair *>(x), step / 2, 1}; }
-
-    // The queries in pairs of features [w / 2][16], with zeros after the last query.
-    void pair_queries(const float *heads, Pair *into) const {
-        const long width = model.width, row = (model.heads + 2 * model.keys) * width;
-        std::fill_n(into, width / 2 * LANES, Pair{});
+        const long width = padded_width(model), length = lines.lengths[prompt], columns = round_up(length, LANES);
+        const long row = columns + round_up(lines.written, LANES);
+        Half *rounded = reinterpret_cast<Half *>(workspace);
+        float *output = workspace + LANES * width / 2, *scores = output + LANES * width;
+        put_queries(heads, rounded);
+        multiply(queries, columns, width / 2, pairs(rounded, width / 2), keys(layer.prompt_keys, of_prompt()), scores, row,
+                 false);
+        for (long q = 0; q < queries; q = end(q))
+            multiply(end(q) - q, row - columns, width / 2, pairs(rounded + q * width, width / 2),
+                     keys(layer.keys, answer(q)), scores + q * row + columns, row, false);
+        alignas(64) float inverse[LANES];
         for (long q = 0; q < queries; q++) {
-            const float *query = heads + line(q) * row + head(q) * width;
-            for (long i = 0; i < width; i += LANES) {
-                const long count = std::min(LANES, width - i);
-                alignas(64) Half part[LANES];
-                store(part, load_some(query + i, count));
-                for (long j = 0; j < count; j += 2) {
-                    std::memcpy(into + (i + j) / 2 * LANES + q, part + j, sizeof(Pair));
-                }
-            }
+            const ScoreRow of_query{scores + q * row, length, columns, lines.written, row - columns};
+            of_query.scale(layer.scale);
+            const SoftmaxSum found = of_query.half_softmax();
+            inverse[q] = 1.0f / found.sum;
+            if (records.lse) records.lse.of<float>(line(q))[head(q)] = found.log_sum_exp();
         }
+        multiply(queries, width, columns / 2, pairs(scores, row), values(layer.prompt_values, of_prompt()), output, width,
+                 false);
+        for (long q = 0; q < queries; q = end(q))
+            multiply(end(q) - q, width, (lines.written + 1) / 2, pairs(scores + q * row + columns / 2, row),
+                     values(layer.values, answer(q)), output + q * width, width, true);
+        for (long q = 0; q < queries; q++) put_output(output + q * width, inverse[q], q, into);
     }
 
-    // Products with the keys of the prompt, [length][16], and of the answers, [written][16]. `spare` has the size of these.
-    void score(const Pair *query, long length, float *before, float *after, float *spare) const {
-        const int64_t *step = lines.prompt_keys;
-        const Half *keys = reinterpret_cast<const Half *>(layer.prompt_keys) + prompt * step[0] + key * step[1];
-        multiply(length, LANES, model.width / 2, rows_of(keys, step[2]), query, LANES, before, LANES, false);
-        std::fill_n(after, lines.written * LANES, 0.0f);
-        for (long q = 0; q < queries; q = end(q)) {
-            keys = reinterpret_cast<const Half *>(layer.keys) + answer(q);
-            multiply(lines.written, LANES, model.width / 2, rows_of(keys, lines.answers[3]), query, LANES, spare, LANES,
-                     false);
-            for (long t = 0; t < lines.written; t++)
-                std::copy_n(spare + t * LANES + q, end(q) - q, after + t * LANES + q);
-        }
+    long of_prompt() const { return prompt * lines.prompt_keys[0] + key * lines.prompt_keys[1]; }
+
+    // Rows of pairs, `row` pairs apart.
+    template <class T>
+    static MatrixView<Pair> pairs(const T *x, long row) {
+        return {reinterpret_cast<const Pair *>(x), row, 1};
+    }
+    VectorView<Pair> keys(const float *all, long place) const {
+        return {pairs_at(all, place), LANES, padded_width(model) / 2 * LANES};
+    }
+    VectorView<Pair> values(const float *all, long place) const { return {pairs_at(all, place), padded_width(model)}; }
+    static const Pair *pairs_at(const float *all, long place) { return reinterpret_cast<const Pair *>(all) + place / 2; }
+
+    // The queries, rounded, in rows of padded features.
+    void put_queries(const float *heads, Half *into) const {
+        const long width = model.width, row = (model.heads + 2 * model.keys) * width;
+        for (long q = 0; q < queries; q++)
+            for (long i = 0; i < width; i += LANES)
+                store(into + q * padded_width(model) + i,
+                      load_some(heads + line(q) * row + head(q) * width + i, std::min(LANES, width - i)));
     }
 
-    // Replaces scores by the numerators of the softmax, in pairs of tokens in the same place. The sums are those of numbers
-    // that are not rounded.
-    SoftmaxSums softmax_pairs(long length, float *before, float *after) const {
-        Floats most = layer.scale * load(after);
-        const auto scale_all = [&](float *scores, long count) {
-            for (long t = 0; t < count; t++) {
-                const Floats x = layer.scale * load(scores + t * LANES);
-                store(scores + t * LANES, x), most = larger(x, most);
-            }
-        };
-        scale_all(before, length), scale_all(after, lines.written);
-        alignas(64) float sums[LANES * LANES] = {};
-        const auto numerators = [&](float *scores, long count) {
-            const auto at = [&](long t) {
-                if (t >= count) return Floats{};
-                const Floats x = exponential(load(scores + t * LANES) - most);
-                float *sum = sums + t % LANES * LANES;
-                store(sum, load(sum) + x);
-                return x;
-            };
-            for (long t = 0; t < round_up(count, LANES); t += 2) {
-                const Floats first = at(t), second = at(t + 1);
-                store_pairs(reinterpret_cast<Pair *>(scores + t / 2 * LANES), first, second);
-            }
-        };
-        numerators(before, length), numerators(after, lines.written);
-        const auto at = [&](long residue) { return load(sums + residue * LANES); };
-        Floats four[4];
-        for (long i = 0; i < 4; i++) four[i] = (at(i) + at(8 + i)) + (at(4 + i) + at(12 + i));
-        return {(four[0] + four[2]) + (four[1] + four[3]), most};
+    // The output [w] of a query times its factor, rounded.
+    void put_output(const float *x, float factor, long q, float *into) const {
+        for (long i = 0; i < model.width; i += LANES) {
+            const long columns = std::min(LANES, model.width - i), at = head(q) * model.width + i;
+            const Floats y = rounded_floats(factor * load(x + i));
+            put(into + line(q) * model.heads * model.width + at, columns, y);
+            records.attended.put(line(q), at, columns, y);
+        }
     }
 };
 

@@ -5,8 +5,6 @@
 //     dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
 #pragma once
 
-#include <cmath>
-
 #include "packed_sequence.hpp"
 #include "tiles.hpp"
 
@@ -38,8 +36,10 @@ struct FloatQueries : Queries {
     void times_keys(const float *x, const float *transposed, float *into) const {
         const MatrixView<float> a{x, packed.width, 1};
         if (prefix.columns)
-            multiply(count, prefix.columns, packed.width, a, transposed + prefix.copy, prefix.columns, into, row, false);
-        multiply(count, seen, packed.width, a, transposed + own.copy, own.columns, into + prefix.columns, row, false);
+            multiply(count, prefix.columns, packed.width, a, {transposed + prefix.copy, prefix.columns}, into, row,
+                     false);
+        multiply(count, seen, packed.width, a, {transposed + own.copy, own.columns}, into + prefix.columns, row,
+                 false);
     }
 
     // x [count][row] times keys or values [row][w] → [count][w]
@@ -47,9 +47,9 @@ struct FloatQueries : Queries {
         const long step = packed.keys * packed.width;
         if (prefix.length)
             multiply(count, packed.width, prefix.length, MatrixView<float>{x, row, 1},
-                     view.of_key(values, prefix.token, key), step, into, packed.width, false);
+                     {view.of_key(values, prefix.token, key), step}, into, packed.width, false);
         multiply(count, packed.width, start + count, MatrixView<float>{x + prefix.columns, row, 1},
-                 view.of_key(values, own.token, key), step, into, packed.width, prefix.length > 0);
+                 {view.of_key(values, own.token, key), step}, into, packed.width, prefix.length > 0);
     }
 
     // Adds x [count][row]^T times `by` [count][w] to the gradients of keys or values: of the own sequence, and of the
@@ -57,9 +57,9 @@ struct FloatQueries : Queries {
     void add_transposed_product(const float *x, const float *by, float *to_own, float *to_prefix, bool begun) const {
         const long step = packed.keys * packed.width;
         if (prefix.length)
-            multiply(prefix.length, packed.width, count, MatrixView<float>{x, 1, row}, by, packed.width, to_prefix, step,
-                     begun);
-        multiply(start + count, packed.width, count, MatrixView<float>{x + prefix.columns, 1, row}, by, packed.width,
+            multiply(prefix.length, packed.width, count, MatrixView<float>{x, 1, row}, {by, packed.width}, to_prefix,
+                     step, begun);
+        multiply(start + count, packed.width, count, MatrixView<float>{x + prefix.columns, 1, row}, {by, packed.width},
                  view.of_key(to_own, own.token, key), step, true);
     }
 };
@@ -72,13 +72,9 @@ void attend(const FloatQueries &block, const float *transposed_keys, float *out,
     block.times_keys(workspace.queries, transposed_keys, workspace.scores);
     alignas(64) float inverse[BLOCK];
     for (long q = 0; q < block.count; q++) {
-        const float most = block.largest(workspace.scores, q);
-        block.each(workspace.scores, q, [&](Floats x) { return exponential(x - most); });
-        Floats sums{};
-        for (long i = 0; i < block.row; i += LANES) sums += load(workspace.scores + q * block.row + i);
-        const float total = sum(sums);
-        inverse[q] = 1.0f / total;
-        lse[block.lse_index(q)] = most + std::log(total);
+        const SoftmaxSum found = block.scores(workspace.scores, q).softmax();
+        inverse[q] = 1.0f / found.sum;
+        lse[block.lse_index(q)] = found.log_sum_exp();
     }
     block.weighted_sum(workspace.scores, packed.value, workspace.tile);
     for (long q = 0; q < block.count; q++)
@@ -102,7 +98,7 @@ void differentiate(const FloatQueries &block, const float *transposed_keys, cons
     block.times_keys(workspace.out_gradients, transposed_values, workspace.score_gradients);
     for (long q = 0; q < block.count; q++) {
         const float lse = gradients.lse[block.lse_index(q)];
-        block.each(workspace.scores, q, [&](Floats x) { return exponential(x - lse); });
+        block.scores(workspace.scores, q).each([&](Floats x) { return exponential(x - lse); });
         Floats products{};
         for (long i = 0; i < packed.width; i += LANES)
             products += load(workspace.out_gradients + q * packed.width + i) * load(gradients.out + block.index(q) + i);

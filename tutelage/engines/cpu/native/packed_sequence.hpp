@@ -7,8 +7,8 @@
 // order in which threads finish.
 #pragma once
 
+#include "score_rows.hpp"
 #include "structs.hpp"
-#include "kernel.hpp"
 #include "threads.hpp"
 
 namespace {
@@ -84,31 +84,9 @@ struct Queries {
     long lse_index(long query) const { return (own.token + start + query) * packed.heads + head; }  // of [N][H]
     long index(long query) const { return lse_index(query) * packed.width; }                            // of [N][H][w]
 
-    // Replaces the scores of a query by change(x [16]), and the padding by 0.
-    template <class Change>
-    void each(float *scores, long query, const Change &change) const {
-        float *x = scores + query * row;
-        change_some(x, prefix.length, prefix.columns, change);
-        change_some(x + prefix.columns, start + query + 1, seen, change);
-    }
-
-    template <class Change>
-    static void change_some(float *x, long valid, long columns, const Change &change) {
-        long i = 0;
-        for (; i + LANES <= valid; i += LANES) store(x + i, change(load(x + i)));
-        if (i < valid) {
-            alignas(64) float part[LANES];
-            store(part, change(load(x + i)));
-            for (long j = 0; j < LANES; j++) x[i + j] = i + j < valid ? part[j] : 0.0f;
-            i += LANES;
-        }
-        for (; i < columns; i += LANES) store(x + i, Floats{});
-    }
-
-    float largest(const float *scores, long query) const {
-        const float *x = scores + query * row;
-        const Floats most = larger(x, prefix.length, Floats(x[prefix.columns]));
-        return ::largest(larger(x + prefix.columns, start + query + 1, most));
+    // The scores of a query, of [count][row].
+    ScoreRow scores(float *all, long query) const {
+        return {all + query * row, prefix.length, prefix.columns, start + query + 1, seen};
     }
 };
 

@@ -80,10 +80,8 @@ class NativeStep:
             (prompt_keys, prompt_values), (keys, values) = entry.prompt, entry.answer
             layer.prompt_keys, layer.prompt_values = prompt_keys.data_ptr(), prompt_values.data_ptr()
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
-        by_token, by_feature = (prompt_keys, prompt_values) if cache.packed else (prompt_values, prompt_keys)
-        of_tokens, (p, k, _, w) = by_token.stride()[:3], by_feature.stride()
-        steps = (of_tokens, (p, k, w)) if cache.packed else ((p, k, w), of_tokens)
-        lines.prompt_key_steps[:], lines.prompt_value_steps[:] = steps
+        (p, k, _, w), of_tokens = prompt_keys.stride(), prompt_values.stride()[:3]
+        lines.prompt_key_steps[:], lines.prompt_value_steps[:] = (p, k, w), of_tokens
         lines.answer_steps[:] = keys.stride()[:4]
         self.version = cache.version
         self.blocks = None if self.recording is None else self._activation_blocks(self.recording)

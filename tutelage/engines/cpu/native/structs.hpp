@@ -51,8 +51,8 @@ struct Model {
 struct Lines {
     int64_t count, prompts, longest, written;
     const int64_t *first, *lengths, *slots;
-    // Strides: [P, K, w]; [P, K, Q]; [P, K, G, room]. In bfloat16 keys and values of prompts are the other way round, and
-    // values of answers are [P, K, G, w, room].
+    // Strides of keys and values: [P, K, w, Q]; [P, K, Q, w]; [P, K, G, room, w], each without the last one. In bfloat16
+    // only those of P, K and G are read: a head's tokens are blocks of 16 (see half_decoding.hpp).
     int64_t prompt_keys[3], prompt_values[3], answers[4];
 };
 

@@ -1,5 +1,5 @@
-// Products of small matrices in tiles whose sums stay in registers: C = A B, where B is stored row by row, in vectors of
-// 16 columns, and A in any order. The operands are floats, or pairs of numbers in bfloat16: then A [rows][depth] and
+// Products of small matrices in tiles whose sums stay in registers: C = A B, where B is stored in vectors of 16 columns, and
+// A in any order. The operands are floats, or pairs of numbers in bfloat16: then A [rows][depth] and
 // B [depth][columns] hold two numbers in each element, whose products are both added (see pairs.hpp).
 #pragma once
 
@@ -19,52 +19,61 @@ struct MatrixView {
     long row, step;
 };
 
+// A matrix B[k][16 v + i] = x[k * row + v * next + i] of vectors of 16 columns. Those of a row follow each other unless
+// `next` says otherwise.
+template <class T>
+struct VectorView {
+    const T *x;
+    long row, next = LANES;
+
+    VectorView after(long vectors) const { return {x + vectors * next, row, next}; }
+};
+
 // 16 columns of a row of B, and an element of A for all of them.
 INLINE Floats columns_at(const float *b) { return in_registers(load(b)); }
 INLINE Floats spread(const float *x) { return *x; }
 INLINE void add_product(Floats &sum, Floats x, Floats y) { sum += x * y; }
 
 template <int R, int V, class T>
-INLINE void tile(MatrixView<T> a, const T *b, long b_step, long depth, float *c, long c_row, bool accumulate) {
+INLINE void tile(MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
     Floats sums[R][V];
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) sums[r][v] = accumulate ? load(c + r * c_row + v * LANES) : Floats{};
     for (long k = 0; k < depth; k++) {
-        decltype(columns_at(b)) columns[V];
+        decltype(columns_at(b.x)) columns[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) columns[v] = columns_at(b + v * LANES);
+        for (int v = 0; v < V; v++) columns[v] = columns_at(b.x + v * b.next);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
             const auto x = spread(a.x + r * a.row);
 #pragma GCC unroll 4
             for (int v = 0; v < V; v++) add_product(sums[r][v], x, columns[v]);
         }
-        a.x += a.step, b += b_step;
+        a.x += a.step, b.x += b.row;
     }
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) store(c + r * c_row + v * LANES, sums[r][v]);
 }
 
 template <int V, class T, int R = TALL<T>>
-INLINE void of_height(int rows, MatrixView<T> a, const T *b, long b_step, long depth, float *c, long c_row,
-                      bool accumulate) {
-    if (rows == R) return tile<R, V>(a, b, b_step, depth, c, c_row, accumulate);
-    if constexpr (R > 1) of_height<V, T, R - 1>(rows, a, b, b_step, depth, c, c_row, accumulate);
+INLINE void of_height(int rows, MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
+    if (rows == R) return tile<R, V>(a, b, depth, c, c_row, accumulate);
+    if constexpr (R > 1) of_height<V, T, R - 1>(rows, a, b, depth, c, c_row, accumulate);
 }
 
 template <int V, class T>
-void strip(long rows, MatrixView<T> a, const T *b, long b_step, long depth, float *c, long c_row, bool accumulate) {
+void strip(long rows, MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
     for (long r = 0; r < rows; r += TALL<T>, a.x += TALL<T> * a.row, c += TALL<T> * c_row)
-        of_height<V>(static_cast<int>(std::min<long>(TALL<T>, rows - r)), a, b, b_step, depth, c, c_row, accumulate);
+        of_height<V>(static_cast<int>(std::min<long>(TALL<T>, rows - r)), a, b, depth, c, c_row, accumulate);
 }
 
 #if HAS_TILES
 
 // Up to 16 rows of N * 16 columns of a product of pairs by tiles, of which `whole` have 16 pairs, and the last one fewer.
 template <int N>
-INLINE void tile_row(const Pair *a, long a_row, const Pair *b, long b_step, long whole, bool rest, float *c, long c_row,
+INLINE void tile_row(const Pair *a, long a_row, VectorView<Pair> b, long whole, bool rest, float *c, long c_row,
                      bool accumulate) {
-    const long a_bytes = a_row * 4, b_bytes = b_step * 4, c_bytes = c_row * 4;
+    const long a_bytes = a_row * 4, b_bytes = b.row * 4, c_bytes = c_row * 4;
     if (accumulate) {
         _tile_loadd(0, c, c_bytes);
         if constexpr (N > 1) _tile_loadd(1, c + LANES, c_bytes);
@@ -78,21 +87,21 @@ INLINE void tile_row(const Pair *a, long a_row, const Pair *b, long b_step, long
     }
 #define ADD_PRODUCTS(A, B)                                            \
     _tile_loadd(A, a, a_bytes);                                       \
-    _tile_loadd(B, b, b_bytes);                                       \
+    _tile_loadd(B, b.x, b_bytes);                                     \
     _tile_dpbf16ps(0, A, B);                                          \
     if constexpr (N > 1) {                                            \
-        _tile_loadd(B, b + LANES, b_bytes);                           \
+        _tile_loadd(B, b.x + b.next, b_bytes);                        \
         _tile_dpbf16ps(1, A, B);                                      \
     }                                                                 \
     if constexpr (N > 2) {                                            \
-        _tile_loadd(B, b + 2 * LANES, b_bytes);                       \
+        _tile_loadd(B, b.x + 2 * b.next, b_bytes);                    \
         _tile_dpbf16ps(2, A, B);                                      \
     }                                                                 \
     if constexpr (N > 3) {                                            \
-        _tile_loadd(B, b + 3 * LANES, b_bytes);                       \
+        _tile_loadd(B, b.x + 3 * b.next, b_bytes);                    \
         _tile_dpbf16ps(3, A, B);                                      \
     }
-    for (long k = 0; k < whole; k++, a += TILE_PAIRS, b += TILE_PAIRS * b_step) {
+    for (long k = 0; k < whole; k++, a += TILE_PAIRS, b.x += TILE_PAIRS * b.row) {
         ADD_PRODUCTS(4, 6)
     }
     if (rest) {
@@ -106,7 +115,7 @@ INLINE void tile_row(const Pair *a, long a_row, const Pair *b, long b_step, long
 }
 
 // `multiply` by tiles, for pairs that follow each other in the rows of A.
-inline void multiply_tiles(long rows, long columns, long depth, MatrixView<Pair> a, const Pair *b, long b_step, float *c,
+inline void multiply_tiles(long rows, long columns, long depth, MatrixView<Pair> a, VectorView<Pair> b, float *c,
                            long c_row, bool accumulate) {
     constexpr int MOST = 4;
     const long whole = depth / TILE_PAIRS, rest = depth % TILE_PAIRS;
@@ -123,7 +132,7 @@ inline void multiply_tiles(long rows, long columns, long depth, MatrixView<Pair>
         for (long column = 0; column < columns; column += MOST * LANES) {
             const long count = std::min<long>(MOST, (columns - column) / LANES);
             const auto run = count == 4 ? tile_row<4> : count == 3 ? tile_row<3> : count == 2 ? tile_row<2> : tile_row<1>;
-            run(a.x, a.row, b + column, b_step, whole, rest > 0, c + column, c_row, accumulate);
+            run(a.x, a.row, b.after(column / LANES), whole, rest > 0, c + column, c_row, accumulate);
         }
     }
     _tile_release();
@@ -134,17 +143,17 @@ inline void multiply_tiles(long rows, long columns, long depth, MatrixView<Pair>
 // C [rows][columns] = A B, or += where `accumulate`. The columns are a multiple of 16. A sum begins with what comes first,
 // whatever the numbers of rows and columns.
 template <class T, int V = WIDE>
-void multiply(long rows, long columns, long depth, MatrixView<T> a, const T *b, long b_step, float *c, long c_row,
+void multiply(long rows, long columns, long depth, MatrixView<T> a, VectorView<T> b, float *c, long c_row,
               bool accumulate) {
 #if HAS_TILES
     if constexpr (std::is_same_v<T, Pair>)
         if (a.step == 1 && uses_tiles())
-            return multiply_tiles(rows, columns, depth, a, b, b_step, c, c_row, accumulate);
+            return multiply_tiles(rows, columns, depth, a, b, c, c_row, accumulate);
 #endif
-    for (; columns >= V * LANES; columns -= V * LANES, b += V * LANES, c += V * LANES)
-        strip<V>(rows, a, b, b_step, depth, c, c_row, accumulate);
+    for (; columns >= V * LANES; columns -= V * LANES, b = b.after(V), c += V * LANES)
+        strip<V>(rows, a, b, depth, c, c_row, accumulate);
     if constexpr (V > 1)
-        if (columns) multiply<T, V - 1>(rows, columns, depth, a, b, b_step, c, c_row, accumulate);
+        if (columns) multiply<T, V - 1>(rows, columns, depth, a, b, c, c_row, accumulate);
 }
 
 }  // namespace
