@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tutelage.planning.memory import Memory, Setting, memory, pass_tokens, saving
+from tutelage.planning.memory import Memory, Setting, memory, pass_tokens, recorded_tokens, saving
 from tutelage.planning.workload import Batch, Sampling
 
 from .sizes import SMALL, cluster, on_policy
@@ -107,15 +107,22 @@ def test_passes_hold_whole_groups():
     assert pass_tokens(batch, 1 << 20, 4) == batch.tokens / 4
 
 
-def test_activations_of_sampling_are_kept_only_where_one_step_uses_them():
+def test_activations_of_sampling_are_kept_of_the_first_minibatch():
     work = on_policy(keeps=True, batch=Batch(1, 2, 10, 8), sampling=Sampling(8))
     kept = memory(work, cluster(), Setting(tokens=256))
     assert kept.activations == SMALL.recorded(half=False) * work.batch.tokens
     halved = memory(replace(work, half=True), cluster(), Setting(tokens=256))
     assert 0.5 < halved.activations / kept.activations < 0.7, "h and y stay in float32"
     assert memory(replace(work, lora=8), cluster(), Setting(tokens=256)).activations == kept.activations
-    for change in ({"updates": 4}, {"keeps": False}):
-        other = memory(replace(work, **change), cluster(), Setting(tokens=256))
-        assert other.activations == SMALL.kept(half=False) * pass_tokens(
-            work.batch, 256, change.get("updates", 1)
+    for changes in ({"updates": 4}, {"keeps": False}, {"epochs": 5.0}):
+        assert recorded_tokens(replace(work, **changes), work.batch) == 0, (
+            "no whole prompt; not kept; natural"
         )
+    odd = replace(work, batch=Batch(5, 2, 10, 8), updates=2)
+    assert recorded_tokens(odd, odd.batch) == pytest.approx(3 / 5 * odd.batch.tokens)
+    assert recorded_tokens(odd, odd.batch.share(2)) == 0, "each rank has another share of a minibatch"
+    assert recorded_tokens(replace(odd, updates=1), odd.batch.share(2)) == odd.batch.share(2).tokens
+    for tokens in (64, 256):  # of a pass: beside the others of the update
+        found = memory(odd, cluster(), Setting(tokens=tokens)).activations
+        other = SMALL.kept(half=False) * pass_tokens(odd.batch, tokens, 2)
+        assert found == max(other, SMALL.recorded(half=False) * recorded_tokens(odd, odd.batch))

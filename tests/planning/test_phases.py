@@ -6,7 +6,7 @@ import pytest
 
 from tutelage.planning.memory import Setting, memory
 from tutelage.planning.phases import Phase, phases
-from tutelage.planning.workload import Batch, Workload
+from tutelage.planning.workload import Batch, Sampling, Workload
 
 from .sizes import SMALL, cluster, on_policy
 
@@ -94,3 +94,11 @@ def test_servers_sample_while_trainers_train():
     assert "decode" not in one
     assert two["decode (server)"].seconds < one["decode (server)"].seconds
     assert one["weights to servers"].sent == 2 * SMALL.parameters
+
+
+def test_activations_of_sampling_save_the_first_minibatch_its_forward_pass():
+    for epochs, updates in ((1, 1), (1, 2), (3, 3), (3, 6)):
+        work = on_policy(batch=Batch(2, 2, 10, 8), sampling=Sampling(8), epochs=epochs, updates=updates)
+        without, kept = (found(replace(work, keeps=keeps))["update"] for keeps in (False, True))
+        forward = work.model.forward(work.batch.tokens, work.batch.pairs, 0)
+        assert without.operations - kept.operations == pytest.approx(forward * epochs / updates)

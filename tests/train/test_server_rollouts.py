@@ -31,7 +31,7 @@ class OneByOne(LocalGenerator):
     """The generator in this process, given one prompt and its seed at a time, as a server is: with other prompts beside
     it the last bits would differ."""
 
-    def generate(self, prompts, n, sampling, *, seed, on_policy=False):
+    def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
         n_drawn = n if sampling.temperature else 1
         parts = [
             super(OneByOne, self).generate(

@@ -66,7 +66,7 @@ class Decoders(Protocol):
 
 @dataclass(frozen=True)
 class RolloutSize:
-    """What a rollout will hold: `n` answers of up to `limit` tokens to each prompt."""
+    """What a rollout, or a part of it, will hold: `n` answers of up to `limit` tokens to each prompt."""
 
     prompts: tuple[tuple[int, ...], ...]
     n: int

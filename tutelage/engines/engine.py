@@ -60,14 +60,15 @@ class Engine(Protocol):
 
     def generate(
         self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, end_ids: Sequence[int], seed: int,
-        on_policy: bool = False, rows_at_once: int | None = None, on_token: OnToken | None = None,
+        scored_first: frozenset[str] = frozenset(), rows_at_once: int | None = None, on_token: OnToken | None = None,
     ) -> Rollout:  # fmt: skip
         """Sample `n` answers to each prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
-        `on_policy`: the rows will be scored with gradients next, each once, before any weight changes."""
+        `scored_first`: the ids of prompts whose rows will be scored with gradients next, each once, before any weight
+        changes."""
 
-    def decoding(self, on_policy: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
-        """The context in which answers are decoded; no weight changes inside. `on_policy`: the one rollout that will be
-        decoded, whose rows will be scored with gradients next."""
+    def decoding(self, scored_first: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
+        """The context in which answers are decoded; no weight changes inside. `scored_first`: of the
+        one rollout that will be decoded, the part whose rows will be scored with gradients next."""
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Parts of a batch, as indices of rows, for which a forward pass computes at most `tokens` tokens each."""

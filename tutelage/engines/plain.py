@@ -185,13 +185,14 @@ class PlainEngine:
         *,
         end_ids: Sequence[int],
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
         rows_at_once: int | None = None,
         on_token: OnToken | None = None,
     ) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
         limit = sampling.max_new_tokens
-        with self.decoding(RolloutSize(prompts.tokens, n, limit) if on_policy else None) as decoders:
+        first = tuple(x for x, name in zip(prompts.tokens, prompts.ids, strict=True) if name in scored_first)
+        with self.decoding(RolloutSize(first, n, limit) if first else None) as decoders:
             return sample(
                 self.backbone,
                 decoders,
@@ -206,7 +207,7 @@ class PlainEngine:
             )
 
     @contextmanager
-    def decoding(self, on_policy: RolloutSize | None = None) -> Iterator[Decoders]:
+    def decoding(self, scored_first: RolloutSize | None = None) -> Iterator[Decoders]:
         """See `Engine.decoding`."""
         yield CachedDecoders(self.backbone, self.head)
 

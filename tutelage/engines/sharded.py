@@ -170,7 +170,7 @@ class ShardedEngine(PlainEngine):
         *,
         end_ids: Sequence[int],
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
         rows_at_once: int | None = None,
         on_token: OnToken | None = None,
     ) -> Rollout:

@@ -185,13 +185,14 @@ class Policy:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
         rows_at_once: int | None = None,
         on_token: Callable[[Int[Tensor, " B"]], None] | None = None,
     ) -> Rollout:
         """Sample `n` answers to each prompt; row b answers prompt b // n.
 
-        `on_policy` announces that these rows are scored with gradients next, each once, before any weight changes.
+        `scored_first` are the ids of prompts whose rows are scored with gradients next, each once, before any weight
+        changes.
         """
         return self.engine.generate(
             prompts,
@@ -199,7 +200,7 @@ class Policy:
             sampling,
             end_ids=self.end_ids,
             seed=seed,
-            on_policy=on_policy,
+            scored_first=scored_first,
             rows_at_once=rows_at_once,
             on_token=on_token,
         )

@@ -1,5 +1,6 @@
 """The memory of one rank, by part and at its peak."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,13 +134,22 @@ def pass_tokens(share: Batch, tokens: int, minibatches: float) -> float:
     return min(whole, max(share.tokens / minibatches, share.tokens / share.rows))
 
 
-def keeps_activations(work: Workload, free: float) -> bool:
-    """Whether the CPU engine keeps the activations of sampling for the update."""
-    if not work.keeps or work.sampling is None or work.updates > 1 or work.epochs > 1:
-        return False
-    longest = Batch(work.batch.prompts, work.batch.samples, work.batch.prompt, work.sampling.limit)
-    held = 16 * work.model.parameters
-    return work.model.recorded(half=work.half) * longest.tokens <= min(RECORDED * held, free / 4)
+def recorded_tokens(work: Workload, share: Batch) -> float:
+    """Tokens of a rank's share whose activations the CPU engine keeps of sampling for the update: those of the first
+    minibatch of gradient steps, if they fit at the longest, and if minibatches are not dealt to several ranks."""
+    if (
+        not work.keeps
+        or work.sampling is None
+        or work.updates < work.epochs
+        or work.minibatches > share.prompts
+    ):
+        return 0.0
+    if work.minibatches > 1 and share.prompts < work.batch.prompts:
+        return 0.0
+    part = min(1.0, math.ceil(share.prompts / work.minibatches) / share.prompts)
+    longest = part * Batch(share.prompts, share.samples, share.prompt, work.sampling.limit).tokens
+    fits = work.model.recorded(half=work.half) * longest <= RECORDED * 16 * work.model.parameters
+    return part * share.tokens if fits else 0.0
 
 
 def _copies(work: Workload, shards: int) -> float:
@@ -192,9 +202,10 @@ def _activations(work: Workload, share: Batch, together: float, setting: Setting
     if not work.trains:
         return together * model.kept(half=work.half) / model.layers, 4 * chunk
     logits = 4 * (chunk + (all_logits if all_logits <= KEPT_ELEMENTS else chunk))
-    if keeps_activations(work, float("inf")):
-        return model.recorded(half=work.half) * share.tokens, logits
-    return together * model.kept(half=work.half, checkpointing=setting.checkpointing), logits
+    recorded, kept = recorded_tokens(work, share), 0.0
+    if recorded < share.tokens or work.updates > 1:
+        kept = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
+    return max(model.recorded(half=work.half) * recorded, kept), logits
 
 
 def _rows(work: Workload, free: float) -> int:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from tutelage.planning.hardware import Cluster
-from tutelage.planning.memory import Memory, Setting, keeps_activations, pass_tokens
+from tutelage.planning.memory import Memory, Setting, pass_tokens, recorded_tokens
 from tutelage.planning.tokens import KEPT_ELEMENTS
 from tutelage.planning.transformer import Transformer
 from tutelage.planning.workload import Batch, Workload
@@ -241,7 +241,7 @@ def _training(
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
     chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
-    known = model is work.model and keeps_activations(work, float("inf"))
+    known = recorded_tokens(work, share) / share.tokens / work.epochs if model is work.model else 0.0
     times = (2 if frozen else 3) + setting.checkpointing - known
     operations = times * trunk + ((2 if frozen else 3) + chunked) * head
     if frozen:

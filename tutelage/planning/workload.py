@@ -89,7 +89,8 @@ class Workload:
     rewards: tuple[Transformer, ...] = ()
     """Reward models that score the batch."""
     keeps: bool = False
-    """Whether the engine may keep the activations of sampling for the update, which then skips its forward pass."""
+    """Whether the engine may keep the activations of sampling for the first minibatch, which then skips its forward
+    pass."""
     selects: bool = False
     """Whether the engine computes the last layer only for the states that are read: those before response tokens, or of
     a reward model the last one of every row."""

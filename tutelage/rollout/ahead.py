@@ -63,7 +63,7 @@ class AheadGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """The rollout that was begun for this request, or else a new one. An error of the background is raised here."""
         request = RolloutRequest(prompts, n, sampling, seed)

@@ -24,8 +24,8 @@ class CurrentGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """`n` responses to each prompt, see `Generator`, in a version of its own."""
         self.inner.sync(next(self._versions))
-        return self.inner.generate(prompts, n, sampling, seed=seed, on_policy=on_policy)
+        return self.inner.generate(prompts, n, sampling, seed=seed, scored_first=scored_first)

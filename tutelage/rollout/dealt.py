@@ -18,8 +18,8 @@ from tutelage.rollout.generator import Generator
 class DealtGenerator:
     """Every rank generates the responses to some of the prompts, and gets those of all.
 
-    The random stream of a row depends on its prompt and its number alone, so the tokens are those of one process. With
-    `on_policy` the rollout says in `owner` which rank wrote a row: what its engine keeps of the row is there.
+    The random stream of a row depends on its prompt and its number alone, so the tokens are those of one process. Where
+    rows are scored first, the rollout says in `owner` which rank wrote each: what its engine keeps of the row is there.
 
     `gathered` is the context in which every rank has all weights, of a policy in shards.
     """
@@ -37,7 +37,13 @@ class DealtGenerator:
         self.generator.sync(version)
 
     def generate(
-        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int, on_policy: bool = False
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """See `Generator.generate`. Raises `PeerError` where the generator of another rank fails."""
         costs = [len(tokens) + n * sampling.max_new_tokens for tokens in prompts.tokens]
@@ -48,7 +54,7 @@ class DealtGenerator:
         def generate() -> Rollout | None:
             if not own:
                 return None
-            return self.generator.generate(mine, n, sampling, seed=seed, on_policy=on_policy)
+            return self.generator.generate(mine, n, sampling, seed=seed, scored_first=scored_first)
 
         with self.gathered():
             rollout = self.ranks.together(generate)
@@ -57,7 +63,7 @@ class DealtGenerator:
         places = torch.tensor([place for places, _ in parts for place in places])
         rows = (places.argsort()[:, None] * n + torch.arange(n)).flatten()
         device = "cpu" if rollout is None else rollout.response.device
-        owner = torch.tensor(owners).repeat_interleave(n) if on_policy else None
+        owner = torch.tensor(owners).repeat_interleave(n) if scored_first else None
         return replace(whole.rows(rows), owner=owner).to(device)
 
 
@@ -81,11 +87,17 @@ class SharedGenerator:
             self.ranks.shared(lambda: self._own.sync(version))
 
     def generate(
-        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int, on_policy: bool = False
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """See `Generator.generate`."""
         return self.ranks.shared(
-            lambda: self._own.generate(prompts, n, sampling, seed=seed, on_policy=on_policy)
+            lambda: self._own.generate(prompts, n, sampling, seed=seed, scored_first=scored_first)
         )
 
     @property

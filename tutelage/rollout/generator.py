@@ -31,10 +31,11 @@ class Generator(Protocol):
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """Draw the responses. `on_policy` says that a policy in this process scores these rows with gradients next,
-        each once, before any weight changes. Raises TutelageError where a prompt leaves no room for a response."""
+        """Draw the responses. `scored_first` are the ids of prompts whose rows a policy in this process scores with
+        gradients next, each once, before any weight changes. Raises TutelageError where a prompt leaves no room for a
+        response."""
         ...
 
     def sync(self, version: int) -> None:

@@ -29,13 +29,13 @@ class LocalGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
         on_token: Callable[[Tensor], None] | None = None,
     ) -> Rollout:
         """`n` responses to each prompt, see `Generator`; `on_token` gets the tokens Int[B] of every position as they
         are drawn."""
         rollout = self.policy.generate(
-            prompts, n, sampling, seed=seed, on_policy=on_policy, on_token=on_token
+            prompts, n, sampling, seed=seed, scored_first=scored_first, on_token=on_token
         )
         return replace(
             rollout,

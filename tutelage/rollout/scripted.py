@@ -34,7 +34,7 @@ class ScriptedGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """`n` responses to each prompt; of the settings only the limit on tokens counts."""
         limit = sampling.max_new_tokens

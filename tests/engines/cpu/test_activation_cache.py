@@ -44,11 +44,12 @@ def policy(tiny_model):
     return policy_of(tiny_model("llama"))
 
 
-def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, **more):
-    """A rollout and the cache of its activations."""
+def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, first=None, **more):
+    """A rollout and the cache of its activations: of all its prompts, or of those with the ids `first`."""
     settings = config.Sampling(max_new_tokens=limit)
     policy.engine._cache = ActivationCache(policy.model)
-    rollout = policy.generate(prompts, n, settings, seed=4, on_policy=True, **more)
+    first = frozenset(prompts.ids if first is None else first)
+    rollout = policy.generate(prompts, n, settings, seed=4, scored_first=first, **more)
     kept, policy.engine._cache = policy.engine._cache, None
     return rollout, kept
 
@@ -165,14 +166,39 @@ def test_other_weights_do_not_use_the_cache(policy):
         assert torch.equal(a, b)
 
 
-def test_an_optimiser_step_invalidates_the_cache(policy):
+def test_an_optimiser_step_invalidates_and_frees_the_cache(policy):
     rollout, kept = sampled(policy)
     optimiser = torch.optim.AdamW(policy.parameters(), lr=1e-3, fused=True)
     tiny.gradients(policy, rollout)
     optimiser.step()
     with reused(policy, kept):
-        tiny.gradients(policy, rollout)
+        policy.scores(rollout)
+        assert len(kept) == 0
     assert kept.taken == 0
+
+
+@pytest.mark.parametrize("first", ["b", "bc", "cd"])
+@pytest.mark.parametrize("rows_at_once", [None, 4])
+def test_only_activations_of_prompts_that_are_scored_first_are_kept(policy, first, rows_at_once, products):
+    rollout, kept = sampled(policy, first=first, rows_at_once=rows_at_once)
+    tokens = {PROMPTS.tokens[PROMPTS.ids.index(name)] for name in first}
+    known = [prompt in tokens for prompt in PROMPTS.tokens for _ in range(4)]
+    assert len(kept) == len({(p, tuple(r)) for p, r in _texts(rollout) if p in tokens})
+    (of_first, of_others) = (rollout.rows(torch.tensor(known) == which).trimmed() for which in (True, False))
+    expected = [tiny.gradients(policy, rows) for rows in (of_first, of_others)]
+    products.clear()
+    with reused(policy, kept):
+        assert_same(tiny.gradients(policy, of_first), expected[0])
+        assert products == [], "no layer computed anything again"
+        assert_same(tiny.gradients(policy, of_others), expected[1])
+    assert products != []
+
+
+def _texts(rollout):
+    """The tokens of the prompt and of the response, row by row."""
+    for row in range(len(rollout)):
+        prompt, response = rollout.prompt[row], rollout.response[row]
+        yield tuple(prompt[rollout.prompt_mask[row]].tolist()), response[rollout.mask[row]].tolist()
 
 
 def test_rows_that_were_not_sampled_are_computed(policy, products):

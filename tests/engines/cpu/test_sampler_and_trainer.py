@@ -43,10 +43,10 @@ def policy_of(tiny_model, shape="llama", lora=NO_LORA):
     return policy
 
 
-def rollout_of(policy, n=3, tokens=40, seed=4, on_policy=False, **sampling):
+def rollout_of(policy, n=3, tokens=40, seed=4, first="", **sampling):
     prompts = PromptTokens(PROMPTS, tuple("abcdef"))
     settings = config.Sampling(max_new_tokens=tokens, **sampling)
-    return policy.generate(prompts, n, settings, seed=seed, on_policy=on_policy)
+    return policy.generate(prompts, n, settings, seed=seed, scored_first=frozenset(first))
 
 
 def assert_same_bits(policy, rollout, temperature=1.0):
@@ -132,10 +132,11 @@ def test_without_tiles(tiny_model):
             assert_same_bits(policy, rollout_of(policy))
 
 
-def assert_kept_activations_change_nothing(policy, monkeypatch):
+def assert_kept_activations_change_nothing(policy, monkeypatch, first="abcdef"):
     """Log-probabilities and gradients with the activations that sampling kept are, bit for bit, those without."""
     monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
-    rollout = rollout_of(policy, tokens=20, on_policy=True)
+    rollout = rollout_of(policy, tokens=20, first=first)
+    rollout = rollout.rows(torch.tensor([name in first for name in rollout.ids]))
     assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
     cache, policy.engine._cache = policy.engine._cache, None
     expected = tiny.gradients(policy, rollout)
@@ -158,6 +159,10 @@ def test_kept_activations(tiny_model, shape, monkeypatch):
     assert_kept_activations_change_nothing(policy_of(tiny_model, shape), monkeypatch)
 
 
+def test_kept_activations_of_some_prompts(tiny_model, monkeypatch):
+    assert_kept_activations_change_nothing(policy_of(tiny_model), monkeypatch, first="acd")
+
+
 @narrower_registers
 def test_kept_activations_with_narrower_registers(tiny_model, flag, monkeypatch):
     with compiled_with(flag):
@@ -167,7 +172,7 @@ def test_kept_activations_with_narrower_registers(tiny_model, flag, monkeypatch)
 def test_kept_activations_take_half_the_bytes_of_products(tiny_model, monkeypatch):
     policy = policy_of(tiny_model)
     monkeypatch.setattr(activation_cache, "OF_TRAINING", 1e9)
-    rollout_of(policy, on_policy=True)
+    rollout_of(policy, first="abcdef")
     kept = policy.engine._cache
     assert len(kept) == 18
     for group, _ in kept._index.values():

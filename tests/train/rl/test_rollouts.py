@@ -50,43 +50,47 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
 @pytest.mark.parametrize(
     ("name", "changes", "dtype", "expected"),
     [
-        ("grpo", ("update.epochs=1", "update.minibatches=1"), "float32", [True, True]),
-        ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [False, False]),
-        ("grpo", ("update.epochs=1", "update.minibatches=2"), "float32", [False, False]),
-        ("grpo", ("update.epochs=1", "update.minibatches=1"), "bf16", [False, False]),
+        ("grpo", ("update.epochs=1", "update.minibatches=1"), "float32", [4, 4]),
+        ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [4, 4]),
+        ("grpo", ("update.epochs=2", "update.minibatches=2"), "float32", [2, 2]),
+        ("grpo", ("update.epochs=1", "update.minibatches=1"), "bf16", [0, 0]),
         (
             "dapo",
             ("update.epochs=1", "update.minibatches=1", "dynamic_sampling=1"),
             "float32",
-            [False, False],
+            [0, 0],
         ),
-        ("a2c", ("critic.warmup=1",), "float32", [False, True]),
-        ("trpo", (), "float32", [False, False]),
+        ("a2c", ("critic.warmup=1",), "float32", [0, 4]),
+        ("trpo", (), "float32", [0, 0]),
     ],
 )
-def test_rows_are_announced_to_the_engine_where_each_is_scored_once(
+def test_rows_are_announced_to_the_engine_where_the_weights_that_wrote_them_score_them(
     tiny_model, name, changes, dtype, expected
 ):
-    """The scores with gradients that follow are those of exactly these rows."""
+    """The first scores with gradients that follow are those of exactly these rows."""
     policy = policy_of(tiny_model("llama"), dtype=dtype)
     world = World(policy, recipe_of(*changes, name=name), steps=2, reward=low_tokens, batch=4, tokens=4)
-    announced, scored = [], []
+    announced, first, scored = [], [], []
     generate, scores = world.generator.generate, policy.scores
 
-    def generating(*given, on_policy, **named):
-        announced.append(on_policy)
+    def texts(rows):
+        return [str(x[mask].tolist()) for x, mask in zip(rows.response, rows.mask, strict=True)]
+
+    def generating(*given, scored_first, **named):
+        rollout = generate(*given, scored_first=scored_first, **named)
+        announced.append(len(scored_first))
+        first[:] = texts(rollout.rows(torch.tensor([name in scored_first for name in rollout.ids])))
         scored.clear()
-        return generate(*given, on_policy=on_policy, **named)
+        return rollout
 
     def scoring(rows, **named):
         if torch.is_grad_enabled():
-            scored.extend(map(str, rows.response.tolist()))
+            scored.extend(texts(rows))
         return scores(rows, **named)
 
     world.generator.generate, policy.scores = generating, scoring
-    for step in world.train():
-        if announced[-1]:
-            assert len(scored) == len(step.sample)
+    for _ in world.train():
+        assert sorted(scored[: len(first)]) == sorted(first)
     assert announced == expected
 
 

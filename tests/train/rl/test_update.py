@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 import torch
 
-from tutelage.train.rl.update import minibatches
+from tutelage.train.rl.update import first_minibatch, minibatches
 
 
 def parts_of(ids, count, seed=0):
@@ -29,6 +29,18 @@ def test_with_too_few_prompts_the_rows_are_spread_evenly():
     ids = ["a"] * 8 + ["b"] * 8
     assert [len(part) for part in parts_of(ids, 4)] == [4] * 4
     assert [len(part) for part in parts_of(["a", "b"], 4)] == [1, 1], "never an empty part"
+
+
+def test_the_first_part_is_known_before():
+    ids = [f"p{number}" for number in range(9) for _ in range(4)]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        (part, *_) = minibatches(ids, 2, torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED))
+        first = first_minibatch(ids, 2)
+        assert first == {ids[row] for row in part.tolist()}
+        assert len(first) == 5
+    assert first_minibatch(ids, 1) == set(ids)
+    assert first_minibatch(["a"] * 8, 2) == set(), "no prompt has all of its rows in it"
 
 
 def test_the_split_is_random_and_repeatable():

@@ -1,12 +1,12 @@
 """Cache of the activations of prompts and answers, kept from sampling for the forward pass of the update.
 
-An update with the weights that sampled reads the same tokens as the sampler did. For each token, a layer keeps its
+The first minibatch of an update reads tokens with the weights that sampled them. For each token, a layer keeps its
 queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `fused.two_steps`), which its backward
-pass needs too. That saves an update its forward pass except for the output head, a third of its time. The activations
-are written by the compiled decoding step (see `native`); where answers are decoded in another way, nothing is kept.
+pass needs too. That saves the minibatch its forward pass but for the output head, a third of its time. They are written
+by the compiled decoding step (see `native`); where answers are decoded in another way, nothing is kept.
 
     cache = ActivationCache(model)
-    cache.start(prompts, answers, limit)        # then decode with `cache.recording(...)`
+    cache.start(prompts, answers, limit)        # those of the minibatch; then decode with `cache.recording(...)`
     states_before(model, rollout, cache)        # takes the activations, and frees them
 
 Activations are found by the tokens of prompt and response, so rows may be selected and reordered before. They are valid
@@ -25,6 +25,7 @@ from tutelage.engines.cpu.attention_interface import supports
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations
 from tutelage.engines.cpu.fused.step import has_fused_step
+from tutelage.engines.decoding import PromptBatch
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner, trunk
 from tutelage.engines.packing import PackedRows
@@ -49,6 +50,7 @@ class ActivationCache:
         self.layers: list[FusedLayer] = list(trunk(model).layers)
         self.taken = 0
         self._index: _Index = {}
+        self._prompts: frozenset[tuple[int, ...]] = frozenset()  # those of whose answers activations are kept
         self._fingerprint: tuple[list[int], Tensor] = [], torch.empty(0)
 
     def __len__(self) -> int:
@@ -68,14 +70,14 @@ class ActivationCache:
         return all(_can_be_kept(layer, state) for layer in layers)
 
     def start(
-        self, prompts: Sequence[Sequence[int]], answers: int, limit: int, *, half: bool = False
+        self, prompts: Sequence[tuple[int, ...]], answers: int, limit: int, *, half: bool = False
     ) -> bool:
         """Forget the last rollout. Returns whether there is memory for `answers` of `limit` tokens to each prompt.
 
         `half`: products are in bfloat16.
         """
         self.forget()
-        self.taken = 0
+        self.taken, self._prompts = 0, frozenset(prompts)
         self._fingerprint = self._present_fingerprint()
         tokens = sum(len(prompt) + answers * (limit - 1) for prompt in prompts)
         parameters = list(self.model.parameters())
@@ -87,16 +89,21 @@ class ActivationCache:
         """Free all activations."""
         self._index = {}
 
-    def recording(self, lengths: Sequence[int], answers: Sequence[int], limit: int) -> "Recording":
-        """A recording for a decoder of prompts of these lengths with these numbers of answers."""
-        groups = [_Group(length, count, limit - 1) for length, count in zip(lengths, answers, strict=True)]
-        return Recording(groups, self._index)
+    def recording(self, batch: PromptBatch, limit: int) -> "Recording | None":
+        """A recording for a decoder of these prompts; None where none of them is to be kept."""
+        kept = [
+            _Group(len(prompt), count, limit - 1) if prompt in self._prompts else None
+            for prompt, count in zip(batch.prompts, batch.answers, strict=True)
+        ]
+        return Recording(batch, kept, self._index) if any(kept) else None
 
     def lookup(self, rows: Rows, packed: PackedRows) -> "_PackedActivations | None":
-        """The activations of packed rows; None where any is missing, or where the weights have changed."""
+        """The activations of packed rows; None where any is missing. Where the weights have changed, all are freed."""
+        if self._index and self._weights_changed():
+            self.forget()
         found = [self._index.get(key) for key in _keys(rows)] if self._index else [None]
         places = [place for place in found if place is not None]
-        if len(places) < len(found) or self._weights_changed():
+        if len(places) < len(found):
             return None
         groups, slots = zip(*places, strict=True)
         if any(layer not in group.activations for group in groups for layer in self.layers):
@@ -150,11 +157,16 @@ class Recording:
     itself, which it finds by `groups`, `lines` and `blocks`.
     """
 
-    def __init__(self, groups: Sequence[_Group], index: _Index) -> None:
-        self.groups, self._index = groups, index
-        self.reading = (0, len(groups))  # the first prompt that is being read, and the one after the last
-        numbers = range(len(groups))
-        self._places = torch.tensor([(n, slot) for n in numbers for slot in range(groups[n].rows)])
+    def __init__(self, batch: PromptBatch, kept: Sequence[_Group | None], index: _Index) -> None:
+        self.groups = [group for group in kept if group is not None]
+        self.reading = (0, len(kept))  # the first prompt that is being read, and the one after the last
+        self._lengths, self._kept, self._index = [len(prompt) for prompt in batch.prompts], kept, index
+        self._rows = [
+            (group, slot) for group, n in zip(kept, batch.answers, strict=True) for slot in range(n)
+        ]
+        numbers = {group: number for number, group in enumerate(self.groups)}
+        places = [(-1, 0) if group is None else (numbers[group], slot) for group, slot in self._rows]
+        self._places = torch.tensor(places)  # the group and the slot of each line
 
     def lookup(self, layer: nn.Module) -> None:
         """See `LayerCache.lookup`: nothing is kept yet."""
@@ -162,10 +174,10 @@ class Recording:
     def record(self, layer: nn.Module, activations: LayerActivations) -> None:
         """Keep the activations of `layer` for the prompts at `reading`."""
         first, end = self.reading
-        lengths = [group.length for group in self.groups[first:end]]
-        parts = zip(*(x.split(lengths) for x in activations), strict=True)
-        for group, part in zip(self.groups[first:end], parts, strict=True):
-            group.put_prompt(layer, LayerActivations(*part))
+        parts = zip(*(x.split(self._lengths[first:end]) for x in activations), strict=True)
+        for group, part in zip(self._kept[first:end], parts, strict=True):
+            if group is not None:
+                group.put_prompt(layer, LayerActivations(*part))
 
     def blocks(self, layers: Sequence[nn.Module]) -> list[int] | None:
         """The address of the block of each layer and group; None where a layer did not record the prompts."""
@@ -174,7 +186,8 @@ class Recording:
         return [group.activations[layer][0].data_ptr() for layer in layers for group in self.groups]
 
     def lines(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-        """For each line that goes on, the number of its group and the place of its first token there."""
+        """For each line that goes on, the number of its group and the place of its first token there; −1 and any place
+        where nothing is kept."""
         number, slot = self._places.T.contiguous()
         start, stride = torch.tensor([(group.length, group.stride) for group in self.groups])[number].T
         return number, start + slot * stride
@@ -190,8 +203,9 @@ class Recording:
 
     def register(self, rows: Rows) -> None:
         """Enter the answers into the index of the cache: `rows` are all of them, prompt by prompt."""
-        places = [(group, slot) for group in self.groups for slot in range(group.rows)]
-        self._index |= zip(_keys(rows), places, strict=True)
+        for key, (group, slot) in zip(_keys(rows), self._rows, strict=True):
+            if group is not None:
+                self._index[key] = group, slot
 
 
 class _PackedActivations:

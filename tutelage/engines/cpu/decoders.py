@@ -201,7 +201,7 @@ class NativeDecoder(SharedDecoder):
         self.head = weights.own_head
         self.recording: Recording | None = None
         if cache is not None:
-            self.recording = cache.recording(self.kv_cache.lengths.tolist(), batch.answers, limit)
+            self.recording = cache.recording(batch, limit)
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
         """See `Decoder.keep`."""

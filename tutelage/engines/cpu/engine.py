@@ -191,11 +191,11 @@ class CpuEngine(PlainEngine):
         return {} if self._cache is None else {"tokens/kept": float(self._cache.taken)}
 
     @contextmanager
-    def decoding(self, on_policy: RolloutSize | None = None) -> Iterator[Decoders]:
+    def decoding(self, scored_first: RolloutSize | None = None) -> Iterator[Decoders]:
         """See `Engine.decoding`. Inside, the weights can be laid out for decoding."""
         self._gradients.release()
         release_fragments()
-        cache = None if on_policy is None else self._cache_for(on_policy)
+        cache = None if scored_first is None else self._cache_for(scored_first)
         selection = DecoderSelection(self.backbone, self.head)
         selection.try_model()
         with decoding_weights(self.model, self.head, self.dtype) as weights:

@@ -57,7 +57,7 @@ class ServerGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """`n` responses to each prompt, see `Generator`. The prompts of a server that is lost go to the others.
 

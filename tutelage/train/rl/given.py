@@ -57,7 +57,13 @@ class PartlyGiven:
             self.generator.sync(version)
 
     def generate(
-        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int, on_policy: bool = False
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """See `Generator.generate`. The first prompts get the drawn responses."""
         if n != 1:
@@ -66,7 +72,7 @@ class PartlyGiven:
         parts = []
         if count:
             first = PromptTokens(prompts.tokens[:count], prompts.ids[:count])
-            parts.append(self.generator.generate(first, 1, sampling, seed=seed, on_policy=on_policy))
+            parts.append(self.generator.generate(first, 1, sampling, seed=seed, scored_first=scored_first))
         if count < len(prompts.tokens):
             rest = PromptTokens(prompts.tokens[count:], prompts.ids[count:])
             parts.append(self._given(rest, sampling.temperature))

@@ -24,7 +24,7 @@ from tutelage.train.rl.natural import natural_update
 from tutelage.train.rl.policy import Policy
 from tutelage.train.rl.rollouts import ScoredAnswers, collect, greedy_answers, judge
 from tutelage.train.rl.settings import RolloutSettings, Setup
-from tutelage.train.rl.update import gradient_update
+from tutelage.train.rl.update import first_minibatch, gradient_update
 
 
 def improve(
@@ -68,7 +68,7 @@ def improve(
             settings,
             step=learner.step,
             total=learner.total,
-            on_policy=_reads_once(setup, state),
+            scored_first=_scored_first(setup, state, prompts(learner.step)),
         )
         answers = collection.answers
         refuse_stale(answers.rollout, learner.step, settings.staleness)
@@ -104,13 +104,20 @@ def refuse_stale(rollout: Rollout, version: int, staleness: int = 0) -> None:
         )
 
 
-def _reads_once(setup: Setup, state: RecipeState) -> bool:
-    """Whether the update is one step on all that is sampled, so that each row is scored once by the weights that wrote
-    it."""
-    recipe = setup.recipe
-    update = recipe.update
-    one = isinstance(update, GradientSteps) and update.epochs == update.minibatches == 1
-    return one and setup.is_exact and not recipe.dynamic_sampling and not critic_only(recipe, state)
+def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPrompt]) -> frozenset[str]:
+    """The ids of the prompts whose responses are the first minibatch: they are scored by the weights that wrote them.
+
+    None where the first scores are not those with gradients, or other answers may take the place of these. Of several
+    ranks each would have another share of a minibatch than of all rows, so that there all rows have to be in it.
+    """
+    recipe, update = setup.recipe, setup.recipe.update
+    if not isinstance(update, GradientSteps) or critic_only(recipe, state):
+        return frozenset()
+    is_dealt = update.minibatches > 1 and setup.settings.budget.ranks.size > 1
+    if not setup.is_exact or recipe.dynamic_sampling or is_dealt:
+        return frozenset()
+    ids = [encoded.prompt.id for encoded in prompts for _ in range(recipe.samples)]
+    return first_minibatch(ids, update.minibatches)
 
 
 def _questions_and_answers(answers: ScoredAnswers) -> tuple[tuple[str, str], ...]:

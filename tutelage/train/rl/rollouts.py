@@ -103,10 +103,10 @@ def answer(
     reward: Reward,
     *,
     seed: int,
-    on_policy: bool = False,
+    scored_first: frozenset[str] = frozenset(),
 ) -> ScoredAnswers:
-    """Generate `n` responses to each prompt and score them; for `on_policy` see `Generator.generate`."""
-    rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, on_policy=on_policy)
+    """Generate `n` responses to each prompt and score them; for `scored_first` see `Generator.generate`."""
+    rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, scored_first=scored_first)
     scored = breakdown_of(reward, completions_of(prompts, rollout))
     return ScoredAnswers(tuple(prompts), rollout, scored.total, scored.parts)
 
@@ -126,7 +126,7 @@ def collect(
     *,
     step: int,
     total: int,
-    on_policy: bool = False,
+    scored_first: frozenset[str] = frozenset(),
 ) -> Collection:
     """The answers of one step: those to `prompts(step)`, and with dynamic sampling only to prompts that teach.
 
@@ -140,7 +140,7 @@ def collect(
     seed = rollout_seed(settings.seed, step)
     wanted = prompts(step)
     first = answer(
-        generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, on_policy=on_policy
+        generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first
     )
     if not recipe.dynamic_sampling:
         return Collection(first, int(first.rollout.mask.sum()), {})

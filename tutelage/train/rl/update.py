@@ -1,7 +1,7 @@
 """The update by gradient steps: epochs over minibatches of one rollout, and the gradient of each in parts."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -78,8 +78,7 @@ def _minibatch_steps(setup: Setup, batch: Batch, state: RecipeState) -> Iterator
     """The optimiser steps of an update, one by one."""
     update = setup.recipe.update
     assert isinstance(update, GradientSteps)
-    generator = torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED)
-    first = True
+    generator, first = _minibatch_generator(), True
     for _ in range(update.epochs):
         for index in minibatches(batch.ids, update.minibatches, generator):
             step = setup.settings.budget.spend(minibatch_step, setup, batch.rows(index), state, first)
@@ -99,6 +98,19 @@ def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> I
     order = torch.randperm(int(together.max()) + 1, generator=generator)
     for part in order.tensor_split(min(count, len(order))):
         yield torch.isin(together, part).nonzero().squeeze(1)
+
+
+def first_minibatch(ids: Sequence[str], count: int) -> frozenset[str]:
+    """The ids of which all rows are in the first of `count` minibatches of a step whose random state is the present
+    one."""
+    index = next(minibatches(ids, count, _minibatch_generator()))
+    own, every = Counter(ids[row] for row in index.tolist()), Counter(ids)
+    return frozenset(name for name, rows in own.items() if rows == every[name])
+
+
+def _minibatch_generator() -> torch.Generator:
+    """The random stream of the minibatches of the present step."""
+    return torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED)
 
 
 def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -> MinibatchResult | None:

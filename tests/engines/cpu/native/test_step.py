@@ -184,7 +184,9 @@ def test_a_native_step_that_computes_something_else_is_not_used(tiny_model, monk
     monkeypatch.setattr(decoders.NativeStep, "__call__", wrong)
     monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
     for _ in range(2):
-        found = policy.generate(PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4, on_policy=True)
+        found = policy.generate(
+            PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4, scored_first=frozenset(PROMPTS.ids)
+        )
         assert torch.equal(found.response, expected.response)
         assert torch.equal(policy.scores(found).logp, policy.scores(expected).logp)
         assert policy.metrics() == {"tokens/kept": 0.0}
@@ -201,7 +203,9 @@ def test_the_activations_that_it_keeps_are_those_of_the_layers(tiny_model, famil
     asked, tokens, going = PromptBatch(RAGGED, (3, 5, 4, 6)), torch.arange(5, 23), torch.arange(0, 18, 2)
     assert decoder_of(policy, asked) is NativeDecoder
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
-        ours = NativeDecoder(policy.backbone, weights, asked, 8, ActivationCache(policy.model))
+        cache = ActivationCache(policy.model)
+        cache.start(RAGGED, 5, 8)
+        ours = NativeDecoder(policy.backbone, weights, asked, 8, cache)
         plain = SharedDecoder(policy.backbone, weights, asked, 8)
         recording = ours.recording
         for decoder in (ours, plain):

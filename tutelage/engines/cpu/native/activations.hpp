@@ -15,7 +15,7 @@ struct Record {
     long token, before, width;
     bool half;
 
-    explicit operator bool() const { return blocks; }
+    bool keeps(long line) const { return blocks && target->group[line] >= 0; }
     long bytes() const { return width * (half ? sizeof(Half) : sizeof(float)); }
     template <class Number>
     Number *of(long line) const {
@@ -24,12 +24,12 @@ struct Record {
         return first + width * (target->first[line] + token);
     }
     void put(long line, long column, long columns, Floats y) const {
-        if (!blocks) return;
+        if (!keeps(line)) return;
         if (half) ::put(of<Half>(line) + column, columns, y);
         else ::put(of<float>(line) + column, columns, y);
     }
     void put(long line, const float *all) const {
-        for (long i = 0; i < width && blocks; i += LANES) {
+        for (long i = 0; i < width && keeps(line); i += LANES) {
             const long columns = std::min(LANES, width - i);
             put(line, i, columns, load_some(all + i, columns));
         }

@@ -146,8 +146,8 @@ struct Block {
     void put_lse(const SoftmaxSums &found) const {
         alignas(64) float sums[LANES], most[LANES];
         store(sums, found.sums), store(most, found.most);
-        for (long q = 0; q < queries && records.lse; q++)
-            records.lse.of<float>(line(q))[head(q)] = most[q] + std::log(sums[q]);
+        for (long q = 0; q < queries; q++)
+            if (records.lse.keeps(line(q))) records.lse.of<float>(line(q))[head(q)] = most[q] + std::log(sums[q]);
     }
 
     SoftmaxSums score(const float *heads, float *query_block, float *scores, long length) const {

@@ -33,7 +33,7 @@ struct HalfBlock : Block {
             of_query.scale(layer.scale);
             const SoftmaxSum found = of_query.half_softmax();
             inverse[q] = 1.0f / found.sum;
-            if (records.lse) records.lse.of<float>(line(q))[head(q)] = found.log_sum_exp();
+            if (records.lse.keeps(line(q))) records.lse.of<float>(line(q))[head(q)] = found.log_sum_exp();
         }
         multiply(queries, width, columns / 2, pairs(scores, row), values(layer.prompt_values, of_prompt()), output, width,
                  false);

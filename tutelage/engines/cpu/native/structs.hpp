@@ -57,7 +57,8 @@ struct Lines {
 };
 
 // Where the activations of the layers are kept. Each layer and group of lines has a block with room for `places`
-// tokens, one kind of activation after the other. The tokens of a line are consecutive and begin at `first`.
+// tokens, one kind of activation after the other. The tokens of a line are consecutive and begin at `first`. The group of
+// a line of which nothing is kept is negative.
 struct ActivationBlocks {
     char *const *blocks;  // [layers][groups]
     int64_t groups;
