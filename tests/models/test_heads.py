@@ -33,8 +33,9 @@ def words(tokenizer, lengths=((3, 5), (1, 1), (14, 9), (7, 2), (2, 12)), seed=0)
     return rows, collate(rows, tokenizer.pad_token_id, CPU)
 
 
-def new(folder, rank=0, seed=0):
-    return new_reward_model(config.Model(folder, device="cpu"), config.Lora(rank=rank), seed=seed)
+def new(folder, rank=0, seed=0, **settings):
+    settings = config.Model(folder, device="cpu", **settings)
+    return new_reward_model(settings, config.Lora(rank=rank), seed=seed)
 
 
 def load(folder, **settings):
@@ -292,6 +293,28 @@ def test_bfloat16_scores_are_close(tiny_model, tmp_path):
     got = load(tmp_path / "reward", dtype="bf16").scores(batch)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, model.scores(batch), rtol=0.05, atol=0.05)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("saving", "loading"), [("bf16", "float32"), ("float32", "bf16"), ("bf16", "bf16")])
+def test_a_model_is_known_again_in_another_precision(tiny_model, tmp_path, monkeypatch, saving, loading):
+    """Scores of a model that was saved in bfloat16 differ by percents from those in float32."""
+    model, off = new(tiny_model("llama"), dtype=saving), {}
+    fingerprint = ScalarModel.fingerprint
+
+    def rounded(self):
+        return [score * off.get(str(self.dtype), 1.0) for score in fingerprint(self)]
+
+    monkeypatch.setattr(ScalarModel, "fingerprint", rounded)
+    off["torch.bfloat16"] = 1.03
+    model.save(tmp_path)
+    load(tmp_path, dtype=loading)
+    file = tmp_path / "fingerprint.json"
+    known = json.loads(file.read_text())
+    assert known["dtype"] == {"bf16": "bfloat16"}.get(saving, saving)
+    file.write_text(json.dumps(known | {"scores": [-score for score in known["scores"]]}))
+    with pytest.raises(TutelageError, match="does not score its canned inputs"):
+        load(tmp_path, dtype=loading)
 
 
 @pytest.mark.parametrize(("dtype", "close", "far"), [("float32", 1e-4, 0.02), ("bf16", 0.03, 0.4)])

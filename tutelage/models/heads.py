@@ -107,7 +107,8 @@ class ScalarModel:
     def save(self, folder: Path) -> None:
         """Write the model with its head, and the scores of a few canned inputs to know it again by."""
         loading.save_model(self.model, self.tokenizer, folder)
-        (folder / FINGERPRINT).write_text(json.dumps({"scores": self.fingerprint()}))
+        known = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
+        (folder / FINGERPRINT).write_text(json.dumps(known))
 
     def save_whole(self, folder: Path) -> None:
         """`save`, with an adapter folded into the weights, a chat template that ends where the score is read, and a
@@ -229,9 +230,10 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
     if not file.is_file():  # a reward model from elsewhere
         warn_of_template(model.tokenizer, str(folder))
         return
-    saved = torch.tensor(json.loads(file.read_text())["scores"])
-    now = torch.tensor(model.fingerprint())
-    if not _is_close(model, saved, now):
+    known = json.loads(file.read_text())
+    saved, now = torch.tensor(known["scores"]), torch.tensor(model.fingerprint())
+    half = torch.bfloat16 in (model.dtype, getattr(torch, known.get("dtype", "float32")))
+    if not _is_close(saved, now, half=half):
         raise TutelageError(
             f"{str(folder)!r} does not score its canned inputs as it did when it was saved "
             f"(largest difference {float((saved - now).abs().max()):.3g}): its weights "
@@ -239,9 +241,10 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
         )
 
 
-def _is_close(model: ScalarModel, one: Float[Tensor, " B"], other: Float[Tensor, " B"]) -> bool:
-    """Whether scores are equal but for what two orders of computing them differ by: in bfloat16 by several percent."""
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.1
+def _is_close(one: Float[Tensor, " B"], other: Float[Tensor, " B"], *, half: bool) -> bool:
+    """Whether scores are equal but for what two orders of computing them differ by, or the rounding of one of them to
+    bfloat16: several percent."""
+    tolerance = 0.1 if half else 1e-3
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
@@ -264,7 +267,7 @@ def _checked(model: ScalarModel) -> ScalarModel:
     )
     with precision(model.device, model.dtype):
         theirs = model.model(input_ids=tokens, attention_mask=everywhere.long()).logits.float().squeeze(-1)
-    if not _is_close(model, model.scores(rows), theirs):
+    if not _is_close(model.scores(rows), theirs, half=model.dtype == torch.bfloat16):
         raise TutelageError(
             f"{type(inner(model.model)).__name__} does not read its score at the last token, so its reward head "
             "cannot be used here."
