@@ -222,18 +222,15 @@ def active_adapters(module: LoraLinear) -> list[str]:
     return [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
 
 
-def matrix_in(module: nn.Module, dtype: torch.dtype) -> Matrix:
-    """W and b of a module in a precision, for the compiled step.
-
-    Raises TutelageError where the module is not one matrix.
-    """
+def matrix_of(module: nn.Module) -> Matrix:
+    """W and b of a module, for the compiled step. Raises TutelageError where the module is not one matrix."""
     found = matrix(module)
     if found is None:
         raise TutelageError(
             f"The compiled step does not serve the weights of a {type(module).__name__}. Use --engine plain."
         )
     weight, bias, _ = found
-    return weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
+    return weight.detach(), None if bias is None else bias.detach()
 
 
 def joint_bias(matrices: Sequence[Matrix]) -> Float[Tensor, " total"] | None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias, matrix, matrix_in
+from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias, matrix, matrix_of
 from tutelage.engines.cpu.fused.linear import Linear
 from tutelage.engines.cpu.fused.mixed_linear import MixedLinears, is_decoded
 from tutelage.engines.cpu.fused.norm import epsilon_of
@@ -77,18 +77,15 @@ class NativeWeights:
 
     def _stacked(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices over the same features, one below the other."""
-        layers = self._linears(parts)
-        return self._matrix(layers, [torch.cat([layer.weight for layer in layers])])
+        return self._matrix(self._linears(parts), alternate=False)
 
     def _alternating(self, parts: Sequence[nn.Module]) -> Matrix:
         """Matrices of one shape, whose panels alternate."""
-        layers = self._linears(parts)
-        return self._matrix(layers, [layer.weight for layer in layers])
+        return self._matrix(self._linears(parts), alternate=True)
 
     def _linears(self, parts: Sequence[nn.Module]) -> list[Linear]:
         """The layers with their adapters, or with merged weights."""
-        adapted = self._adapted(parts)
-        return [Linear(*matrix_in(part, torch.float32)) for part in parts] if adapted is None else adapted
+        return self._adapted(parts) or [Linear(*matrix_of(part)) for part in parts]
 
     def _adapted(self, parts: Sequence[nn.Module]) -> list[Linear] | None:
         """The layers with their adapters where the step computes these; None where it has none, or they are merged."""
@@ -103,23 +100,27 @@ class NativeWeights:
         if rank:
             yield _panels(rank) * self._panel(features)
 
-    def _matrix(self, layers: Sequence[Linear], weights: Sequence[Tensor]) -> Matrix:
-        """The product of `layers`. The panels of `weights`, which are of one shape, alternate."""
-        (out, features), rank = weights[0].shape, _rank(layers)
+    def _matrix(self, layers: Sequence[Linear], *, alternate: bool) -> Matrix:
+        """The product of `layers`, whose panels alternate, or follow those of the layer before."""
+        weights, joint, rank = [layer.weight for layer in layers], MixedLinears(layers), _rank(layers)
+        if not alternate and any(len(weight) % LANES for weight in weights[:-1]):
+            weights = [torch.cat(weights)]
+        features, sizes = weights[0].shape[1], [len(weight) for weight in weights]
         panel = self._panel(features + rank)
-        panels = self.arena.take(_panels(out) * panel * len(weights))
-        joint = MixedLinears(layers)
-        columns = pad(joint.columns, (0, rank - joint.columns.shape[1])).split(out)
-        for index, (weight, beside) in enumerate(zip(weights, columns, strict=True)):
-            own = panels[index * panel :]
-            self._pack(weight, own, len(weights) * panel)
+        panels = self.arena.take(sum(map(_panels, sizes)) * panel)
+        columns = pad(joint.columns, (0, rank - joint.columns.shape[1])).split(sizes)
+        step, first = panel * (len(weights) if alternate else 1), 0
+        for weight, beside in zip(weights, columns, strict=True):
+            own = panels[first * panel :]
+            self._pack(weight, own, step)
             if rank:
-                self._pack(beside, own[features // 2 * LANES :], len(weights) * panel)
+                self._pack(beside, own[features // 2 * LANES :], step)
+            first += 1 if alternate else _panels(len(weight))
         bias = joint_bias([(layer.weight, layer.bias) for layer in layers])
         found = Matrix(
             panels.data_ptr(),
             None if bias is None else self._held(bias),
-            out=len(weights) * out,
+            out=sum(sizes),
             in_=features + rank,
             rank=rank,
             half=self.half,
@@ -132,10 +133,11 @@ class NativeWeights:
 
     def _pack(self, weight: Tensor, panels: Tensor, step: int) -> None:
         """Copy a matrix [out, in] into panels that begin `step` apart."""
-        weight, (out, features) = weight.detach().contiguous(), weight.shape
+        (out, features), weight = weight.shape, weight.detach()
         if self.half:
-            half_products.pack(weight, panels, step)
+            half_products.pack(weight if weight.dtype == torch.bfloat16 else weight.float(), panels, step)
             return
+        weight = weight.float().contiguous()
         library().tutelage_pack(
             byref(thread_pool()), weight.data_ptr(), out, features, panels.data_ptr(), step
         )
