@@ -207,8 +207,8 @@ def rows_of(lengths):
 class Memory:
     """A pass over rows that fails where a micro-batch takes more than `room` padded tokens."""
 
-    def __init__(self, lengths, tokens, room):
-        self.rows, self.room, self.budget = rows_of(lengths), room, Budget(tokens)
+    def __init__(self, lengths, tokens, room, **more):
+        self.rows, self.room, self.budget = rows_of(lengths), room, Budget(tokens, **more)
         self.attempts = []
 
     def attempt(self):
@@ -246,6 +246,29 @@ def test_a_number_far_above_the_batch_is_lowered_at_once_to_where_it_splits():
     memory.spend()
     assert memory.budget.tokens == 8
     assert len(memory.attempts) == 2
+
+
+def test_passes_without_gradients_have_tokens_of_their_own():
+    budget, rows = Budget(8, scoring=16), rows_of([4, 4, 4, 4])
+    assert [len(part) for part in budget.parts(split_by_length, rows)] == [2, 2]
+    with torch.no_grad():
+        assert [len(part) for part in budget.parts(split_by_length, rows)] == [4]
+    assert Budget(8).scoring == 8
+
+
+@pytest.mark.parametrize(
+    ("room", "tokens", "scoring"), [(20, 8, 16), (9, 8, 8), (5, 4, 4)], ids=["half", "equal", "both"]
+)
+def test_a_pass_without_gradients_that_is_too_large_lowers_its_own_tokens(room, tokens, scoring):
+    memory = Memory([4] * 8, 8, room=room, scoring=32)
+    torch.no_grad()(memory.spend)()
+    assert (memory.budget.tokens, memory.budget.scoring) == (tokens, scoring)
+
+
+def test_a_pass_with_gradients_that_is_too_large_lowers_both():
+    memory = Memory([4] * 8, 16, room=9, scoring=64)
+    memory.spend()
+    assert (memory.budget.tokens, memory.budget.scoring) == (8, 32)
 
 
 def test_a_row_that_never_fits_is_an_error_with_a_remedy():

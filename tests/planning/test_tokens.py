@@ -1,11 +1,11 @@
-"""The tokens of a pass through a prompt and its responses: how often prompts are read again."""
+"""The tokens of a pass: how often prompts are read again, and what passes without gradients take."""
 
 from itertools import product
 from math import ceil
 
 import pytest
 
-from tutelage.planning.tokens import BUSY_ON_CPU, READ_AGAIN, group_tokens
+from tutelage.planning.tokens import BUSY_ON_CPU, READ_AGAIN, SCORED_ON_CPU, group_tokens, scoring_tokens
 
 
 def read_again(prompt: int, responses: int, limit: int, tokens: int) -> float:
@@ -33,3 +33,15 @@ def test_a_large_group_is_split_while_few_prompts_are_read_again(prompt, respons
     assert BUSY_ON_CPU <= tokens <= prompt + responses * limit
     if tokens > max(BUSY_ON_CPU, prompt + limit):
         assert read_again(prompt, responses, limit, tokens - limit) > READ_AGAIN, "no response too many"
+
+
+def test_passes_without_gradients_are_larger_in_bf16_on_a_processor_alone():
+    where = {"layers": 30, "half": True, "on_cpu": True}
+    assert scoring_tokens(1024, **where) == SCORED_ON_CPU
+    assert scoring_tokens(512, **where) == 3840
+    assert scoring_tokens(8192, **where) == 8192
+    assert scoring_tokens(1024, **where | {"layers": 2}) == 1024, (
+        "one layer of two keeps half of what both keep"
+    )
+    for changes in ({"half": False}, {"on_cpu": False}):
+        assert scoring_tokens(1024, **where | changes) == 1024

@@ -56,6 +56,7 @@ class Divisible(Protocol):
 class Budget:
     """Tokens of one forward pass, shared by all passes of a run, so that those to come know what was too many.
 
+    `scoring` are the tokens of a pass without gradients, where they are more: it keeps the activations of one layer.
     `ranks` are the processes that share the work of the passes; `passes` are those through models in shards, which they
     take together. `remedy` says, for the error that a single example does not fit, what would make the run fit. Rows
     are dealt to the ranks by `cost`, or by their tokens.
@@ -68,8 +69,11 @@ class Budget:
         remedy: Callable[[], str] | None = None,
         passes: Passes | None = None,
         cost: RowCost | None = None,
+        scoring: int = 0,
     ) -> None:
-        self.tokens, self.ranks, self._remedy, self._passes = tokens, ranks, remedy, passes
+        self.tokens, self.scoring = tokens, max(tokens, scoring)
+        self.ranks, self._remedy, self._passes = ranks, remedy, passes
+        self._scores = False  # whether the present passes are without gradients
         self._cost: RowCost = cost or (lambda tokens, response: tokens)
         self._split: Callable[[int], Iterable[Tensor]] | None = None
         self._at_work: Tensor | None = None
@@ -91,13 +95,19 @@ class Budget:
         own = self._own(batch)
         mine = batch if own is None else batch.rows(own)
         self._split = partial(split, mine) if len(mine) else lambda tokens: ()
-        for index in self._split(self.tokens):
+        self._scores = not torch.is_grad_enabled()
+        for index in self._split(self._limit):
             self._at_work = index
             yield index if own is None else own[index]
         if at_end is not None and self._at_work is not None:
             at_end()
         self._split = self._at_work = None
         self._confer(None)
+
+    @property
+    def _limit(self) -> int:
+        """The tokens of the present passes."""
+        return self.scoring if self._scores else self.tokens
 
     def _own(self, batch: Divisible) -> Tensor | None:
         """The rows of a batch that this rank computes, Int[m]; None for all."""
@@ -158,14 +168,16 @@ class Budget:
 
     def _lower(self) -> None:
         """Lower the tokens on all ranks, so that the micro-batches that were too large are split."""
-        before = self.tokens
-        self.tokens = int(-self.ranks.largest(-self.ranks.together(self._fewer)))
+        before = self._limit
+        lowered = int(-self.ranks.largest(-self.ranks.together(self._fewer)))
+        self.scoring = self.scoring * lowered // before
+        self.tokens = min(self.tokens, lowered)
         self._split = self._at_work = None
         if self.ranks.is_first:
             _log.warning(
                 "Memory ran out with up to %s tokens at once: the pass is repeated with %s, and so are those to come.",
                 f"{before:,}",
-                f"{self.tokens:,}",
+                f"{lowered:,}",
             )
 
     def _explained(self, broken: BrokenPass) -> BrokenPass:
@@ -176,9 +188,9 @@ class Budget:
             fewer = self._fewer()
         except TutelageError as single:
             return BrokenPass(str(single))
-        limit = f" --tokens-at-once {fewer}" if fewer < self.tokens else ""
+        limit = f" --tokens-at-once {fewer}" if fewer < self._limit else ""
         return BrokenPass(
-            f"Memory ran out in the middle of a pass over shards, with up to {counted(self.tokens, 'token')} at once. "
+            f"Memory ran out in the middle of a pass over shards, with up to {counted(self._limit, 'token')} at once. "
             "The other ranks wait inside the pass, so that it cannot be repeated. The latest checkpoint is whole: go "
             f"on with --resume{limit}, or on more ranks."
         )
@@ -186,7 +198,7 @@ class Budget:
     def _fewer(self) -> int:
         """Half the tokens, halved until this rank's micro-batch that was too large is split."""
         if self._split is None or self._at_work is None:
-            return self.tokens
+            return self._limit
         if len(self._at_work) == 1:
             by_plan = self._remedy() if self._remedy else ""
             raise TutelageError(
@@ -195,7 +207,7 @@ class Budget:
                 + "Shorten the examples (--max-length; in improve the prompts and --sampling.max-new-tokens), train an "
                 "adapter (--lora.rank 8), or begin with a smaller model."
             )
-        tokens = self.tokens
+        tokens = self._limit
         while any(torch.equal(part, self._at_work) for part in self._split(tokens)):
             tokens //= 2
         return tokens

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import torch
+
 from tutelage import config
 from tutelage.config.run import RunSettings
 from tutelage.data.rows import Record, fingerprint
@@ -21,6 +23,7 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.nouns import counted
+from tutelage.planning.tokens import scoring_tokens
 from tutelage.report.model_card import write_model_card
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
@@ -129,8 +132,11 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
     ranks = run.ranks
     cost = _operations(models) if ranks.size > 1 else None
-    if bounds:
+    scoring = partial(_scoring_tokens, models)
+    if settings.tokens_at_once is not None:
         return Budget(min(bounds), ranks, remedy, first.passes, cost)
+    if bounds:
+        return Budget(min(bounds), ranks, remedy, first.passes, cost, scoring(min(bounds)))
     shared = ranks_on_this_machine() if first.device.type == "cpu" else 1
     own = automatic_budget(
         first.device,
@@ -142,7 +148,14 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     )
     tokens = int(-ranks.largest(-own))
     remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
-    return Budget(tokens, ranks, remedy, first.passes, cost)
+    return Budget(tokens, ranks, remedy, first.passes, cost, scoring(tokens))
+
+
+def _scoring_tokens(models: Sequence[Policy | ScalarModel], tokens: int) -> int:
+    """Tokens of a pass without gradients through each of `models`: see `planning.tokens.scoring_tokens`."""
+    layers = min(outline_of(each.model).layers for each in models)
+    half, on_cpu = models[0].dtype == torch.bfloat16, models[0].device.type == "cpu"
+    return scoring_tokens(tokens, layers=layers, half=half, on_cpu=on_cpu)
 
 
 def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
