@@ -97,8 +97,8 @@ def test_servers_sample_while_trainers_train():
 
 
 def test_activations_of_sampling_save_the_first_minibatch_its_forward_pass():
-    for epochs, updates in ((1, 1), (1, 2), (3, 3), (3, 6)):
-        work = on_policy(batch=Batch(2, 2, 10, 8), sampling=Sampling(8), epochs=epochs, updates=updates)
+    for updates in (1, 2):
+        work = on_policy(batch=Batch(2, 2, 10, 8), sampling=Sampling(8), updates=updates)
         without, kept = (found(replace(work, keeps=keeps))["update"] for keeps in (False, True))
         forward = work.model.forward(work.batch.tokens, work.batch.pairs, 0)
-        assert without.operations - kept.operations == pytest.approx(forward * epochs / updates)
+        assert without.operations - kept.operations == pytest.approx(forward / updates)

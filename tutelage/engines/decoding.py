@@ -66,8 +66,10 @@ class Decoders(Protocol):
 
 @dataclass(frozen=True)
 class RolloutSize:
-    """What a rollout, or a part of it, will hold: `n` answers of up to `limit` tokens to each prompt."""
+    """What a rollout will hold: `n` answers of up to `limit` tokens to each prompt. `first` are the prompts whose rows
+    will be scored with gradients next."""
 
     prompts: tuple[tuple[int, ...], ...]
     n: int
     limit: int
+    first: frozenset[tuple[int, ...]]

@@ -66,9 +66,9 @@ class Engine(Protocol):
         `scored_first`: the ids of prompts whose rows will be scored with gradients next, each once, before any weight
         changes."""
 
-    def decoding(self, scored_first: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
-        """The context in which answers are decoded; no weight changes inside. `scored_first`: of the
-        one rollout that will be decoded, the part whose rows will be scored with gradients next."""
+    def decoding(self, size: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
+        """The context in which answers are decoded; no weight changes inside. `size` is that of
+        the one rollout that will be decoded, where rows of it will be scored with gradients next."""
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Parts of a batch, as indices of rows, for which a forward pass computes at most `tokens` tokens each."""

@@ -191,8 +191,11 @@ class PlainEngine:
     ) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
         limit = sampling.max_new_tokens
-        first = tuple(x for x, name in zip(prompts.tokens, prompts.ids, strict=True) if name in scored_first)
-        with self.decoding(RolloutSize(first, n, limit) if first else None) as decoders:
+        first = frozenset(
+            x for x, name in zip(prompts.tokens, prompts.ids, strict=True) if name in scored_first
+        )
+        size = RolloutSize(prompts.tokens, n, limit, first) if first else None
+        with self.decoding(size) as decoders:
             return sample(
                 self.backbone,
                 decoders,
@@ -207,7 +210,7 @@ class PlainEngine:
             )
 
     @contextmanager
-    def decoding(self, scored_first: RolloutSize | None = None) -> Iterator[Decoders]:
+    def decoding(self, size: RolloutSize | None = None) -> Iterator[Decoders]:
         """See `Engine.decoding`."""
         yield CachedDecoders(self.backbone, self.head)
 

@@ -136,20 +136,15 @@ def pass_tokens(share: Batch, tokens: int, minibatches: float) -> float:
 
 def recorded_tokens(work: Workload, share: Batch) -> float:
     """Tokens of a rank's share whose activations the CPU engine keeps of sampling for the update: those of the first
-    minibatch of gradient steps, if they fit at the longest, and if minibatches are not dealt to several ranks."""
-    if (
-        not work.keeps
-        or work.sampling is None
-        or work.updates < work.epochs
-        or work.minibatches > share.prompts
-    ):
+    minibatch of one epoch, if those of all would fit at the longest, and if minibatches are not dealt to ranks."""
+    if not work.keeps or work.sampling is None or work.epochs > 1 or work.minibatches > share.prompts:
         return 0.0
     if work.minibatches > 1 and share.prompts < work.batch.prompts:
         return 0.0
-    part = min(1.0, math.ceil(share.prompts / work.minibatches) / share.prompts)
-    longest = part * Batch(share.prompts, share.samples, share.prompt, work.sampling.limit).tokens
-    fits = work.model.recorded(half=work.half) * longest <= RECORDED * 16 * work.model.parameters
-    return part * share.tokens if fits else 0.0
+    longest = Batch(share.prompts, share.samples, share.prompt, work.sampling.limit)
+    if work.model.recorded(half=work.half) * longest.tokens > RECORDED * 16 * work.model.parameters:
+        return 0.0
+    return min(1.0, math.ceil(share.prompts / work.minibatches) / share.prompts) * share.tokens
 
 
 def _copies(work: Workload, shards: int) -> float:

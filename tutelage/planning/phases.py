@@ -241,7 +241,7 @@ def _training(
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
     chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
-    known = recorded_tokens(work, share) / share.tokens / work.epochs if model is work.model else 0.0
+    known = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
     times = (2 if frozen else 3) + setting.checkpointing - known
     operations = times * trunk + ((2 if frozen else 3) + chunked) * head
     if frozen:

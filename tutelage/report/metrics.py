@@ -37,7 +37,7 @@ EVERY_RUN = (
     Metric("tokens_per_second", "Speed.", "tokens per second", "A dip is the machine's, not the model's."),
     Metric(
         "tokens_at_once",
-        "Padded tokens of one forward pass at most.",
+        "Padded tokens of one forward pass with gradients at most.",
         TOKENS,
         "It halves where memory ran out; the result is the same.",
     ),

@@ -283,14 +283,15 @@ def test_activations_beyond_the_limit_are_not_kept(policy, share, monkeypatch):
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_the_limit_counts_responses_of_full_length_and_all_weights(tiny_model, rank, monkeypatch):
+@pytest.mark.parametrize("first", [None, "b"])
+def test_the_limit_counts_all_responses_at_full_length_and_all_weights(tiny_model, rank, first, monkeypatch):
     policy = policy_of(tiny_model("llama"), rank)
     held = 16 * sum(p.numel() for p in policy.model.parameters())
     of_token = [activations._bytes_per_token(layer, False) for layer in trunk(policy.model).layers]
     bytes_kept = (12 + 16 * (LONG - 1)) * sum(of_token)
     for share, fits in ((1.001, True), (0.999, False)):
         monkeypatch.setattr(activations, "OF_TRAINING", share * bytes_kept / held)
-        kept = sampled(policy)[1]
+        kept = sampled(policy, first=first)[1]
         assert bool(len(kept)) == fits
         for group, _ in kept._index.values():
             for layer, computed in group.activations.items():

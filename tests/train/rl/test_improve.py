@@ -94,7 +94,7 @@ def room(monkeypatch):
     ("name", "steps"),
     [
         *((name, ONE_STEP) for name in ("grpo", "reinforce", "a2c")),
-        ("grpo", ("update.epochs=2", "update.minibatches=2")),
+        ("grpo", ("update.epochs=1", "update.minibatches=2")),
     ],
 )
 @pytest.mark.parametrize("budget", [100_000, 60])
@@ -112,9 +112,10 @@ def test_an_update_with_kept_activations_is_the_same_update(tiny_model, name, bu
     assert all(step["tokens/kept"] > step["length/mean"] for step in told[1])
 
 
-def test_nothing_is_kept_for_several_rounds_of_sampling(tiny_model, room):
+@pytest.mark.parametrize("change", ["update.epochs=2", "dynamic_sampling=2"])
+def test_nothing_is_kept_for_several_epochs_or_rounds_of_sampling(tiny_model, change, room):
     room(1e9)
-    recipe = recipe_of(*ONE_STEP, "dynamic_sampling=2", name="grpo")
+    recipe = recipe_of(*ONE_STEP, change, name="grpo")
     world = World(policy_of(tiny_model("llama")), recipe, steps=2)
     assert all("tokens/kept" not in told for told in metrics_of(world))
 

@@ -51,8 +51,8 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
     ("name", "changes", "dtype", "expected"),
     [
         ("grpo", ("update.epochs=1", "update.minibatches=1"), "float32", [4, 4]),
-        ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [4, 4]),
-        ("grpo", ("update.epochs=2", "update.minibatches=2"), "float32", [2, 2]),
+        ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [0, 0]),
+        ("grpo", ("update.epochs=1", "update.minibatches=2"), "float32", [2, 2]),
         ("grpo", ("update.epochs=1", "update.minibatches=1"), "bf16", [0, 0]),
         (
             "dapo",

@@ -6,8 +6,8 @@ pass needs too. That saves the minibatch its forward pass but for the output hea
 by the compiled decoding step (see `native`); where answers are decoded in another way, nothing is kept.
 
     cache = ActivationCache(model)
-    cache.start(prompts, answers, limit)        # those of the minibatch; then decode with `cache.recording(...)`
-    states_before(model, rollout, cache)        # takes the activations, and frees them
+    cache.start(size)                       # then decode with `cache.recording(...)`
+    states_before(model, rows, cache)       # takes the activations, and frees them
 
 Activations are found by the tokens of prompt and response, so rows may be selected and reordered before. They are valid
 until a weight changes, and for one use: the activations of a row are taken once, and computed after that.
@@ -25,7 +25,7 @@ from tutelage.engines.cpu.attention_interface import supports
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations
 from tutelage.engines.cpu.fused.step import has_fused_step
-from tutelage.engines.decoding import PromptBatch
+from tutelage.engines.decoding import PromptBatch, RolloutSize
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner, trunk
 from tutelage.engines.packing import PackedRows
@@ -50,7 +50,7 @@ class ActivationCache:
         self.layers: list[FusedLayer] = list(trunk(model).layers)
         self.taken = 0
         self._index: _Index = {}
-        self._prompts: frozenset[tuple[int, ...]] = frozenset()  # those of whose answers activations are kept
+        self._first: frozenset[tuple[int, ...]] = frozenset()  # the prompts of which activations are kept
         self._fingerprint: tuple[list[int], Tensor] = [], torch.empty(0)
 
     def __len__(self) -> int:
@@ -69,17 +69,16 @@ class ActivationCache:
         state = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
         return all(_can_be_kept(layer, state) for layer in layers)
 
-    def start(
-        self, prompts: Sequence[tuple[int, ...]], answers: int, limit: int, *, half: bool = False
-    ) -> bool:
-        """Forget the last rollout. Returns whether there is memory for `answers` of `limit` tokens to each prompt.
+    def start(self, size: RolloutSize, *, half: bool = False) -> bool:
+        """Forget the last rollout. Returns whether there is memory for the activations of a rollout of that size.
 
-        `half`: products are in bfloat16.
+        There has to be for the whole rollout, although only those of its first rows are kept: so their memory is in
+        proportion to the forward passes that they save. `half`: products are in bfloat16.
         """
         self.forget()
-        self.taken, self._prompts = 0, frozenset(prompts)
+        self.taken, self._first = 0, size.first
         self._fingerprint = self._present_fingerprint()
-        tokens = sum(len(prompt) + answers * (limit - 1) for prompt in prompts)
+        tokens = sum(len(prompt) + size.n * (size.limit - 1) for prompt in size.prompts)
         parameters = list(self.model.parameters())
         held = 16 * sum(p.numel() for p in parameters)
         most = min(OF_TRAINING * held, OF_MEMORY * available_memory(parameters[0].device))
@@ -92,7 +91,7 @@ class ActivationCache:
     def recording(self, batch: PromptBatch, limit: int) -> "Recording | None":
         """A recording for a decoder of these prompts; None where none of them is to be kept."""
         kept = [
-            _Group(len(prompt), count, limit - 1) if prompt in self._prompts else None
+            _Group(len(prompt), count, limit - 1) if prompt in self._first else None
             for prompt, count in zip(batch.prompts, batch.answers, strict=True)
         ]
         return Recording(batch, kept, self._index) if any(kept) else None

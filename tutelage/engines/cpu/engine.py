@@ -191,11 +191,11 @@ class CpuEngine(PlainEngine):
         return {} if self._cache is None else {"tokens/kept": float(self._cache.taken)}
 
     @contextmanager
-    def decoding(self, scored_first: RolloutSize | None = None) -> Iterator[Decoders]:
+    def decoding(self, size: RolloutSize | None = None) -> Iterator[Decoders]:
         """See `Engine.decoding`. Inside, the weights can be laid out for decoding."""
         self._gradients.release()
         release_fragments()
-        cache = None if scored_first is None else self._cache_for(scored_first)
+        cache = None if size is None else self._cache_for(size)
         selection = DecoderSelection(self.backbone, self.head)
         selection.try_model()
         with decoding_weights(self.model, self.head, self.dtype) as weights:
@@ -207,7 +207,7 @@ class CpuEngine(PlainEngine):
         half = self.dtype == torch.bfloat16
         if self._cache is None and self._keeps_activations():
             self._cache = ActivationCache(self.model)
-        if self._cache is None or not self._cache.start(size.prompts, size.n, size.limit, half=half):
+        if self._cache is None or not self._cache.start(size, half=half):
             return None
         return self._cache
 

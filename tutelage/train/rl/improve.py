@@ -107,14 +107,15 @@ def refuse_stale(rollout: Rollout, version: int, staleness: int = 0) -> None:
 def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPrompt]) -> frozenset[str]:
     """The ids of the prompts whose responses are the first minibatch: they are scored by the weights that wrote them.
 
-    None where the first scores are not those with gradients, or other answers may take the place of these. Of several
-    ranks each would have another share of a minibatch than of all rows, so that there all rows have to be in it.
+    None where the first scores are not those with gradients, where other answers may take the place of these, and in
+    updates of several epochs, which would gain little. Of several ranks each would have another share of a minibatch
+    than of all rows, so that there all rows have to be in it.
     """
     recipe, update = setup.recipe, setup.recipe.update
     if not isinstance(update, GradientSteps) or critic_only(recipe, state):
         return frozenset()
     is_dealt = update.minibatches > 1 and setup.settings.budget.ranks.size > 1
-    if not setup.is_exact or recipe.dynamic_sampling or is_dealt:
+    if update.epochs > 1 or not setup.is_exact or recipe.dynamic_sampling or is_dealt:
         return frozenset()
     ids = [encoded.prompt.id for encoded in prompts for _ in range(recipe.samples)]
     return first_minibatch(ids, update.minibatches)

@@ -21,7 +21,7 @@ from tutelage.engines.cpu.decoders import DecoderSelection, NativeDecoder, Share
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.native import bindings, build
 from tutelage.engines.cpu.native.weights import NativeWeights
-from tutelage.engines.decoding import PromptBatch
+from tutelage.engines.decoding import PromptBatch, RolloutSize
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.errors import TutelageError
@@ -204,7 +204,7 @@ def test_the_activations_that_it_keeps_are_those_of_the_layers(tiny_model, famil
     assert decoder_of(policy, asked) is NativeDecoder
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         cache = ActivationCache(policy.model)
-        cache.start(RAGGED, 5, 8)
+        cache.start(RolloutSize(RAGGED, 5, 8, frozenset(RAGGED)))
         ours = NativeDecoder(policy.backbone, weights, asked, 8, cache)
         plain = SharedDecoder(policy.backbone, weights, asked, 8)
         recording = ours.recording
