@@ -133,7 +133,7 @@ class TabularGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        on_policy: bool = False,
+        scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         table = self.policy.table.detach()
         prompt = torch.tensor([tokens[-1] for tokens in prompts.tokens])
