@@ -198,7 +198,7 @@ def _activations(work: Workload, share: Batch, together: float, setting: Setting
         return together * model.kept(half=work.half) / model.layers, 4 * chunk
     logits = 4 * (chunk + (all_logits if all_logits <= KEPT_ELEMENTS else chunk))
     recorded, kept = recorded_tokens(work, share), 0.0
-    if recorded < share.tokens or work.updates > 1:
+    if recorded < share.tokens:
         kept = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
     return max(model.recorded(half=work.half) * recorded, kept), logits
 

@@ -132,23 +132,29 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
     ranks = run.ranks
     cost = _operations(models) if ranks.size > 1 else None
-    scoring = partial(_scoring_tokens, models)
-    if settings.tokens_at_once is not None:
-        return Budget(min(bounds), ranks, remedy, first.passes, cost)
     if bounds:
-        return Budget(min(bounds), ranks, remedy, first.passes, cost, scoring(min(bounds)))
-    shared = ranks_on_this_machine() if first.device.type == "cpu" else 1
+        tokens = min(bounds)
+    else:
+        tokens = _automatic_tokens(settings, run, models, group)
+        remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
+    scoring = _scoring_tokens(models, tokens) if settings.tokens_at_once is None else tokens
+    return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
+
+
+def _automatic_tokens(
+    settings: TokenLimit, run: Run, models: Sequence[Policy | ScalarModel], group: int
+) -> int:
+    """Tokens of a pass by the memory that is left: the fewest of all ranks."""
+    first = models[0]
     own = automatic_budget(
         first.device,
         first.dtype,
         *(each.model for each in models),
-        shared_by=shared,
+        shared_by=ranks_on_this_machine() if first.device.type == "cpu" else 1,
         checkpointing=settings.activation_checkpointing,
         group=group,
     )
-    tokens = int(-ranks.largest(-own))
-    remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
-    return Budget(tokens, ranks, remedy, first.passes, cost, scoring(tokens))
+    return int(-run.ranks.largest(-own))
 
 
 def _scoring_tokens(models: Sequence[Policy | ScalarModel], tokens: int) -> int:

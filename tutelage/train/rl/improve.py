@@ -46,8 +46,8 @@ def improve(
     one. `state` is that of the step a run was left at (`Step.recipe`); None begins anew.
 
     Metrics, beside those of sampling, the parts of the reward, judging, preparing, updating and of the policy:
-    tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one forward
-    pass.
+    tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one pass with
+    gradients.
     """
     if recipe.critic is not None and critic is None:
         raise ValueError(f"the recipe {recipe.name} has a critic, but none was given")
