@@ -1,10 +1,12 @@
 """Opening: new, old, newer, foreign, damaged and missing databases; backups and migrations."""
 
+import contextlib
 import json
 import multiprocessing
 import re
 import shutil
 import sqlite3
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -380,6 +382,20 @@ def open_and_read(path: str) -> None:
     store = open_store(path)
     assert list_votes(store, open_study(store, "ranks").id)
     store.close()
+
+
+@pytest.mark.parametrize("lock", ["", "IMMEDIATE", "EXCLUSIVE"])
+def test_opening_waits_for_a_program_that_is_at_work_in_an_old_database(folder: Path, lock: str) -> None:
+    """Whatever lock that program holds while this one switches to write-ahead logging."""
+    path = folder / "study.sqlite"
+    first_version(str(path))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute(f"BEGIN {lock}")
+        other.execute("SELECT * FROM study").fetchall()
+        release = threading.Timer(0.3, other.execute, ("COMMIT",))
+        release.start()
+        open_and_read(str(path))
+        release.join()
 
 
 def test_a_damaged_file_is_refused_with_the_name_of_its_backup(folder: Path) -> None:

@@ -11,6 +11,7 @@ on the disk never stands there without its lease.
 import contextlib
 import functools
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from tutelage.errors import TutelageError
@@ -258,13 +259,24 @@ def connect(url: str) -> sa.Engine:
 def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the begin event says BEGIN, not the driver
     cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout={BUSY_SECONDS * 1000}",
-        "journal_mode=WAL",
-        "foreign_keys=ON",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
+    cursor.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
+    _log_ahead(cursor)
+    cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _log_ahead(cursor: DBAPICursor) -> None:
+    """Switch to write-ahead logging. SQLite refuses that at once, whatever its timeout, while another program writes to
+    a file that has not been switched yet."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
+                raise
+            time.sleep(0.01)
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
