@@ -107,7 +107,8 @@ def counting() -> Iterator[Counter[str]]:
         return inner(kernels, tensors, *rest)
 
     def multiply(inner: Callable[..., Any], linear: Any, x: Any, *rest: Any) -> Any:
-        operations.kernels["panels"] += 2 * x.numel() * linear.matrix.out
+        by = linear.matrix
+        operations.kernels["panels"] += 2 * len(x) * (by.in_ * by.out + x.shape[1] * by.rank)
         return inner(linear, x, *rest)
 
     with ExitStack() as inside:

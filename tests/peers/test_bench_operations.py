@@ -135,7 +135,9 @@ def test_what_is_needed_is_within_a_fifth_of_what_the_engine_performs(engine: Cp
 
 @pytest.mark.skipif(not bindings.is_available(), reason="there is no compiler here")
 def test_compiled_products_in_bfloat16_count_by_their_shapes() -> None:
-    linear = half_products.PanelLinear([torch.ones(32, 64)])
-    with counting() as kernels:
-        linear(torch.ones(5, 64, dtype=torch.bfloat16))
-    assert kernels == {"panels": 2 * 5 * 64 * 32}
+    x = torch.ones(5, 64, dtype=torch.bfloat16)
+    adapter = (torch.ones(8, 64), torch.ones(32, 8))
+    for linear, columns in (([torch.ones(32, 64)],), 0), (([torch.ones(32, 64)], None, adapter), 8):
+        with counting() as kernels:
+            half_products.PanelLinear(*linear)(x)
+        assert kernels == {"panels": 2 * 5 * (64 * 32 + columns * (64 + 32))}

@@ -6,7 +6,7 @@ a cache to the model itself: for architectures that attend in another way or kee
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from tutelage.engines.cpu.activation_cache import ActivationCache, Recording
 from tutelage.engines.cpu.attention_interface import attention_by, of_one_token, supports
 from tutelage.engines.cpu.decoding_weights import DecodingWeights
 from tutelage.engines.cpu.fused.layer_cache import using_layer_cache
+from tutelage.engines.cpu.fused.mixed_linear import using_panels
 from tutelage.engines.cpu.fused.step import FusedStep, has_fused_step
 from tutelage.engines.cpu.native.step import (
     NativeStep,
@@ -235,23 +236,34 @@ class NativeDecoder(SharedDecoder):
         return self.head.logits(states)
 
     def _prepare(self) -> None:
-        """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
+        """Read the prompts with the layers' own weights, since `FusedLayer` does not take another layout, and in
+        bfloat16 on the panels of the step."""
         self.weights.restore()
+        if self.half:
+            self._laid_out()
 
-    def _reading(self, first: int, end: int) -> AbstractContextManager[None]:
-        if self.recording is None:
-            return nullcontext()
-        self.recording.reading = (first, end)
-        return using_layer_cache(self.recording)
+    @contextmanager
+    def _reading(self, first: int, end: int) -> Iterator[None]:
+        with using_panels(self._laid_out().panels) if self.half else nullcontext():
+            if self.recording is None:
+                yield
+                return
+            self.recording.reading = (first, end)
+            with using_layer_cache(self.recording):
+                yield
+
+    def _laid_out(self) -> NativeWeights:
+        """The weights of the compiled step, which are laid out unless they are already."""
+        self.weights.native = self.weights.native or NativeWeights(self.model, self.backbone.dtype)
+        native: NativeWeights = self.weights.native
+        return native
 
     def _compiled(self) -> NativeStep:
         """The compiled step, which is made with its head unless it is there."""
         if self.native is None:
-            weights = self.weights
-            weights.restore()
-            weights.native = weights.native or NativeWeights(self.model, self.backbone.dtype)
-            self.native = NativeStep(self.model, weights.native, self.kv_cache, self.recording)
-            self.head = native_head(weights.own_head, weights.native)
+            self.weights.restore()
+            self.native = NativeStep(self.model, self._laid_out(), self.kv_cache, self.recording)
+            self.head = native_head(self.weights.own_head, self._laid_out())
         return self.native
 
 

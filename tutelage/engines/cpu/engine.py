@@ -21,7 +21,7 @@ from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import differentiable_twice, supports
 from tutelage.engines.cpu.decoders import CpuDecoders, DecoderSelection
 from tutelage.engines.cpu.decoding_weights import decoding_weights
-from tutelage.engines.cpu.fused import fuse
+from tutelage.engines.cpu.fused import fuse, keep_states_in_float32
 from tutelage.engines.cpu.gradients import Gradients, total_norm
 from tutelage.engines.cpu.head import KERNELS, differentiable_linear
 from tutelage.engines.cpu.memory import (
@@ -63,6 +63,7 @@ class CpuEngine(PlainEngine):
         release_freed_memory()  # what models before this one left would count in addition
         limit_primitive_caches()
         fuse(backbone.model)
+        keep_states_in_float32(backbone.model)
         super().__init__(backbone, head)
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None

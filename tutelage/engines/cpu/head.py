@@ -29,7 +29,7 @@ def linear(
 ) -> Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]]:
     """See `tutelage.engines.logprobs.linear`. Under autocast to bfloat16 the sums are not rounded."""
     half = _multiplies_half()
-    fits = weight.device.type == "cpu" and weight.dtype == torch.float32
+    fits = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
     if not (half and fits and half_products.supports(weight.shape[1])):
         return plain_linear(weight, bias)
 

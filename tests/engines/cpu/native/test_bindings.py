@@ -48,7 +48,7 @@ def test_the_structs_of_both_languages_have_the_same_sizes():
     [
         (
             struct_of("Matrix", SHORTER),
-            r"struct Matrix of 64 bytes, aligned to 8.* of 24 bytes, aligned to 8",
+            r"struct Matrix of 72 bytes, aligned to 8.* of 24 bytes, aligned to 8",
         ),
         (
             struct_of("ThreadPool", PADDED),

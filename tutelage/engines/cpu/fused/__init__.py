@@ -26,7 +26,9 @@ from tutelage.engines.cpu.fused.embedding import FusedEmbedding
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.norm import FusedNorm
+from tutelage.engines.cpu.fused.step import consists_of_fused_layers
 from tutelage.engines.cpu.fused.trial import TOLERANCE
+from tutelage.engines.network import trunk
 
 _PARTS: tuple[Any, ...] = (FusedNorm, FusedGate, FusedAttention, FusedEmbedding)
 
@@ -35,6 +37,14 @@ def fuse(model: nn.Module) -> None:
     """Replace the classes of those layers of `model` that have a fused form. Weights and their names stay."""
     for forms in (_PARTS, (FusedLayer,)):  # a fused layer consists of fused parts
         _replace_classes(model, forms)
+
+
+def keep_states_in_float32(model: nn.Module) -> None:
+    """Give a language model of fused layers whose weights are bfloat16 states in float32 under autocast, as one with
+    float32 weights has."""
+    stack = trunk(model)
+    if consists_of_fused_layers(stack) and isinstance(stack.embed_tokens, FusedEmbedding):
+        stack.embed_tokens.widens = stack.embed_tokens.weight.dtype == torch.bfloat16
 
 
 def _replace_classes(model: nn.Module, forms: tuple[Any, ...]) -> None:

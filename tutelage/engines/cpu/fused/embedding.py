@@ -13,17 +13,21 @@ from tutelage.engines.cpu.gradients import add_rows
 
 
 class FusedEmbedding:
-    """Mixin for an embedding that looks up rows and does nothing else."""
+    """Mixin for an embedding that looks up rows and does nothing else.
+
+    Where it `widens`, rows in bfloat16 are float32 under autocast: the states to which the layers add.
+    """
 
     weight: Tensor
     padding_idx: int | None
+    widens: bool = False
 
     def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens d"]:
         """The rows of the weight at `tokens`."""
         wanted = self.weight.requires_grad and torch.is_grad_enabled()
         if not wanted or gradients_are_differentiated():
             out: Tensor = super().forward(tokens)  # type: ignore[misc]
-            return out
+            return out.float() if self.widens and torch.is_autocast_enabled(out.device.type) else out
         rows: Tensor = _Lookup.apply(self.weight, tokens, self.padding_idx)
         return rows
 

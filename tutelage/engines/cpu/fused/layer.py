@@ -76,7 +76,7 @@ class FusedLayer:
         """The tensors of q, k, v, o, gate, up and down; None where the layer cannot be computed in two steps for `x`.
 
         Its parts must be products, with an adapter or without, and norms of one type without hooks, since the steps do
-        not call them.
+        not call them. That type is that of `x`, or bfloat16 where autocast is enabled and no gradient is wanted.
         """
         attention, gate, norms = self.self_attn, self.mlp, _norms_of(self)
         products = (
@@ -84,20 +84,24 @@ class FusedLayer:
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
         found = [each for each in map(Linear.of, products) if each is not None]
+        kind = norms[0].weight.dtype
+        frozen = torch.is_autocast_enabled(x.device.type) and not torch.is_grad_enabled()
         fits = (
             len(x) == 1
             and x.dtype.itemsize >= 4
+            and (kind == x.dtype or (kind == torch.bfloat16 and frozen))
             and len(found) == len(products)
-            and all_of_type(found, x.dtype)
-            and all(norm.weight.dtype == x.dtype for norm in norms)
+            and all_of_type(found, kind)
+            and all(norm.weight.dtype == kind for norm in norms)
             and all(is_unmodified(part) for part in (gate, *norms))
         )
         return found if fits else None
 
+    @torch.no_grad()
     def decodes_as_it_scores(self) -> bool:
         """Whether the layer is computed in mixed steps, and decoding merges none of its adapters."""
         weight = self.input_layernorm.weight
-        x = weight.new_zeros(1, 1, len(weight))
+        x = weight.new_zeros(1, 1, len(weight), dtype=torch.float32)
         products = self.products_of_steps(x)
         return products is not None and self.is_mixed(x) and all(map(is_decoded, products))
 
@@ -134,23 +138,23 @@ class FusedLayer:
         """The layer in two steps around its attention, with the activations of the present cache, if any."""
         attention, cache = self.self_attn, current_layer_cache()
         kept = None if cache is None else cache.lookup(self)
-        before, after, *of_heads = _norms_of(self)
-        x = x.squeeze(0)
+        norms, x = _norms_of(self), x.squeeze(0)
+        before, after, *of_heads = (norm.weight.to(x.dtype) for norm in norms)
+        epsilon, epsilon_after, *of_heads_epsilons = map(epsilon_of, norms)
         heads = steps.inputs.apply(
-            *(x, kept, attention.head_dim, tuple(map(epsilon_of, (before, *of_heads))), *angles),
-            *(before.weight, *_flat(products[:HEADS])),
-            *(norm.weight for norm in of_heads),
+            *(x, kept, attention.head_dim, (epsilon, *of_heads_epsilons), *angles),
+            *(before, *_flat(products[:HEADS]), *of_heads),
         )
         known = None if kept is None else (kept.attended, kept.lse)
         out, lse = attention.attend(*(part[None] for part in heads), known=known)
         out = out.squeeze(0)
         if cache is not None and kept is None and lse is not None and not torch.is_grad_enabled():
-            found = steps.compute_outputs(x, out, epsilon_of(after), after.weight, products[HEADS:])
+            found = steps.compute_outputs(x, out, epsilon_after, after, products[HEADS:])
             activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, *found[:4]))
             cache.record(self, activations)
             return _select(activations.y[None], index)
         result: Tensor = steps.outputs.apply(
-            *(x, out, index, kept, epsilon_of(after), after.weight), *_flat(products[HEADS:])
+            *(x, out, index, kept, epsilon_after, after), *_flat(products[HEADS:])
         )
         return result[None]
 

@@ -5,17 +5,20 @@
 The columns of s B beside W make an adapter part of the product: its sum is accumulated in float32 with the others, and
 the backward pass finds the gradients of x and of t in one product too. Operands are rounded to bfloat16, and so are
 t, y and the gradients; biases and gradients of weights are float32. Products of the forward pass are those of decoding
-(see `native.half_products`), with the adapters (see `is_decoded`), and those of the backward pass torch's.
+(see `native.half_products`), with the adapters (see `is_decoded`), and those of the backward pass torch's. Prompts are
+read for decoding on the panels of the decoding step (see `using_panels`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
-from jaxtyping import BFloat16, Float
+from jaxtyping import BFloat16, Float, Float32
 from torch import Tensor
-from torch.nn.functional import pad
 
 from tutelage.engines.cpu.decoding_weights import joint_bias
 from tutelage.engines.cpu.fused.linear import Linear
@@ -23,6 +26,8 @@ from tutelage.engines.cpu.gradients import add_term
 from tutelage.engines.cpu.native.half_products import TILE, PanelLinear
 
 HALF = torch.bfloat16
+
+_laid_out: ContextVar[Mapping[int, PanelLinear]] = ContextVar("laid_out", default=MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -61,20 +66,24 @@ class MixedLinears:
         adapters = [layer.lora_a for layer in self.layers if layer.lora_a is not None]
         return torch.cat(adapters).to(HALF) if adapters else None
 
+    def panels(
+        self, *, alternating: bool = False, allocate: Callable[[int], Float32[Tensor, " _"]] = torch.empty
+    ) -> PanelLinear:
+        """The layers on panels, with their adapters (see `PanelLinear`)."""
+        bias = joint_bias([(layer.weight, layer.bias) for layer in self.layers])
+        adapter = None if self.lora_a is None else (self.lora_a, self.columns)
+        weights = [layer.weight for layer in self.layers]
+        return PanelLinear(weights, bias, adapter, alternating=alternating, allocate=allocate)
+
     def __call__(
         self, x: BFloat16[Tensor, "N in"]
     ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
         """y of all layers side by side, and t where there are adapters."""
-        bias = joint_bias([(layer.weight, layer.bias) for layer in self.layers])
-        weights, t = [layer.weight for layer in self.layers], self.inside(x)
-        if t is None:
-            return PanelLinear(weights, bias)(x), None
-        odd = (0, (x.shape[1] + t.shape[1]) % 2)  # panels have pairs of features
-        return PanelLinear(weights, bias, pad(self.columns, odd))(pad(torch.cat((x, t), 1), odd)), t
+        return (_laid_out.get().get(self.layers[0].weight.data_ptr()) or self.panels())(x)
 
     def inside(self, x: BFloat16[Tensor, "N in"]) -> BFloat16[Tensor, "N R"] | None:
         """t of all layers side by side; None where no layer has an adapter."""
-        return None if self.lora_a is None else PanelLinear([self.lora_a])(x)
+        return None if self.lora_a is None else PanelLinear([self.lora_a])(x)[0]
 
     def to_input(
         self, grad: BFloat16[Tensor, "N out"]
@@ -116,6 +125,17 @@ class MixedLinears:
             else:
                 found.append(None)
         return found
+
+
+@contextmanager
+def using_panels(panels: Mapping[int, PanelLinear]) -> Iterator[None]:
+    """Inside, the outputs of `MixedLinears` are computed on these panels, which are looked up by the address of the
+    first weight; on new ones where there are none. The weights do not change inside."""
+    token = _laid_out.set(panels)
+    try:
+        yield
+    finally:
+        _laid_out.reset(token)
 
 
 def is_decoded(layer: Linear) -> bool:

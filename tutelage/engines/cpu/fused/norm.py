@@ -21,15 +21,16 @@ class FusedNorm:
     weight: Tensor
 
     def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
-        """w · x · r"""
-        if gradients_are_differentiated() or x.dtype != self.weight.dtype or x.dtype.itemsize < 4:
+        """w · x · r. Without a gradient the weight may have less precision than x."""
+        weight = self.weight if torch.is_grad_enabled() else self.weight.to(x.dtype)
+        if gradients_are_differentiated() or x.dtype != weight.dtype or x.dtype.itemsize < 4:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
             return normed
         if torch.is_grad_enabled():
-            scaled, r = _RmsNorm.apply(x, self.weight, epsilon_of(self))
+            scaled, r = _RmsNorm.apply(x, weight, epsilon_of(self))
             scaled.norm_inputs = (x.detach(), r, self.weight)  # see `recomputed`
             return cast(Tensor, scaled)
-        return rms_norm(x, self.weight, epsilon_of(self))[0]
+        return rms_norm(x, weight, epsilon_of(self))[0]
 
     @staticmethod
     def fits(module: nn.Module) -> bool:

@@ -37,7 +37,7 @@ def has_fused_step(model: nn.Module) -> bool:
     """
     whole, stack = inner(model), trunk(model)
     if whole not in _agrees:
-        _agrees[whole] = _consists_of_fused_layers(stack) and _computes_the_same(model)
+        _agrees[whole] = consists_of_fused_layers(stack) and _computes_the_same(model)
     return _agrees[whole] and not any(map(has_forward_hooks, stack.layers.modules()))
 
 
@@ -120,7 +120,7 @@ def _residual(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
 # The trial ------------------------------------------------------------------------------------------------------------
 
 
-def _consists_of_fused_layers(stack: nn.Module) -> bool:
+def consists_of_fused_layers(stack: nn.Module) -> bool:
     """Whether a trunk has the modules of `TRUNK` and no others, with fused layers and a fused norm."""
     if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, FusedNorm):
         return False

@@ -70,7 +70,7 @@ def library() -> Any:
     found.tutelage_pack.argtypes = [pool, c_void_p, c_int64, c_int64, c_void_p, c_int64]
     found.tutelage_pack_half.argtypes = found.tutelage_pack.argtypes
     found.tutelage_copy_half.argtypes = found.tutelage_pack.argtypes
-    found.tutelage_half_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 4]
+    found.tutelage_half_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 5]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
     found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
     found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]

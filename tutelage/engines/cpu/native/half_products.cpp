@@ -41,38 +41,72 @@ void pack(const ThreadPool &pool, const Number *weight, long out, long in, Pair 
     });
 }
 
-// Copies lines [n][in] into blocks.
-void copy_blocks(Worker &worker, const Matrix &by, long lines, const Half *x, float *blocks) {
-    worker.share(blocks_of(lines), 4 * worker.threads, [&](long first, long end) {
-        for (long line = first * LANES; line < std::min(lines, end * LANES); line++)
-            for (long k = 0; k < by.in; k += LANES) {
-                float *block = blocks + line / LANES * block_step(by);
-                const Half *from = x + line * by.in + k;
-                if (k + LANES <= by.in) {
-                    put_features(block, line % LANES, k, by.in, from);
-                } else {
-                    alignas(64) Half part[LANES] = {};
-                    std::copy_n(from, by.in - k, part);
-                    put_features(block, line % LANES, k, by.in, part);
-                }
+// Copies a line of x into its block, and zeros after its last feature.
+INLINE void copy_line(const Matrix &by, long line, const Half *x, float *blocks) {
+    const long features = by.features();
+    float *block = blocks + line / LANES * block_step(by);
+    x += line * features;
+    for (long k = 0; k < features; k += LANES) {
+        if (k + LANES <= features) {
+            put_features(block, line % LANES, k, features, x + k);
+        } else {
+            alignas(64) Half part[LANES] = {};
+            std::copy_n(x + k, features - k, part);
+            put_features(block, line % LANES, k, features, part);
+        }
+    }
+}
+
+// Copies lines [n][features] into blocks. With an adapter t = A x [n][rank] follows them there, rounded, and is stored.
+void copy_blocks(Worker &worker, const Matrix &by, long lines, const Half *x, float *blocks, Half *t) {
+    const Matrix a = by.adapter();
+    const long panels = blocks_of(by.rank), at_once = panels_at_once(by), some = 2 * LANES;
+    worker.share((lines + some - 1) / some, 4 * worker.threads, [&](long first, long end) {
+        for (long start = first * some; start < std::min(lines, end * some); start += some) {
+            const long count = std::min(some, lines - start);
+            for (long line = start; line < start + count; line++) copy_line(by, line, x, blocks);
+            for (long panel = 0; panel < panels; panel += at_once) {
+                const float *own = blocks + start / LANES * block_step(by);
+                const long together = std::min(at_once, panels - panel);
+                for_blocks(a, count, own, panel, together, [&](long line, long rows, const PanelProducts &products) {
+                    for (long r = 0; r < rows; r++)
+                        for (long p = 0; p < together; p++) {
+                            const long column = (panel + p) * LANES, at = start + line + r;
+                            alignas(64) Half part[LANES];
+                            store(part, products.at(r, p));
+                            float *block = blocks + at / LANES * block_step(by);
+                            put_features(block, at % LANES, by.features() + column, by.in, part);
+                            std::copy_n(part, std::min(LANES, by.rank - column), t + at * by.rank + column);
+                        }
+                });
             }
+        }
     });
 }
+
+// Sixteen columns of a product: the first, and how many there are.
+struct Columns {
+    long first, count;
+
+    Columns(const Matrix &by, long panel) {
+        const long half = by.out / 2, out = by.alternating ? half : by.out;
+        const long within = (by.alternating ? panel / 2 : panel) * LANES;
+        first = by.alternating && panel % 2 ? half + within : within;
+        count = std::min<long>(LANES, out - within);
+    }
+};
 
 // Adds the bias to products with one or two panels, and stores them in `rows` rows of y [n][out].
 template <class Number>
 void put_products(const Matrix &by, long panel, long count, long rows, const PanelProducts &products, Number *to) {
-    const auto columns = [&](long p) { return std::min<long>(LANES, by.out - (panel + p) * LANES); };
-    const Bias first(by.bias, panel * LANES, columns(0));
-    if (count == 1) {
-        for (long r = 0; r < rows; r++) put(to + r * by.out, columns(0), products.at(r, 0) + first());
-        return;
-    }
-    const Bias second(by.bias, (panel + 1) * LANES, columns(1));
-    const long last = columns(1);
-    for (long r = 0; r < rows; r++, to += by.out) {
-        store(to, products.at(r, 0) + first());
-        put(to + LANES, last, products.at(r, 1) + second());
+    for (long p = 0; p < count; p++) {
+        const Columns columns(by, panel + p);
+        const Bias bias(by.bias, columns.first, columns.count);
+        Number *from = to + columns.first;
+        if (columns.count == LANES)
+            for (long r = 0; r < rows; r++) store(from + r * by.out, products.at(r, p) + bias());
+        else
+            for (long r = 0; r < rows; r++) put(from + r * by.out, columns.count, products.at(r, p) + bias());
     }
 }
 
@@ -92,21 +126,22 @@ void tutelage_copy_half(const ThreadPool *pool, const Half *weight, int64_t out,
     pack(*pool, weight, out, in, panels, step);
 }
 
-// x [n][in] W^T + b, rounded into `y` [n][out] or as it is into `exact`, of which one is null. `blocks` has room for x in
-// blocks of 16 lines, [ceil(n / 16)][in padded to 16][16] floats.
+// x [n][features] W^T + b, rounded into `y` [n][out] or as it is into `exact`, of which one is null. With an adapter
+// t = A x [n][rank] is stored too, rounded. `blocks` has room for x and t in blocks of 16 lines,
+// [ceil(n / 16)][in padded to 16][16] floats.
 void tutelage_half_product(const ThreadPool *pool, const Matrix *by, int64_t lines, const Half *x, Half *y,
-                           float *exact, float *blocks) {
+                           float *exact, Half *t, float *blocks) {
     const long panels = blocks_of(by->out), at_once = panels_at_once(*by);
     const long chunks = (lines + TILED_LINES - 1) / TILED_LINES, groups = (panels + at_once - 1) / at_once;
     run_phases(*pool, 2, [&](Worker &worker) {
-        copy_blocks(worker, *by, lines, x, blocks);
+        copy_blocks(worker, *by, lines, x, blocks, t);
         worker.share(chunks * groups, chunks * product_parts(panels, worker.threads), [&](long first, long end) {
             for (long part = first; part < end; part++) {
                 const long start = part / groups * TILED_LINES, panel = part % groups * at_once;
                 const long count = std::min(at_once, panels - panel), some = std::min<long>(TILED_LINES, lines - start);
                 const float *a = blocks + start / LANES * block_step(*by);
                 for_blocks(*by, some, a, panel, count, [&](long line, long rows, const PanelProducts &products) {
-                    const long at = (start + line) * by->out + panel * LANES;
+                    const long at = (start + line) * by->out;
                     if (exact) put_products(*by, panel, count, rows, products, exact + at);
                     else put_products(*by, panel, count, rows, products, y + at);
                 });

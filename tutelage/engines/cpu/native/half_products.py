@@ -1,12 +1,13 @@
 """Products in bfloat16 on panels, as a decoding step computes them: the bits of a row do not depend on other rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref
 from functools import cache
 
 import torch
 from jaxtyping import BFloat16, Float, Float32, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tutelage.engines.cpu.native.bindings import LANES, is_available, library, thread_pool, warn_disabled
 from tutelage.engines.cpu.native.structs import Matrix
@@ -26,48 +27,73 @@ def panel_pairs(features: int) -> int:
 
 
 def pack(weight: Float[Tensor, "out in"], pairs: Shaped[Tensor, " pairs"], step: int) -> None:
-    """Copy W, in float32 or bfloat16, into panels of `pairs` that begin `step` pairs apart."""
-    weight, functions = weight.contiguous(), library()
+    """Copy W into panels of `pairs` that begin `step` pairs apart."""
+    weight, functions = weight.detach(), library()
+    weight = (weight if weight.dtype == torch.bfloat16 else weight.float()).contiguous()
     copy = functions.tutelage_copy_half if weight.dtype == torch.bfloat16 else functions.tutelage_pack_half
     copy(byref(thread_pool()), weight.data_ptr(), *weight.shape, pairs.data_ptr(), step)
 
 
 class PanelLinear:
-    """Linear layers over the same features, one below the other, on panels: x ↦ x Wᵀ + b.
+    """Linear layers over the same features, one below the other, on panels: x ↦ x Wᵀ + b. Their features are even.
 
-    With `columns` beside W there are as many more features. The number of all features is even.
+    With an `adapter`, A [R, in] and s B [out, R] of all layers, it is x ↦ [W | s B] [x; t] + b with t = A x, for a
+    multiple of 16 features; the panels have zeros beside an odd rank. The panels of two weights of one shape may
+    alternate, without a difference to results. `allocate` returns memory for so many floats.
     """
 
     def __init__(
         self,
         weights: Sequence[Float[Tensor, "_ in"]],
-        bias: Float32[Tensor, " out"] | None = None,
-        columns: Float[Tensor, "out more"] | None = None,
+        bias: Float[Tensor, " out"] | None = None,
+        adapter: tuple[Float[Tensor, "R in"], Float[Tensor, "out R"]] | None = None,
+        *,
+        alternating: bool = False,
+        allocate: Callable[[int], Float32[Tensor, " _"]] = torch.empty,
     ) -> None:
-        known = weights[0].shape[1]
-        if any(len(weight) % LANES for weight in weights[:-1]) or (columns is not None and known % TILE):
-            weights = [torch.cat(list(weights))]
-        if columns is not None and known % TILE:
-            weights, columns = [torch.cat((weights[0], columns.to(weights[0].dtype)), 1)], None
-        out, features = sum(map(len, weights)), weights[0].shape[1]
-        features += 0 if columns is None else columns.shape[1]
-        step = panel_pairs(features)
-        self.bias = None if bias is None else bias.float().contiguous()
-        self.panels = torch.empty(-(-out // LANES) * step, dtype=torch.int32)
-        start = 0
-        for weight in weights:
-            pack(weight.detach(), self.panels[start // LANES * step :], step)
-            start += len(weight)
-        if columns is not None:
-            pack(columns.detach(), self.panels[known // 2 * LANES :], step)
-        address = None if self.bias is None else self.bias.data_ptr()
-        self.matrix = Matrix(self.panels.data_ptr(), address, out=out, in_=features, half=True)
+        sizes, features = [len(weight) for weight in weights], weights[0].shape[1]
+        if not alternating and any(size % LANES for size in sizes[:-1]):
+            weights, sizes = [torch.cat(list(weights))], [sum(sizes)]
+        self.rank = 0 if adapter is None else len(adapter[0])
+        rank = self.rank + self.rank % 2
+        panel = panel_pairs(features + rank)
+        panels = allocate(sum(map(panels_of, sizes)) * panel)
+        step, first = panel * (len(weights) if alternating else 1), 0
+        columns = _padded_columns(adapter, rank, sizes)
+        for weight, beside in zip(weights, columns, strict=True):
+            own = panels[first * panel :]
+            if beside is not None and features % TILE:
+                weight, beside = torch.cat((weight, beside.to(weight.dtype)), 1), None
+            pack(weight, own, step)
+            if beside is not None:
+                pack(beside, own[features // 2 * LANES :], step)
+            first += 1 if alternating else panels_of(len(weight))
+        self.held = [panels]
+        self.matrix = Matrix(
+            panels.data_ptr(),
+            None if bias is None else self._address(bias),
+            out=sum(sizes),
+            in_=features + rank,
+            rank=rank,
+            half=True,
+            alternating=alternating,
+        )
+        if adapter is not None:
+            own = allocate(panels_of(rank) * panel_pairs(features))
+            pack(pad(adapter[0], (0, 0, 0, rank - self.rank)), own, panel_pairs(features))
+            self.matrix.lora_a = self._address(own)
 
-    def __call__(self, x: BFloat16[Tensor, "N in"]) -> BFloat16[Tensor, "N out"]:
-        """The product, rounded."""
+    def _address(self, x: Tensor) -> int:
+        """The address of a tensor in float32, which is kept alive."""
+        self.held.append(x.float().contiguous())
+        return self.held[-1].data_ptr()
+
+    def __call__(
+        self, x: BFloat16[Tensor, "N in"]
+    ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
+        """The product, rounded, and t where there is an adapter."""
         y = x.new_empty(len(x), self.matrix.out)
-        self._compute(x, y, None)
-        return y
+        return y, self._compute(x, y, None)
 
     def unrounded(self, x: BFloat16[Tensor, "N in"]) -> Float32[Tensor, "N out"]:
         """The product in float32."""
@@ -75,14 +101,37 @@ class PanelLinear:
         self._compute(x, None, y)
         return y
 
-    def _compute(self, x: Tensor, rounded: Tensor | None, exact: Tensor | None) -> None:
+    def _compute(self, x: Tensor, rounded: Tensor | None, exact: Tensor | None) -> Tensor | None:
         x = x.contiguous()
-        lines, features = (-(-size // LANES) * LANES for size in x.shape)
+        t = x.new_empty(len(x), self.matrix.rank) if self.rank else None
+        lines, features = (-(-size // LANES) * LANES for size in (len(x), self.matrix.in_))
         blocks = torch.empty(lines * features)
-        results = (None if y is None else y.data_ptr() for y in (rounded, exact))
+        results = (None if y is None else y.data_ptr() for y in (rounded, exact, t))
         library().tutelage_half_product(
             byref(thread_pool()), byref(self.matrix), len(x), x.data_ptr(), *results, blocks.data_ptr()
         )
+        return t if t is None else t[:, : self.rank]
+
+
+def panels_of(out: int) -> int:
+    """The number of panels of a matrix with `out` rows."""
+    return -(-out // LANES)
+
+
+def floats_of(sizes: Sequence[int], features: int, rank: int) -> list[int]:
+    """The floats that `PanelLinear` allocates for layers of so many outputs, features and an adapter of that rank."""
+    rank += rank % 2
+    whole = sum(map(panels_of, sizes)) * panel_pairs(features + rank)
+    return [whole, panels_of(rank) * panel_pairs(features)] if rank else [whole]
+
+
+def _padded_columns(
+    adapter: tuple[Tensor, Tensor] | None, rank: int, sizes: Sequence[int]
+) -> Sequence[Tensor | None]:
+    """The columns s B beside each weight, with zeros up to an even rank."""
+    if adapter is None:
+        return [None] * len(sizes)
+    return pad(adapter[1], (0, rank - adapter[1].shape[1])).split(list(sizes))
 
 
 @cache

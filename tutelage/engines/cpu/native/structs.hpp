@@ -19,14 +19,16 @@ inline int64_t padded_features(int64_t in) { return (in + 31) / 32 * 32; }
 // Lines have `beyond` more features than `in`, which follow in their blocks and are not multiplied.
 //
 // With an adapter of `rank` the matrix is [W | s B], and its lines are [x | t] with t = A x, rounded: `lora_a` are the
-// panels of A [rank][in - rank]. Only where it is `half`, and for a multiple of 32 features of x.
+// panels of A [rank][in - rank]. Only where it is `half`; a decoding step takes multiples of 32 features of x alone.
+//
+// Where it is `alternating`, panels of the first and of the second half of the rows of W alternate.
 struct Matrix {
     const float *panels, *bias, *lora_a;
-    int64_t out, in, rank, beyond, half;
+    int64_t out, in, rank, beyond, half, alternating;
 
     const float *panel(long index) const { return panels + index * 16 * (half ? padded_features(in) / 2 : in); }
     int64_t features() const { return in - rank; }  // of x
-    Matrix adapter() const { return {lora_a, nullptr, nullptr, rank, features(), 0, rank, half}; }
+    Matrix adapter() const { return {lora_a, nullptr, nullptr, rank, features(), 0, rank, half, false}; }
 };
 
 // The weights of a transformer layer, and the addresses of its keys and values.

@@ -17,12 +17,13 @@ class Matrix(Structure):
     """A linear layer: W [out, in] as panels of sixteen rows, in bfloat16 where it is `half`, and b [out] or null.
 
     With an adapter it is [W | s B], `rank` of whose columns are multiplied with A x; `lora_a` are the panels of A, or
-    null. `beyond` is 0 here: C++ sets it.
+    null. Where it is `alternating`, panels of the first and of the second half of the rows of W alternate. `beyond` is
+    0 here: C++ sets it.
     """
 
     _fields_ = [
         *((name, c_void_p) for name in ("panels", "bias", "lora_a")),
-        *((name, c_int64) for name in ("out", "in_", "rank", "beyond", "half")),
+        *((name, c_int64) for name in ("out", "in_", "rank", "beyond", "half", "alternating")),
     ]
 
 
