@@ -126,7 +126,7 @@ def counted(policy, monkeypatch, n, limit):
 @pytest.mark.parametrize("n", [1, 4])
 def test_each_token_and_each_prompt_is_computed_once(made, family, n, monkeypatch):
     policy = made(family)
-    decoders.supports(policy.model, 1)  # tries the model once, and remembers
+    decoders.DecoderSelection(policy.backbone, policy.head).try_model()  # once, and remembers
     prompt_tokens = sum(map(len, set(PROMPTS.tokens)))
     _, more = counted(policy, monkeypatch, n, 12)
     monkeypatch.setattr(forms, "padded_lines", lambda count: count)
@@ -343,6 +343,7 @@ def test_bf16_keeps_its_softmax_in_float32_and_stays_near_the_trainer(made, fami
 def test_bf16_keys_and_values_are_stored_as_such(made):
     policy = made("llama", dtype="bf16")
     asked = PromptBatch(PROMPTS.tokens[:3], (2, 2, 2))
+    decoders.DecoderSelection(policy.backbone, policy.head).try_model()
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         decoder = SharedDecoder(policy.backbone, weights, asked, 12)
         decoder.start()

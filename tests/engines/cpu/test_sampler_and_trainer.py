@@ -8,7 +8,9 @@ from compilers import compiled_with, narrower_registers, needs_compiler
 from tutelage import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
 from tutelage.engines.cpu.fused import mixed_steps
+from tutelage.engines.cpu.native import half_products
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -66,6 +68,34 @@ def test_several_models(tiny_model, shape):
     rollout = rollout_of(policy)
     assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
     assert_same_bits(policy, rollout)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_weights_in_bf16(tiny_model, shape):
+    """A model that is not trained has them: it computes what one computes whose float32 weights are these numbers."""
+    policy, exact = policy_of(tiny_model, shape, None), policy_of(tiny_model, shape)
+    for own, theirs in zip(policy.model.parameters(), exact.model.parameters(), strict=True):
+        assert own.dtype == torch.bfloat16
+        theirs.copy_(own)
+    assert policy.is_exact
+    rollout = rollout_of(policy)
+    assert torch.equal(rollout.logp, rollout_of(exact).logp)
+    assert torch.equal(policy.scores(rollout).logp[rollout.mask], rollout.logp[rollout.mask])
+
+
+@pytest.mark.parametrize(
+    "lora", [NO_LORA, ADAPTERS["of an odd rank"], None], ids=["weights", "adapters", "bf16"]
+)
+def test_weights_are_laid_out_once_for_prompts_and_answers(tiny_model, lora, monkeypatch):
+    made, own = [], half_products.PanelLinear.__init__
+    policy = policy_of(tiny_model, lora=lora)
+    rollout_of(policy)
+    monkeypatch.setattr(
+        half_products.PanelLinear, "__init__", lambda *a, **k: (made.append(1), own(*a, **k))[1]
+    )
+    rollout_of(policy)
+    assert len(made) == 4 * len(trunk(policy.model).layers) + 1, "the products of the layers, and the head"
 
 
 @pytest.mark.parametrize("adapters", ADAPTERS)

@@ -30,6 +30,7 @@ from tutelage.engines.cpu.native.step import (
 )
 from tutelage.engines.cpu.native.weights import NativeWeights
 from tutelage.engines.cpu.prompt_cache import PromptCache
+from tutelage.engines.cpu.states import selecting, selects_states
 from tutelage.engines.decoding import Decoder, PromptBatch
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
@@ -49,6 +50,7 @@ class DecoderSelection:
         """Run the trials of the model, whose results are kept. Call it before its layers run on other weights."""
         if supports(self.backbone.model, 1):
             self.is_native()
+            selects_states(self.backbone.model)
 
     def select(self, batch: PromptBatch, limit: int) -> "type[Decoder]":
         """The class of the best decoder that the model and the machine allow for answers of up to `limit` tokens."""
@@ -130,10 +132,11 @@ class SharedDecoder:
             self.kv_cache.reading = (first, end)
             tokens = torch.tensor([token for prompt in prompts for token in prompt])
             positions = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
-            last = torch.tensor([len(prompt) for prompt in prompts]).cumsum(0) - 1
-            with attention_by(self.model, self.kv_cache.read), self._reading(first, end):
+            last = torch.tensor([len(prompt) for prompt in prompts], device=self.device).cumsum(0) - 1
+            attending = attention_by(self.model, self.kv_cache.read)
+            with selecting(self.model, last) as places, attending, self._reading(first, end):
                 states = self._states(tokens[None], positions[None])
-            logits.append(self._first_logits(states[0, last.to(states.device)]))
+            logits.append(self._first_logits(states[0, places]))
         answers = torch.tensor(self.batch.answers, device=self.device)
         return torch.cat(logits).repeat_interleave(answers, 0)
 

@@ -5,11 +5,12 @@ result. A warning is logged once for each model.
 """
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
@@ -66,13 +67,22 @@ def shares_prompts(model: nn.Module, rows: Rows | RowList) -> bool:
 
 def _packed_states(model: nn.Module, packed: PackedRows, index: Tensor, kept: LayerCache | None) -> Tensor:
     """The states at `index` Int[n] of packed rows; entries of `index` may be equal. Float[n, d]"""
-    selection: AbstractContextManager[None] = nullcontext()
-    if (last := _selecting_layer(model)) is not None:
-        wanted, index = index.unique(return_inverse=True)
-        selection = states_at(last, wanted)
     cache: AbstractContextManager[None] = nullcontext() if kept is None else using_layer_cache(kept)
-    with attention_by(model, packed_attention(packed.layout)), selection, cache:
-        return embedding(index, _states(model, packed.tokens, packed.positions))
+    with selecting(model, index) as places, attention_by(model, packed_attention(packed.layout)), cache:
+        return embedding(places, _states(model, packed.tokens, packed.positions))
+
+
+@contextmanager
+def selecting(model: nn.Module, index: Int[Tensor, " n"]) -> Iterator[Int[Tensor, " n"]]:
+    """Inside, a forward pass of a packed sequence returns the states of the tokens at `index` alone, where the last
+    layer can compute them alone. Yields their places among the states that it returns; entries of `index` may be
+    equal."""
+    if not selects_states(model):
+        yield index
+        return
+    wanted, places = index.unique(return_inverse=True)
+    with states_at(trunk(model).layers[-1], wanted):
+        yield places
 
 
 def _states(model: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -83,13 +93,14 @@ def _states(model: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
     return states.squeeze(0)
 
 
-def _selecting_layer(model: nn.Module) -> FusedLayer | None:
-    """The last layer, where it can compute the states of selected tokens alone and the trunk after it accepts that."""
+def selects_states(model: nn.Module) -> bool:
+    """Whether the last layer can compute the states of selected tokens alone and the trunk after it accepts that. Tried
+    once for each model, on the layers' own weights."""
     whole = inner(model)
     if whole not in _selects_states:
         with without_dropout(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
             _selects_states[whole] = _try_selecting(model)
-    return trunk(model).layers[-1] if _selects_states[whole] else None
+    return _selects_states[whole]
 
 
 @torch.no_grad()

@@ -165,7 +165,7 @@ def test_a_model_that_needs_the_states_of_all_tokens_gets_them(tiny_model, monke
 
 @pytest.mark.parametrize("family", sorted(set(tiny.EVERY) - {"llama", "qwen3"}))
 def test_models_of_other_layers_are_left_unchanged(tiny_model, family):
-    assert states._selecting_layer(policy_of(tiny_model(family)).model) is None
+    assert not states.selects_states(policy_of(tiny_model(family)).model)
 
 
 @pytest.mark.parametrize("part", ["self_attn", "mlp", "post_attention_layernorm", "mlp.up_proj"])

@@ -131,7 +131,7 @@ void tutelage_copy_half(const ThreadPool *pool, const Half *weight, int64_t out,
 // [ceil(n / 16)][in padded to 16][16] floats.
 void tutelage_half_product(const ThreadPool *pool, const Matrix *by, int64_t lines, const Half *x, Half *y,
                            float *exact, Half *t, float *blocks) {
-    const long panels = blocks_of(by->out), at_once = panels_at_once(*by);
+    const long panels = by->count(), at_once = panels_at_once(*by);
     const long chunks = (lines + TILED_LINES - 1) / TILED_LINES, groups = (panels + at_once - 1) / at_once;
     run_phases(*pool, 2, [&](Worker &worker) {
         copy_blocks(worker, *by, lines, x, blocks, t);

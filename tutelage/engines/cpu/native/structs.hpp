@@ -28,6 +28,7 @@ struct Matrix {
 
     const float *panel(long index) const { return panels + index * 16 * (half ? padded_features(in) / 2 : in); }
     int64_t features() const { return in - rank; }  // of x
+    int64_t count() const { return alternating ? 2 * ((out / 2 + 15) / 16) : (out + 15) / 16; }  // of panels
     Matrix adapter() const { return {lora_a, nullptr, nullptr, rank, features(), 0, rank, half, false}; }
 };
 
