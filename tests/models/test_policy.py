@@ -429,6 +429,19 @@ def test_an_adapter_is_continued_or_merged(tiny_model, tmp_path):
         load(folder, 4)
 
 
+@pytest.mark.parametrize("engine", ["plain", "cpu"])
+def test_weights_are_rounded_for_inference_in_bf16_and_rotary_frequencies_are_not(tiny_model, engine):
+    rounded, exact = (
+        load_backbone(config.Model(tiny_model("llama"), device="cpu", engine=engine, dtype=dtype)).model
+        for dtype in ("bf16", "float32")
+    )
+    assert {weight.dtype for weight in rounded.parameters()} == {torch.bfloat16}
+    frequencies = dict(exact.named_buffers())
+    assert any("inv_freq" in name for name in frequencies)
+    for name, buffer in rounded.named_buffers():
+        assert torch.equal(buffer, frequencies[name])
+
+
 def test_dropout_of_the_base_model_is_off(tiny_model):
     """OPT is saved with dropout .1; with it on, two passes would differ."""
     policy = load(tiny_model("opt"), 0)
