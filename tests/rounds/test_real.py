@@ -10,6 +10,7 @@ from remarks import collected
 
 from tutelage.commands import demo
 from tutelage.commands.tables.demo import print_demo
+from tutelage.config.flags import settings_from
 from tutelage.errors import TutelageError
 from tutelage.models import gguf
 from tutelage.report import write_report
@@ -139,6 +140,14 @@ def test_a_round_of_another_scale_is_refused(
     """The texts of the world belong to the stage that writes them, which is the first one here."""
     with pytest.raises(TutelageError, match=f"stage '{stage}' was made with other settings"):
         run_round(real(Place(out, 0, quiet=True), Scale(model=chat_model, **SMALL | change)))
+
+
+def test_the_command_that_is_shown_makes_the_same_round(tmp_path: Path) -> None:
+    assert Place(tmp_path, 3, quiet=True).flags() == "--seed 3"
+    flags = Place(tmp_path, 3, quiet=True, dtype="bf16", engine="plain").flags()
+    assert flags == "--seed 3 --dtype bf16 --engine plain"
+    settings = settings_from(demo.Settings, flags.split(), prog="tutelage demo", epilogue="")
+    assert (settings.seed, settings.dtype, settings.engine) == (3, "bf16", "plain")
 
 
 def test_the_report_and_the_terminal_name_the_model(

@@ -43,10 +43,10 @@ def run_demo(
 
 
 def run_round(round_: Round, flags: str = "") -> dict[str, Any]:
-    """Run the stages of a round that are not done yet, and write summary.json, whose content is returned. `flags` are
-    those of the command that the report shows, after the seed."""
+    """Run the stages of a round that are not done yet, and write summary.json, whose content is returned. `flags` end
+    the command that the report shows."""
     out = round_.place.folder
-    story = replace(round_.story, command=f"{round_.story.command} --seed {round_.place.seed}{flags}")
+    story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}{flags}")
     summary = summarise(out, run_stages(out, story, round_.stages()))
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary

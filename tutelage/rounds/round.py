@@ -53,6 +53,13 @@ class Place:
         """A model that the round begins with or has made."""
         return config.Model(path=path, dtype=self.dtype, engine=self.engine)
 
+    def flags(self) -> str:
+        """What follows the name of the command that makes this round: the seed, and what is not the default."""
+        names = ("dtype", "engine")
+        default = Place(self.folder, self.seed, self.quiet)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
+        return " ".join(f"--{name} {value}" for name, value in {"seed": self.seed, **given}.items())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
