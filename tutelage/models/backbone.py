@@ -107,16 +107,16 @@ def load_backbone(
     switch_off_dropout(model)
     dtype = pick_dtype(settings, device, model)
     weights = torch.float32 if lora is not None else dtype
-    loaded = Backbone(_rounded(model, weights).to(device), tokenizer, device, dtype, settings.engine)
+    _round_weights(model, weights)
+    loaded = Backbone(model.to(device), tokenizer, device, dtype, settings.engine)
     return checkpointed(loaded) if checkpointing else loaded
 
 
-def _rounded(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The model with its weights in that precision. Buffers stay as they are: the frequencies of rotary positions,
-    rounded to bfloat16, would be off by a radian after some hundred tokens."""
+def _round_weights(model: nn.Module, dtype: torch.dtype) -> None:
+    """Take the weights to a precision. Buffers stay as they are: with the frequencies of rotary positions rounded to
+    bfloat16, the angle of a token would be off by up to a radian after some hundred others."""
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
-    return model
 
 
 def _load_whole(path: str) -> PreTrainedModel:
