@@ -239,14 +239,12 @@ class NativeDecoder(SharedDecoder):
         return self.head.logits(states)
 
     def _prepare(self) -> None:
-        """Read the prompts with the layers' own weights, since `FusedLayer` does not take another layout, and in
-        bfloat16 on the panels of the step."""
+        """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
         self.weights.restore()
-        if self.half:
-            self._laid_out()
 
     @contextmanager
     def _reading(self, first: int, end: int) -> Iterator[None]:
+        """See `SharedDecoder._reading`. In bfloat16 the layers compute on the panels of the step."""
         with using_panels(self._laid_out().panels) if self.half else nullcontext():
             if self.recording is None:
                 yield

@@ -10,6 +10,7 @@ from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.native import build
 from tutelage.engines.cpu.native.step import NativeHead
 from tutelage.engines.cpu.native.weights import NativeWeights
+from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -65,6 +66,20 @@ def test_products_with_narrower_registers(tiny_model, flag):
 def test_products_of_pairs_and_of_widened_numbers_agree(tiny_model):
     with compiled_with("-mno-avx512bf16"):
         check_products(tiny_model)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(64, 4), (80, 3)], ids=["whole tiles", "no whole tiles"])
+def test_products_with_merged_adapters_serve_no_forward_pass(tiny_model, size, kept):
+    """A forward pass computes adapters beside the weights. Without whole tiles decoding merges them, and of a joint
+    product one merged layer is enough."""
+    folder = tiny_model("llama", hidden_size=size, head_dim=64, num_hidden_layers=1)
+    lora = config.Lora(rank=4, targets="v_proj")
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", dtype="bf16"), lora))
+    attention = trunk(policy.model).layers[0].self_attn
+    panels = NativeWeights(policy.model, torch.bfloat16).panels
+    assert (attention.q_proj.weight.data_ptr() in panels) == (kept == 4)
+    assert attention.o_proj.weight.data_ptr() in panels
+    assert len(panels) == kept + 1, "and the head"
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["float32 weights", "bf16 weights"])

@@ -98,9 +98,12 @@ class NativeWeights:
         if not self.half:
             return self._exact_matrix(layers, alternating=alternating)
         panels = MixedLinears(layers).panels(alternating=alternating, allocate=self.arena.take)
-        address = layers[0].weight.data_ptr()
-        if address == _weight_of(parts[0]).data_ptr():
-            self.panels[address] = panels
+        merged = [
+            layer.weight.data_ptr() != _weight_of(part).data_ptr()
+            for layer, part in zip(layers, parts, strict=True)
+        ]
+        if not any(merged):
+            self.panels[layers[0].weight.data_ptr()] = panels
         self.held += panels.held
         return panels.matrix
 
