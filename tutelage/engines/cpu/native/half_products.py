@@ -1,6 +1,6 @@
 """Products in bfloat16 on panels, as a decoding step computes them: the bits of a row do not depend on other rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref
 from functools import cache
 
@@ -51,23 +51,23 @@ class PanelLinear:
         alternating: bool = False,
         allocate: Callable[[int], Float32[Tensor, " _"]] = torch.empty,
     ) -> None:
-        sizes, features = [len(weight) for weight in weights], weights[0].shape[1]
-        if not alternating and any(size % LANES for size in sizes[:-1]):
-            weights, sizes = [torch.cat(list(weights))], [sum(sizes)]
+        weights, features = whole_panels(weights, alternating), weights[0].shape[1]
+        sizes = [len(weight) for weight in weights]
         self.rank = 0 if adapter is None else len(adapter[0])
         rank = self.rank + self.rank % 2
         panel = panel_pairs(features + rank)
         panels = allocate(sum(map(panels_of, sizes)) * panel)
-        step, first = panel * (len(weights) if alternating else 1), 0
         columns = _padded_columns(adapter, rank, sizes)
-        for weight, beside in zip(weights, columns, strict=True):
-            own = panels[first * panel :]
-            if beside is not None and features % TILE:
-                weight, beside = torch.cat((weight, beside.to(weight.dtype)), 1), None
-            pack(weight, own, step)
-            if beside is not None:
+        for weight, beside, (own, step) in zip(
+            weights, columns, places(sizes, panels, panel, alternating), strict=True
+        ):
+            if beside is None:
+                pack(weight, own, step)
+            elif features % TILE:
+                pack(torch.cat((weight, beside.to(weight.dtype)), 1), own, step)
+            else:
+                pack(weight, own, step)
                 pack(beside, own[features // 2 * LANES :], step)
-            first += 1 if alternating else panels_of(len(weight))
         self.held = [panels]
         self.matrix = Matrix(
             panels.data_ptr(),
@@ -116,6 +116,23 @@ class PanelLinear:
 def panels_of(out: int) -> int:
     """The number of panels of a matrix with `out` rows."""
     return -(-out // LANES)
+
+
+def whole_panels(weights: Sequence[Float[Tensor, "_ in"]], alternating: bool) -> list[Float[Tensor, "_ in"]]:
+    """The weights; all as one where they follow each other and the last panel of one would not be full."""
+    whole = alternating or all(len(weight) % LANES == 0 for weight in weights[:-1])
+    return list(weights) if whole else [torch.cat(list(weights))]
+
+
+def places(
+    sizes: Sequence[int], panels: Shaped[Tensor, " all"], panel: int, alternating: bool
+) -> Iterator[tuple[Shaped[Tensor, " rest"], int]]:
+    """Where the panels of each weight begin, and the step from one to the next, for weights of so many rows. A panel
+    has `panel` numbers."""
+    first = 0
+    for size in sizes:
+        yield panels[first * panel :], panel * (len(sizes) if alternating else 1)
+        first += 1 if alternating else panels_of(size)
 
 
 def floats_of(sizes: Sequence[int], features: int, rank: int) -> list[int]:

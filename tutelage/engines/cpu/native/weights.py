@@ -18,7 +18,7 @@ from tutelage.engines.cpu.fused.mixed_linear import MixedLinears, is_decoded
 from tutelage.engines.cpu.fused.norm import epsilon_of
 from tutelage.engines.cpu.memory import Arena
 from tutelage.engines.cpu.native.bindings import LANES, library, thread_pool
-from tutelage.engines.cpu.native.half_products import PanelLinear, floats_of, panels_of
+from tutelage.engines.cpu.native.half_products import PanelLinear, floats_of, panels_of, places, whole_panels
 from tutelage.engines.cpu.native.structs import Layer, Matrix, Model
 from tutelage.engines.network import inner, trunk
 from tutelage.errors import TutelageError
@@ -109,21 +109,19 @@ class NativeWeights:
 
     def _exact_matrix(self, layers: Sequence[Linear], *, alternating: bool) -> Matrix:
         """`_matrix` in float32, where adapters are merged."""
-        weights = [layer.weight for layer in layers]
-        if not alternating and any(len(weight) % LANES for weight in weights[:-1]):
-            weights = [torch.cat(weights)]
-        features, panel = weights[0].shape[1], LANES * weights[0].shape[1]
-        panels = self.arena.take(sum(panels_of(len(weight)) for weight in weights) * panel)
-        step, first = panel * (len(weights) if alternating else 1), 0
-        for weight in weights:
-            whole, own = weight.detach().float().contiguous(), panels[first * panel :]
+        weights = whole_panels([layer.weight for layer in layers], alternating)
+        sizes, features = [len(weight) for weight in weights], weights[0].shape[1]
+        panels = self.arena.take(sum(map(panels_of, sizes)) * LANES * features)
+        for weight, (own, step) in zip(
+            weights, places(sizes, panels, LANES * features, alternating), strict=True
+        ):
+            whole = weight.detach().float().contiguous()
             library().tutelage_pack(
-                byref(thread_pool()), whole.data_ptr(), len(weight), features, own.data_ptr(), step
+                byref(thread_pool()), whole.data_ptr(), *whole.shape, own.data_ptr(), step
             )
-            first += 1 if alternating else panels_of(len(weight))
         bias = joint_bias([(layer.weight, layer.bias) for layer in layers])
         address = None if bias is None else self._held(bias)
-        return Matrix(panels.data_ptr(), address, out=sum(map(len, weights)), in_=features)
+        return Matrix(panels.data_ptr(), address, out=sum(sizes), in_=features)
 
     def _held(self, x: Tensor) -> int:
         """The address of a tensor in float32, which is kept alive."""
