@@ -464,6 +464,37 @@ def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
     assert statistics.median(times) < max(300, 5 * statistics.median(empty))
 
 
+def test_questions_lie_ready_again_once_answers_that_were_long_on_their_way_have_come(
+    site: Site, visit: Visit
+) -> None:
+    """A rater holds five questions at most, and answers that have not arrived count among them."""
+    study = site.study(pairs=12)
+    page = visit()
+    site.sign_in(page, study)
+    answers, asked = Requests(page, "**/rate/answers"), Requests(page, "**/rate/next")
+    waiting: list[Route] = []
+    answers.answer = waiting.append
+    given: list[object] = []
+
+    def note(route: Route) -> None:
+        response = route.fetch()
+        given.append(response.json()["question"])
+        route.fulfill(response=response)
+
+    asked.answer = note
+    seen = open_rating(page, site).question
+    ready(page)
+    for left in (3, 2, 1, 0):
+        press(page, "4 Enter")
+        seen = shown(page, seen).question
+        ready(page, left)
+    until(lambda: page.evaluate("true") and given[-1] is None)
+    answers.answer = Requests.let
+    waiting[0].continue_()
+    ready(page)
+    assert shown(page).question == seen
+
+
 def test_nothing_before_the_first_answer_is_changed(site: Site, visit: Visit) -> None:
     """The key of an earlier answer does nothing where there is none, and the question is asked once."""
     study = site.study(pairs=3)

@@ -65,19 +65,24 @@ async function fetchNext() {
 function prefetch() {
   if (!current || current.training || item || talk || fetching || ahead.length >= AHEAD) return;
   fetching = fetchNext().then(
-    ({ question }) => {
+    ({ question, unsent }) => {
       fetching = null;
-      if (!question) return;
-      ahead.push({ question, at: Date.now() });
-      tellReady();
-      prefetch();
+      if (question) {
+        ahead.push({ question, at: Date.now() });
+        tellReady();
+        prefetch();
+      } else if (unsent) prefetchLater(); // to the server, what is answered here and not sent is held
     },
     () => {
       fetching = null;
-      clearTimeout(retry);
-      retry = setTimeout(prefetch, FETCH_AGAIN);
+      prefetchLater();
     },
   );
+}
+
+function prefetchLater() {
+  clearTimeout(retry);
+  retry = setTimeout(prefetch, FETCH_AGAIN);
 }
 
 /** The next question: one that lies ready, unless it may have gone to somebody else and the server can be asked. */
