@@ -45,7 +45,8 @@ def training(shape: Shape, trees: Sequence[Tree], *, head: bool = True, frozen: 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decoding `response` tokens for `samples` rows of each of `prompts` prompts, which are read first."""
+    """Decoding `response` tokens for `samples` rows of each of `prompts` prompts, which are read first: the `common`
+    tokens that all begin with, once."""
 
     shape: Shape
     prompts: int
@@ -53,6 +54,13 @@ class Decoding:
     prompt: int
     response: int
     bytes_each: int = 4
+    common: int = 0
+
+    @property
+    def reading(self) -> float:
+        """Operations of reading the prompts."""
+        own = (self.prompt - self.common,) * self.prompts
+        return forward(self.shape, [Tree(self.common, own)], head=False)
 
     @property
     def operations(self) -> float:
@@ -70,9 +78,8 @@ class Decoding:
     @property
     def whole(self) -> float:
         """Operations of reading the prompts and of all steps."""
-        return forward(self.shape, [Tree(self.prompt, ())] * self.prompts) + self.response * self.operations
+        return self.reading + self.response * self.operations
 
     def floor(self, peak: float, bandwidth: float) -> float:
         """Seconds below which no implementation comes, with `peak` operations and `bandwidth` bytes a second."""
-        reading = forward(self.shape, [Tree(self.prompt, ())] * self.prompts) / peak
-        return reading + self.response * max(self.operations / peak, self.bytes_read / bandwidth)
+        return self.reading / peak + self.response * max(self.operations / peak, self.bytes_read / bandwidth)

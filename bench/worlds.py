@@ -142,28 +142,36 @@ def load_tokenizer(place: Place) -> Any:
     return _loaded[place.model]
 
 
-def write_prompts(place: Place, count: int, shortest: int, longest: int) -> list[int]:
+def write_prompts(place: Place, count: int, shortest: int, longest: int, common: int = 0) -> list[int]:
     """Write `count` prompts of one question each, whose lengths in tokens are spread evenly between the two; returns
-    the lengths. Both sides read the same file."""
+    the lengths. All begin with the same `common` tokens. Both sides read the same file."""
     chosen, lengths = [], []
     source = (pair[0][-1]["content"] for pair in pairs(place.world))
+    tokenizer = load_tokenizer(place)
+    opening = tokenizer.decode(_ids(tokenizer, source, "", common)[:common]).strip()
     for number in range(count):
         wanted = shortest + (longest - shortest) * number // max(1, count - 1)
-        turns = next(filter(None, (_of_length(place, source, wanted) for _ in range(200))))
+        turns = next(filter(None, (_of_length(place, source, wanted, opening) for _ in range(200))))
         chosen.append({"prompt": turns})
         lengths.append(wanted)
     write(place.job / "prompts.jsonl", chosen)
     return lengths
 
 
-def _of_length(place: Place, source: Iterator[str], wanted: int) -> list[dict[str, str]] | None:
+def _of_length(place: Place, source: Iterator[str], wanted: int, opening: str) -> list[dict[str, str]] | None:
     """A question of exactly as many tokens as are wanted, where the text can be cut so."""
-    text = next(source)
-    while len(load_tokenizer(place)(text)["input_ids"]) < wanted:
-        text += " " + next(source)
-    ids = load_tokenizer(place)(text)["input_ids"]
+    tokenizer = load_tokenizer(place)
+    ids = _ids(tokenizer, source, opening, wanted)
     for size in range(wanted - 12, wanted):
-        turns = [{"role": "user", "content": load_tokenizer(place).decode(ids[:size]).strip()}]
+        turns = [{"role": "user", "content": tokenizer.decode(ids[:size]).strip()}]
         if tokens_of(place, turns)[0] == wanted:
             return turns
     return None
+
+
+def _ids(tokenizer: Any, source: Iterator[str], opening: str, least: int) -> list[int]:
+    """At least so many tokens of a text that begins with `opening`."""
+    text = opening
+    while len(ids := tokenizer(text)["input_ids"]) < least or text == opening != "":
+        text = f"{text} {next(source)}".strip()
+    return list(ids)

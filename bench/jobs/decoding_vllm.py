@@ -1,4 +1,5 @@
-"""Decoding against vLLM's CPU build: few prompts with many samples, and many prompts with few, in float32 and bf16."""
+"""Decoding against vLLM's CPU build: few prompts with many samples, many prompts with few, and many that begin with one
+system prompt, in float32 and bf16."""
 
 import json
 import os
@@ -11,6 +12,7 @@ from bench.jobs.decoding import needs, ours
 from bench.jobs.grpo import LARGE, Size
 
 WIDE = Size(prompts=32, samples=4)
+ALIKE = Size(prompts=32, samples=4, common=240)
 ROOM = 16_384
 """Tokens that vLLM may read at once: all prompts of a rollout together."""
 
@@ -67,7 +69,7 @@ def theirs(place: Place, size: Size) -> Measurement:
     return Measurement(seconds[1:], facts={"tokens": sampled})
 
 
-def job(name: str, size: Size, steps: int, precision: str, faster: float) -> Job:
+def job(name: str, size: Size, steps: int, precision: str, faster: float | None = None) -> Job:
     """The job on 134M weights."""
     return Job(
         name=f"vllm-{name}-{precision}",
@@ -91,4 +93,6 @@ JOBS = (
     job("few", LARGE, 4, "bf16", 1.8),
     job("many", WIDE, 2, "float32", 1.45),
     job("many", WIDE, 2, "bf16", 2.5),
+    job("alike", ALIKE, 2, "float32"),
+    job("alike", ALIKE, 2, "bf16"),
 )

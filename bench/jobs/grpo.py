@@ -18,9 +18,11 @@ class Size:
     prompt: int = 280
     samples: int = 8
     response: int = 64
+    common: int = 0  # tokens that all prompts begin with
 
     def __str__(self) -> str:
-        return f"{self.prompts} prompts of {self.prompt} × {self.samples} samples of {self.response}"
+        alike = f" ({self.common} of them the same)" if self.common else ""
+        return f"{self.prompts} prompts of {self.prompt}{alike} × {self.samples} samples of {self.response}"
 
 
 def prepare(place: Place, size: Size) -> None:
@@ -28,7 +30,7 @@ def prepare(place: Place, size: Size) -> None:
     from bench.worlds import ensure_model, write_prompts
 
     ensure_model(place)
-    place.note(lengths=write_prompts(place, size.prompts, size.prompt, size.prompt))
+    place.note(lengths=write_prompts(place, size.prompts, size.prompt, size.prompt, size.common))
 
 
 def settings(place: Place, size: Size, rank: int = 0) -> Any:
@@ -106,7 +108,7 @@ def theirs(place: Place, size: Size, rank: int = 0) -> Measurement:
 def decoding_needs(place: Place, size: Size) -> Decoding:
     """What the rollout of a step needs."""
     sizes = (size.prompts, size.samples, size.prompt, size.response)
-    return Decoding(place.shape, *sizes, bytes_each=2 if place.dtype == "bf16" else 4)
+    return Decoding(place.shape, *sizes, bytes_each=2 if place.dtype == "bf16" else 4, common=size.common)
 
 
 def needs(place: Place, size: Size, rank: int = 0) -> Needs:

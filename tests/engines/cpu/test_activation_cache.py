@@ -101,6 +101,19 @@ def test_gradients_with_kept_activations_equal_those_without(tiny_model, rank, r
     assert products == [], "no layer computed anything again"
 
 
+@pytest.mark.parametrize("first", ["abc", "b"])
+def test_activations_of_prompts_that_begin_alike(policy, first, products):
+    system = tuple(range(60, 100))
+    prompts = PromptTokens(((*system, 1, 2), (50,), (*system, 3)), tuple("abc"))
+    rollout, kept = sampled(policy, prompts, first=first)
+    rollout = rollout.rows(torch.tensor([name in first for name in rollout.ids]))
+    expected = tiny.gradients(policy, rollout)
+    products.clear()
+    with reused(policy, kept):
+        assert_same(tiny.gradients(policy, rollout), expected)
+    assert products == []
+
+
 def test_activations_of_responses_of_full_length_are_returned_without_a_copy(policy, monkeypatch):
     policy.end_ids = ()
     rollout, kept = sampled(policy, PromptTokens(((40, 41, 42), (50,)), ("a", "b")))

@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from tutelage.engines.cpu import prompt_cache
-from tutelage.engines.cpu.decode_attention import over_prompt_and_answer, within_prompts
+from tutelage.engines.cpu.decode_attention import over_prompt_and_answer
 from tutelage.engines.cpu.prompt_cache import PromptCache
+from tutelage.engines.cpu.prompt_passes import prompt_passes
+
+CPU = torch.device("cpu")
 
 
 def numbers(*shape, seed=0, dtype=torch.float32):
@@ -39,27 +42,18 @@ def test_prompt_and_response_share_one_softmax(dtype, queries, lengths):
         assert error < (1e-6 if dtype == torch.float32 else 0.02)
 
 
-def test_attention_within_a_prompt_is_causal():
-    query, key, value = numbers(2, 6, 5, 4), numbers(2, 3, 5, 4, seed=1), numbers(2, 3, 5, 4, seed=2)
-    got, ends = within_prompts(query, key, value, None)
-    for p, h, t in torch.cartesian_prod(*map(torch.arange, (2, 6, 5))).tolist():
-        expected = plainly(query[p, h, t], key[p, h // 2, : t + 1], value[p, h // 2, : t + 1], 0.5)
-        torch.testing.assert_close(got[p, h, t].double(), expected, rtol=1e-5, atol=1e-6)
-        end = (key[p, h // 2, : t + 1] @ query[p, h, t] * 0.5).logsumexp(0)
-        torch.testing.assert_close(ends[p, h, t], end, rtol=1e-5, atol=1e-6)
-
-
 def attended(monkeypatch, *, move_when, room, leaving):
     """The attention of one layer over six tokens of 4, 2 and 3 responses to three prompts; some finish early."""
     monkeypatch.setattr(prompt_cache, "MOVE_WHEN", move_when)
     monkeypatch.setattr(prompt_cache, "ROOM", room)
     layer, heads, width = torch.nn.Identity(), 2, 4
     lengths, answers = [3, 5, 5], [4, 2, 3]
-    store = PromptCache(lengths, answers, 6, dtype=torch.float32, device=torch.device("cpu"))
-    for first, behind in ((0, 2), (2, 3)):  # in two parts
-        store.reading = (first, behind)
-        count = sum(lengths[first:behind])
-        store.read(layer, *(numbers(1, heads, count, width, seed=10 * first + s) for s in range(3)), None)
+    store = PromptCache(lengths, answers, 6, dtype=torch.float32, device=CPU)
+    passes = list(prompt_passes([range(length) for length in lengths], 8, CPU))
+    assert [(prompts.first, prompts.end) for prompts in passes] == [(0, 2), (2, 3)]
+    for prompts in passes:
+        sizes = (1, heads, len(prompts.tokens), width)
+        store.reader(prompts)(layer, *(numbers(*sizes, seed=10 * prompts.first + s) for s in range(3)), None)
     live, seen = torch.arange(9), {}
     for t in range(6):
         everyone = [numbers(9, heads, width, seed=100 * t + s)[live] for s in range(3)]
@@ -90,9 +84,9 @@ def test_finished_responses_do_not_change_the_others(monkeypatch, leaving, move_
 
 def test_rows_are_compacted_only_after_enough_have_finished():
     layer = torch.nn.Identity()
-    store = PromptCache([4, 4], [4, 4], 8, dtype=torch.float32, device=torch.device("cpu"))
-    store.reading = (0, 2)
-    store.read(layer, *(numbers(1, 1, 8, 2, seed=s) for s in range(3)), None)
+    store = PromptCache([4, 4], [4, 4], 8, dtype=torch.float32, device=CPU)
+    (prompts,) = prompt_passes([range(4), range(4)], 8, CPU)
+    store.reader(prompts)(layer, *(numbers(1, 1, 8, 2, seed=s) for s in range(3)), None)
 
     def step():
         store.open()

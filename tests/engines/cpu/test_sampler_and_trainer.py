@@ -33,7 +33,15 @@ ADAPTERS = {
     "of more than a tile": config.Lora(rank=36, alpha=20.0),
     "of attention alone": config.Lora(rank=8, targets="v_proj"),
 }
-PROMPTS = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)), (50,), tuple(range(30, 46)))
+COMMON = tuple(range(20, 58))
+PROMPTS = (
+    (40, 41, 42),
+    (*COMMON, 3),
+    (9, 60, 61, 62, 63),
+    (*COMMON, 58, 59),
+    (*COMMON, *range(3, 50)),
+    tuple(range(30, 46)),
+)  # 32 of the common tokens are read once
 
 
 def policy_of(tiny_model, shape="llama", lora=NO_LORA):

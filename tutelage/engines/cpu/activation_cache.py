@@ -25,6 +25,7 @@ from tutelage.engines.cpu.attention_interface import supports
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations
 from tutelage.engines.cpu.fused.step import has_fused_step
+from tutelage.engines.cpu.prompt_passes import PromptPass
 from tutelage.engines.decoding import PromptBatch, RolloutSize
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner, trunk
@@ -158,8 +159,8 @@ class Recording:
 
     def __init__(self, batch: PromptBatch, kept: Sequence[_Group | None], index: _Index) -> None:
         self.groups = [group for group in kept if group is not None]
-        self.reading = (0, len(kept))  # the first prompt that is being read, and the one after the last
-        self._lengths, self._kept, self._index = [len(prompt) for prompt in batch.prompts], kept, index
+        self.reading: PromptPass | None = None
+        self._kept, self._index = kept, index
         self._rows = [
             (group, slot) for group, n in zip(kept, batch.answers, strict=True) for slot in range(n)
         ]
@@ -171,10 +172,11 @@ class Recording:
         """See `LayerCache.lookup`: nothing is kept yet."""
 
     def record(self, layer: nn.Module, activations: LayerActivations) -> None:
-        """Keep the activations of `layer` for the prompts at `reading`."""
-        first, end = self.reading
-        parts = zip(*(x.split(self._lengths[first:end]) for x in activations), strict=True)
-        for group, part in zip(self._kept[first:end], parts, strict=True):
+        """Keep the activations of `layer` for the prompts of the pass `reading`."""
+        prompts = self.reading
+        assert prompts is not None
+        parts = zip(*map(prompts.apart, activations), strict=True)
+        for group, part in zip(self._kept[prompts.first : prompts.end], parts, strict=True):
             if group is not None:
                 group.put_prompt(layer, LayerActivations(*part))
 

@@ -11,25 +11,8 @@ those, Q prompt tokens, T answer tokens.
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from tutelage.engines.cpu.flash_attention import flash_attention
-from tutelage.engines.cpu.packed_attention import returns_lse
-
-
-def within_prompts(
-    query: Float[Tensor, "P H Q w"],
-    key: Float[Tensor, "P K Q w"],
-    value: Float[Tensor, "P K Q v"],
-    scaling: float | None,
-) -> tuple[Float[Tensor, "P H Q v"], Float[Tensor, "P H Q"] | None]:
-    """Causal attention within prompts of one length, and the log-sum-exp of the scores where it is known."""
-    if returns_lse(query, key, value):
-        return flash_attention(query, key, value, 0.0, True, scale=scaling)
-    output = scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return output, None
 
 
 def over_prompt_and_answer(

@@ -30,6 +30,7 @@ from tutelage.engines.cpu.native.step import (
 )
 from tutelage.engines.cpu.native.weights import NativeWeights
 from tutelage.engines.cpu.prompt_cache import PromptCache
+from tutelage.engines.cpu.prompt_passes import PromptPass, prompt_passes
 from tutelage.engines.cpu.states import selecting, selects_states
 from tutelage.engines.decoding import Decoder, PromptBatch
 from tutelage.engines.logprobs import Head
@@ -124,18 +125,14 @@ class SharedDecoder:
         )
 
     def start(self) -> Float[Tensor, "n V"]:
-        """See `Decoder.start`. The prompts are consecutive in one row of up to `READ_AT_ONCE` tokens at a time."""
+        """See `Decoder.start`. A pass has up to `READ_AT_ONCE` tokens, and none that several of its prompts begin with
+        is read twice."""
         self._prepare()
         logits = []
-        for first, end in _runs(self.batch.prompts, READ_AT_ONCE):
-            prompts = self.batch.prompts[first:end]
-            self.kv_cache.reading = (first, end)
-            tokens = torch.tensor([token for prompt in prompts for token in prompt])
-            positions = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
-            last = torch.tensor([len(prompt) for prompt in prompts], device=self.device).cumsum(0) - 1
-            attending = attention_by(self.model, self.kv_cache.read)
-            with selecting(self.model, last) as places, attending, self._reading(first, end):
-                states = self._states(tokens[None], positions[None])
+        for prompts in prompt_passes(self.batch.prompts, READ_AT_ONCE, self.device):
+            attending = attention_by(self.model, self.kv_cache.reader(prompts))
+            with selecting(self.model, prompts.last) as places, attending, self._reading(prompts):
+                states = self._states(prompts.tokens[None], prompts.positions[None])
             logits.append(self._first_logits(states[0, places]))
         answers = torch.tensor(self.batch.answers, device=self.device)
         return torch.cat(logits).repeat_interleave(answers, 0)
@@ -173,8 +170,8 @@ class SharedDecoder:
         """The logits after the prompts, from their last states."""
         return next_logits(self.backbone, self.weights.head, states)
 
-    def _reading(self, first: int, end: int) -> AbstractContextManager[None]:
-        """The context in which prompts `first` to `end` are read."""
+    def _reading(self, prompts: PromptPass) -> AbstractContextManager[None]:
+        """The context in which a pass over prompts runs."""
         return nullcontext()
 
     def _states(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -243,13 +240,13 @@ class NativeDecoder(SharedDecoder):
         self.weights.restore()
 
     @contextmanager
-    def _reading(self, first: int, end: int) -> Iterator[None]:
+    def _reading(self, prompts: PromptPass) -> Iterator[None]:
         """See `SharedDecoder._reading`. In bfloat16 the layers compute on the panels of the step."""
         with using_panels(self._laid_out().panels) if self.half else nullcontext():
             if self.recording is None:
                 yield
                 return
-            self.recording.reading = (first, end)
+            self.recording.reading = prompts
             with using_layer_cache(self.recording):
                 yield
 
@@ -276,14 +273,3 @@ def joint_step(
     steps = [decoder.native for decoder in decoders if decoder.native is not None]
     states = joint_states(steps, torch.cat(list(tokens)), torch.cat(positions))
     return list(decoders[0].head.logits(states).split([len(own) for own in tokens]))
-
-
-def _runs(prompts: Sequence[Sequence[int]], budget: int) -> Iterator[tuple[int, int]]:
-    """Runs of prompts (the first, and the one after the last) of up to `budget` tokens, or of one longer prompt."""
-    first, tokens = 0, 0
-    for index, prompt in enumerate(prompts):
-        if tokens and tokens + len(prompt) > budget:
-            yield first, index
-            first, tokens = index, 0
-        tokens += len(prompt)
-    yield first, len(prompts)

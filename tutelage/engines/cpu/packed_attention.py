@@ -176,15 +176,6 @@ def _flash_shares_heads() -> bool:
     return _flash_agrees() and _agree_with_masked(FlashKernels, 2)
 
 
-def returns_lse(
-    query: Float[Tensor, "b H L w"], key: Float[Tensor, "b K L w"], value: Float[Tensor, "b K L v"]
-) -> bool:
-    """Whether `flash_attention` takes these tensors as they are, and so returns the log-sum-exp of their scores."""
-    plain = query.device.type == "cpu" and query.dtype == torch.float32 and query.shape[-1] == value.shape[-1]
-    shared = query.shape[1] != key.shape[1]
-    return plain and _flash_agrees() and (not shared or _flash_shares_heads())
-
-
 def _agree_with_masked(
     kernels: Callable[[Layout], Kernels], repeats: int, dtype: torch.dtype = torch.float32
 ) -> bool:

@@ -7,18 +7,19 @@ compacted, so that all compaction of a rollout costs about as much as filling th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from tutelage.engines.cpu.decode_attention import over_prompt_and_answer, within_prompts
+from tutelage.engines.cpu.attention_interface import Attention
+from tutelage.engines.cpu.decode_attention import over_prompt_and_answer
 from tutelage.engines.cpu.kv_layout import KVLayout, PairLayout, TokenLayout
 from tutelage.engines.cpu.packed_attention import packed_attention
-from tutelage.engines.packing import layout_of
+from tutelage.engines.cpu.prompt_passes import PromptPass
 
 MOVE_WHEN = 0.75
 """The share of occupied slots at which the cache is compacted."""
@@ -40,8 +41,8 @@ class PromptCache:
     `lengths` are those of the prompts, and `answers` the numbers of answers to each, of up to `limit` tokens. The
     answers are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
 
-    One that is `packed` has the layout of the compiled step in bfloat16, and reads prompts with the attention of packed
-    sequences. Otherwise tokens are stored one by one, but the keys of prompts in float32 feature by feature.
+    One that is `packed` has the layout of the compiled step in bfloat16. Otherwise tokens are stored one by one, and
+    the keys of prompts in float32 feature by feature.
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class PromptCache:
         self.place = torch.tensor(places, device=device)  # the slot of each line, ascending
         self.room = self._whole_rows(min(limit, ROOM))
         self.written = 0  # tokens of each answer in the cache, with the one that is being read
-        self.reading = (0, 0)  # the first prompt that is being read, and the one after the last
         self.layers: dict[nn.Module, LayerEntry] = {}
         self.version = 0  # changes whenever lines are dropped or entries move
         self._update()
@@ -80,53 +80,35 @@ class PromptCache:
 
     # Attention --------------------------------------------------------------------------------------------------------
 
-    def read(
+    def reader(self, prompts: PromptPass) -> Attention:
+        """The attention function of a pass over prompts, for `attention_by`, which stores their keys and values.
+
+        It returns the log-sum-exp of the scores where it is known.
+        """
+        return partial(self._read, prompts, packed_attention(prompts.layout))
+
+    def _read(
         self,
+        prompts: PromptPass,
+        attend: Attention,
         layer: nn.Module,
-        query: Float[Tensor, "1 H N w"],
-        key: Float[Tensor, "1 K N w"],
-        value: Float[Tensor, "1 K N v"],
-        mask: Shaped[Tensor, "..."] | None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
         *,
         scaling: float | None = None,
         **more: Any,
-    ) -> tuple[Float[Tensor, "1 N H v"], Float[Tensor, "N H"] | None]:
-        """Attend within each of the prompts `reading`, which are consecutive in one row, and store keys and values.
-
-        An attention function for `attention_by`. Returns the log-sum-exp of the scores where it is known.
-        """
-        query, key, value = (x[0].to(self.dtype) for x in (query, key, value))
+    ) -> tuple[Tensor, Tensor | None]:
+        query, key, value = (x.to(self.dtype) for x in (query, key, value))
         if layer not in self.layers:
-            self.layers[layer] = self._allocated(key, value)
+            self.layers[layer] = self._allocated(key[0], value[0])
         keys, values = self.layers[layer].prompt
-        first, end = self.reading
-        if self.packed:
-            self._store_prompts(key, value, keys, values)
-            count, lengths = end - first, self.lengths[first:end].tolist()
-            layout = layout_of(range(count), lengths, [0] * count, device=self.device)
-            tensors = (x[None] for x in (query, key, value))
-            return packed_attention(layout)(layer, *tensors, mask, scaling=scaling)
-        outputs, sums, start = [], [], 0
-        for length, alike in groupby(self.lengths[first:end].tolist()):
-            count = len(list(alike))
-            part = slice(start, start + count * length)
-            q, k, v = (x[:, part].unflatten(1, (count, length)).transpose(0, 1) for x in (query, key, value))
-            keys[first : first + count, :, :length] = k
-            values[first : first + count, :, :length] = v
-            output, lse = within_prompts(q, k, v, scaling)
-            outputs.append(output.transpose(1, 2).flatten(0, 1))
-            sums += [] if lse is None else [lse.transpose(1, 2).flatten(0, 1)]
-            first, start = first + count, part.stop
-        return torch.cat(outputs)[None], torch.cat(sums) if sums else None
-
-    def _store_prompts(self, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store the keys and values [K, N, w] of the prompts `reading`."""
-        first, end = self.reading
-        lengths = self.lengths[first:end].tolist()
-        parts = zip(key.split(lengths, 1), value.split(lengths, 1), lengths, strict=True)
-        for prompt, (k, v, length) in enumerate(parts, first):
-            rows = self._rows(length)
+        parts = (prompts.apart(x[0], 1) for x in (key, value))
+        for prompt, (k, v) in enumerate(zip(*parts, strict=True), prompts.first):
+            rows = self._rows(k.shape[1])
             keys[prompt, :, :rows], values[prompt, :, :rows] = self.layout.pack(k, v)
+        return attend(layer, query, key, value, mask, scaling=scaling)
 
     def attend(
         self,
