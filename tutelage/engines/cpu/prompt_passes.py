@@ -37,9 +37,8 @@ class PromptPass:
     positions: Int[Tensor, " N"]
     layout: Layout
     last: Int[Tensor, " P"]  # the index of the last token of each prompt
-    cell: (
-        Int[Tensor, " M"] | None
-    )  # the index of each token, prompt by prompt; None where it is 0, 1, …, N − 1
+    cell: Int[Tensor, " M"] | None
+    """The index of each token, prompt by prompt; None where it is 0, 1, …, N − 1."""
 
     def apart(self, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         """What belongs to each prompt, of one entry for each packed token along `dim`."""
