@@ -15,7 +15,7 @@ from tutelage.people import Store, open_store
 from .cluster import cluster, programs
 from .hooks import Received, webhook_server
 from .mail import mail_server
-from .worlds import Clock
+from .worlds import Clock, opened
 
 _numbers = itertools.count()
 
@@ -67,17 +67,17 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(url: str, clock: Clock) -> Iterator[Store]:
-    opened = open_store(url, clock=clock)
-    yield opened
-    opened.close()
+    made = open_store(url, clock=clock) if url.startswith("postgresql") else opened(Path(url), clock)
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def lite(folder: Path, clock: Clock) -> Iterator[Store]:
     """SQLite only, for what is peculiar to files."""
-    opened = open_store(folder / "study.sqlite", clock=clock)
-    yield opened
-    opened.close()
+    made = opened(folder / "study.sqlite", clock)
+    yield made
+    made.close()
 
 
 @pytest.fixture

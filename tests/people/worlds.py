@@ -1,7 +1,10 @@
 """Small studies to test with."""
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 from tutelage.people import (
@@ -15,6 +18,7 @@ from tutelage.people import (
     add_rater,
     create_study,
     next_assignment,
+    open_store,
     submit,
 )
 
@@ -32,6 +36,20 @@ class Clock:
     def __call__(self) -> float:
         self.seconds += 0.001
         return self.seconds
+
+
+def opened(path: Path, clock: Clock) -> Store:
+    """A store in a file that is not there yet, as `open_store` makes it: its tables are made once and copied."""
+    path.write_bytes(_empty_database())
+    return open_store(path, create=False, clock=clock)
+
+
+@cache
+def _empty_database() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.sqlite"
+        open_store(path).close()
+        return path.read_bytes()
 
 
 def records(count: int, start: int = 0) -> tuple[list[Prompt], list[CompletionRecord], list[Comparison]]:

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tutelage.people.web import create_app
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
 
-from ..worlds import QUIET, Clock, records
+from ..worlds import QUIET, Clock, opened, records
 
 URL = "http://site.test"
 SECRETS = ("old-model", "new-model", "SAMPLING", "KNOWN-ANSWER", "ITEM-KEY")
@@ -162,14 +163,30 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def lite(folder: Path) -> Iterator[Store]:
-    opened = open_store(folder / "study.sqlite", clock=Clock())
-    yield opened
-    opened.close()
+    made = opened(folder / "study.sqlite", Clock())
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def world(lite: Store) -> World:
-    return World(lite, make_study(lite, criteria=("clear", "accurate"), guidelines="# Rules\n\nBe *kind*."))
+def world(folder: Path) -> Iterator[World]:
+    database, study, seconds = _usual_study()
+    path = folder / "world.sqlite"
+    path.write_bytes(database)
+    store = open_store(path, create=False, clock=Clock(seconds))
+    yield World(store, study)
+    store.close()
+
+
+@cache
+def _usual_study() -> tuple[bytes, Study, float]:
+    """The database of `world`, which is made once and copied, its study, and the time at which it was ready."""
+    with tempfile.TemporaryDirectory() as name:
+        clock = Clock()
+        store = opened(Path(name) / "world.sqlite", clock)
+        study = make_study(store, criteria=("clear", "accurate"), guidelines="# Rules\n\nBe *kind*.")
+        store.close()
+        return (Path(name) / "world.sqlite").read_bytes(), study, clock.seconds
 
 
 def csrf_in(page: str) -> str:

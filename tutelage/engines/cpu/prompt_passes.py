@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from tutelage.engines.cpu.native.bindings import LANES
@@ -40,7 +40,7 @@ class PromptPass:
     cell: Int[Tensor, " M"] | None
     """The index of each token, prompt by prompt; None where it is 0, 1, …, N − 1."""
 
-    def apart(self, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    def apart(self, x: Shaped[Tensor, "..."], dim: int = 0) -> tuple[Shaped[Tensor, "..."], ...]:
         """What belongs to each prompt, of one entry for each packed token along `dim`."""
         return (x if self.cell is None else x.index_select(dim, self.cell)).split(self.lengths, dim)
 

@@ -85,10 +85,10 @@ def test_the_cookie_is_out_of_reach_and_does_not_travel(world: World) -> None:
     assert "Secure" not in cookie
 
 
-def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(lite: Store, world: World) -> None:
-    public = World(lite, world.study, public_url="https://rate.example.org")
+def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(world: World) -> None:
+    public = World(world.store, world.study, public_url="https://rate.example.org")
     reply = public.client.post(
-        f"/join/{create_invite(lite, world.study.id)}",
+        f"/join/{create_invite(world.store, world.study.id)}",
         data={"name": "anna"},
         headers={"origin": "https://rate.example.org"},
     )
@@ -175,7 +175,7 @@ def test_leaving_shows_a_link_that_brings_the_same_rater_back_again_and_again(wo
     assert world.nobody().get(f"/join/{link}").status_code == 404  # it invites nobody new
 
 
-def test_a_personal_link_that_was_withdrawn_or_is_old_opens_nothing(lite: Store, world: World) -> None:
+def test_a_personal_link_that_was_withdrawn_or_is_old_opens_nothing(world: World) -> None:
     rater = add_rater(world.store, world.study.id, "Bea")
     old, withdrawn = (personal_link(world.store, rater.id, days=days) for days in (1, 30))
     owner = world.owner()
@@ -184,8 +184,8 @@ def test_a_personal_link_that_was_withdrawn_or_is_old_opens_nothing(lite: Store,
         assert owner.form("/owner/invitations/withdraw", {"invite": number, **wrong}).status_code == 404
     reply = owner.form("/owner/invitations/withdraw", {"invite": number, "rater": rater.id})
     assert reply.headers["location"] == f"/owner/raters/{rater.id}"
-    assert isinstance(lite.clock, Clock)
-    lite.clock.seconds += 2 * 86_400
+    assert isinstance(world.store.clock, Clock)
+    world.store.clock.seconds += 2 * 86_400
     for link in (old, withdrawn):
         assert world.nobody().get(f"/return/{link}").status_code == 404
         assert world.nobody().form(f"/return/{link}").status_code == 404
@@ -268,8 +268,8 @@ def test_attempts_are_forgotten_after_a_while() -> None:
     assert attempts.wait("a") == 0
 
 
-def test_behind_a_proxy_everybody_is_counted_by_their_own_address(lite: Store, world: World) -> None:
-    public = World(lite, world.study, public_url="https://rate.example.org")
+def test_behind_a_proxy_everybody_is_counted_by_their_own_address(world: World) -> None:
+    public = World(world.store, world.study, public_url="https://rate.example.org")
     for number in range(21):
         status = public.client.get(
             f"/join/w{number}", headers={"x-forwarded-for": "8.8.8.8, 1.1.1.1"}
@@ -291,12 +291,12 @@ def test_the_page_of_a_refused_origin_names_the_flag(world: World) -> None:
     assert URL in reply.text
 
 
-def test_the_flag_that_the_page_names_helps(lite: Store, world: World) -> None:
+def test_the_flag_that_the_page_names_helps(world: World) -> None:
     """A proxy that ends https and calls us by another name: refused without the flag, served with it."""
     headers = {"origin": "https://rate.example.org", "host": "127.0.0.1:8000"}
-    token = create_invite(lite, world.study.id)
+    token = create_invite(world.store, world.study.id)
     assert world.client.post(f"/join/{token}", data={"name": "a"}, headers=headers).status_code == 403
-    public = World(lite, world.study, public_url="https://rate.example.org/")
+    public = World(world.store, world.study, public_url="https://rate.example.org/")
     assert public.client.post(f"/join/{token}", data={"name": "a"}, headers=headers).status_code == 303
 
 

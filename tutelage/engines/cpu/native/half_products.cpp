@@ -41,19 +41,19 @@ void pack(const ThreadPool &pool, const Number *weight, long out, long in, Pair 
     });
 }
 
-// Copies a line of x into its block, and zeros after its last feature.
-INLINE void copy_line(const Matrix &by, long line, const Half *x, float *blocks) {
+// Copies the lines of x from `start` on, up to 16, into their block, and zeros after their last feature.
+INLINE void copy_block(const Matrix &by, long start, long count, const Half *x, float *blocks) {
     const long features = by.features();
-    float *block = blocks + line / LANES * block_step(by);
-    x += line * features;
+    float *block = blocks + start / LANES * block_step(by);
+    x += start * features;
     for (long k = 0; k < features; k += LANES) {
-        if (k + LANES <= features) {
-            put_features(block, line % LANES, k, features, x + k);
-        } else {
-            alignas(64) Half part[LANES] = {};
-            std::copy_n(x + k, features - k, part);
-            put_features(block, line % LANES, k, features, part);
+        if (count == LANES && k + LANES <= features) {
+            put_features_of_lines(block, count, k, features, x + k, features);
+            continue;
         }
+        alignas(64) Half part[LANES][LANES] = {};
+        for (long r = 0; r < count; r++) std::copy_n(x + r * features + k, std::min(LANES, features - k), part[r]);
+        put_features_of_lines(block, count, k, features, part[0], LANES);
     }
 }
 
@@ -64,7 +64,8 @@ void copy_blocks(Worker &worker, const Matrix &by, long lines, const Half *x, fl
     worker.share((lines + some - 1) / some, 4 * worker.threads, [&](long first, long end) {
         for (long start = first * some; start < std::min(lines, end * some); start += some) {
             const long count = std::min(some, lines - start);
-            for (long line = start; line < start + count; line++) copy_line(by, line, x, blocks);
+            for (long line = start; line < start + count; line += LANES)
+                copy_block(by, line, std::min(LANES, start + count - line), x, blocks);
             for (long panel = 0; panel < panels; panel += at_once) {
                 const float *own = blocks + start / LANES * block_step(by);
                 const long together = std::min(at_once, panels - panel);

@@ -50,6 +50,15 @@ INLINE void put_rounded_features(float *block, long r, long first, long count, l
     put_features(block, r, first, in, halves);
 }
 
+// The same for the first `count` lines of a block, `step` numbers apart. Memory of 16 lines is read.
+INLINE void put_features_of_lines(float *block, long count, long first, long in, const Half *x, long step) {
+#if defined(__AVX512BF16__)
+    constexpr long FEW = 4;  // lines that are stored faster one by one
+    if (!uses_tiles() && count > FEW) return store_columns(x, step, reinterpret_cast<Pair *>(block) + first / 2 * LANES);
+#endif
+    for (long r = 0; r < count; r++) put_features(block, r, first, in, x + r * step);
+}
+
 #if defined(__AVX512BF16__)
 
 template <int R>

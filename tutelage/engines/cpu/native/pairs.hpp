@@ -37,6 +37,33 @@ INLINE void add_product(Floats &sum, Pairs x, Pairs y) {
     sum = Register(_mm512_dpbf16_ps((__m512)sum.x, x.x, y.x));
 }
 
+// Stores 8 pairs of each of 16 lines, `step` numbers apart, as columns [8][16]: to[i][r] = x[r][i].
+INLINE void store_columns(const Half *x, long step, Pair *to) {
+    __m512i rows[8], twos[8], fours[8];  // lines r and r + 8; the pairs of two lines, and of four, side by side
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++)
+        rows[r] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(x + r * step))),
+                                     _mm256_loadu_si256((const __m256i *)(x + (r + 8) * step)), 1);
+#pragma GCC unroll 4
+    for (int r = 0; r < 8; r += 2) {
+        twos[r] = _mm512_unpacklo_epi32(rows[r], rows[r + 1]);
+        twos[r + 1] = _mm512_unpackhi_epi32(rows[r], rows[r + 1]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < 8; r += 4)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            fours[r + 2 * i] = _mm512_unpacklo_epi64(twos[r + i], twos[r + 2 + i]);
+            fours[r + 2 * i + 1] = _mm512_unpackhi_epi64(twos[r + i], twos[r + 2 + i]);
+        }
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13), high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(to + i * LANES, _mm512_permutex2var_epi64(fours[i], low, fours[i + 4]));
+        _mm512_storeu_si512(to + (i + 4) * LANES, _mm512_permutex2var_epi64(fours[i], high, fours[i + 4]));
+    }
+}
+
 #else
 
 constexpr bool MULTIPLIES_PAIRS = false;

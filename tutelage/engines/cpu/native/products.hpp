@@ -19,6 +19,18 @@ INLINE void put_features(const Matrix &by, float *block, long r, long first, lon
     for (long i = 0; i < count; i++) block[(first + i) * LANES + r] = x[i];
 }
 
+// The same for the first `count` lines of a block, x [count][16].
+INLINE void put_features_of_lines(const Matrix &by, float *block, long count, long first, long columns,
+                                  const float (*x)[LANES]) {
+    if (!by.half) {
+        for (long r = 0; r < count; r++) put_features(by, block, r, first, columns, x[r]);
+        return;
+    }
+    alignas(64) Half halves[LANES][LANES] = {};
+    for (long r = 0; r < count; r++) store(halves[r], load_some(x[r], columns));
+    put_features_of_lines(block, count, first, by.in, halves[0], LANES);
+}
+
 // A product with one or two panels: [rows][16] each, at a distance of `row` floats between rows, `panel` between panels.
 struct PanelProducts {
     const float *c;
@@ -85,12 +97,12 @@ struct Input {
             scales[r] = norm ? root_mean_square(rows + r * features, features, epsilon) : 1.0f;
         for (long first = 0; first < features; first += LANES) {  // 16 by 16: no more cache lines than it holds
             const long columns = std::min(LANES, features - first);
+            alignas(64) float part[LANES][LANES];
             for (long r = 0; r < count; r++) {
-                alignas(64) float part[LANES];
                 const float *from = rows + r * features + first;
-                for (long i = 0; i < columns; i++) part[i] = norm ? from[i] * scales[r] * norm[first + i] : from[i];
-                put_features(by, into, r, first, columns, part);
+                for (long i = 0; i < columns; i++) part[r][i] = norm ? from[i] * scales[r] * norm[first + i] : from[i];
             }
+            put_features_of_lines(by, into, count, first, columns, part);
         }
         for (long first = 0; first < by.rank; first += LANES)
             for (long r = 0; r < count; r++)
@@ -176,16 +188,19 @@ inline void swiglu(Worker &worker, long lines, const Input &input, const Matrix 
             const long column = panel * LANES, columns = std::min(LANES, inner - column);
             const Bias gate_bias(by.bias, column, columns), up_bias(by.bias, inner + column, columns);
             for_blocks(by, lines, x, 2 * panel, 2, [&](long start, long rows, const PanelProducts &products) {
-                for (long r = 0; r < rows; r++) {
-                    const long line = start + r;
-                    const Floats gate = result(by, products.at(r, 0) + gate_bias());
-                    const Floats up = result(by, products.at(r, 1) + up_bias());
-                    alignas(64) float y[LANES];
-                    store(y, silu(gate) * up);
-                    float *block = into + line / LANES * block_step(next);
-                    put_features(next, block, line % LANES, column, columns, y);
-                    records.gate.put(line, column, columns, gate);
-                    records.up.put(line, column, columns, up);
+                for (long first = 0; first < rows; first += LANES) {
+                    const long count = std::min(LANES, rows - first);
+                    alignas(64) float y[LANES][LANES];
+                    for (long r = 0; r < count; r++) {
+                        const long line = start + first + r;
+                        const Floats gate = result(by, products.at(first + r, 0) + gate_bias());
+                        const Floats up = result(by, products.at(first + r, 1) + up_bias());
+                        store(y[r], silu(gate) * up);
+                        records.gate.put(line, column, columns, gate);
+                        records.up.put(line, column, columns, up);
+                    }
+                    float *block = into + (start + first) / LANES * block_step(next);
+                    put_features_of_lines(next, block, count, column, columns, y);
                 }
             });
         }
