@@ -20,6 +20,10 @@ def _is_there() -> bool:
 
 needs_compiler = pytest.mark.skipif(not _is_there(), reason="there is no C++ compiler")
 
+needs_tiles = pytest.mark.skipif(
+    "amx_bf16" not in build._instruction_sets(), reason="this processor has no tiles to do without"
+)
+
 narrower_registers = pytest.mark.parametrize(
     "flag",
     ["-mno-avx512f", "-mno-avx"] if platform.machine() in ("x86_64", "AMD64") else [],

@@ -3,7 +3,7 @@
 import pytest
 import tiny
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler
+from compilers import compiled_with, narrower_registers, needs_compiler, needs_tiles
 
 from tutelage import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
@@ -163,6 +163,7 @@ def test_with_narrower_registers(tiny_model, flag):
             assert_same_bits(policy, rollout_of(policy, tokens=20))
 
 
+@needs_tiles
 def test_without_tiles(tiny_model):
     with compiled_with("-mno-amx-bf16"):
         for lora in (NO_LORA, ADAPTERS["of an odd rank"]):
