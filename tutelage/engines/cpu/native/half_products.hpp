@@ -59,13 +59,14 @@ INLINE void put_features_of_lines(float *block, long count, long first, long in,
     for (long r = 0; r < count; r++) put_features(block, r, first, in, x + r * step);
 }
 
+// C [R][16] = or += A B.
 #if defined(__AVX512BF16__)
 
 template <int R>
-INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) {
+INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c, bool accumulate) {
     Floats sums[R];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) sums[r] = load(c + r * LANES);
+    for (int r = 0; r < R; r++) sums[r] = accumulate ? load(c + r * LANES) : Floats{};
     for (long k = 0; k < pairs; k++, a += LANES, b += LANES) {
         __builtin_prefetch(b + AHEAD, 0, 2);
         const Pairs column = columns_at(b);
@@ -79,10 +80,10 @@ INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) 
 #else
 
 template <int R>
-INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) {
+INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c, bool accumulate) {
     Floats sums[R];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) sums[r] = load(c + r * LANES);
+    for (int r = 0; r < R; r++) sums[r] = accumulate ? load(c + r * LANES) : Floats{};
     for (long k = 0; k < pairs; k++, a += 2 * LANES, b += LANES) {
         __builtin_prefetch(b + AHEAD, 0, 2);
         const Floats even = in_registers(widened<false>(b)), odd = in_registers(widened<true>(b));
@@ -98,21 +99,20 @@ INLINE void some_half_rows(const float *a, const Pair *b, long pairs, float *c) 
 #endif
 
 template <int R = PAIR_ROWS>
-INLINE void up_to_half(int rows, const float *a, const Pair *b, long pairs, float *c) {
-    if (rows == R) return some_half_rows<R>(a, b, pairs, c);
-    if constexpr (R > 1) up_to_half<R - 1>(rows, a, b, pairs, c);
+INLINE void up_to_half(int rows, const float *a, const Pair *b, long pairs, float *c, bool accumulate) {
+    if (rows == R) return some_half_rows<R>(a, b, pairs, c, accumulate);
+    if constexpr (R > 1) up_to_half<R - 1>(rows, a, b, pairs, c, accumulate);
 }
 
 // C [rows][16] = A B for up to 16 rows, in runs of about equal size, piece by piece (see `add_product`). Not by tiles.
 void set_half_product(int rows, const float *a, const Pair *b, long pairs, float *c) {
-    std::fill_n(c, rows * LANES, 0.0f);
     const long of_pair = MULTIPLIES_PAIRS ? LANES : 2 * LANES;
     const int runs = (rows + PAIR_ROWS - 1) / PAIR_ROWS;
     const long piece = runs > 1 ? PIECE : pairs;
     for (long k = 0; k < pairs; k += piece, a += piece * of_pair, b += piece * LANES)
         for (int run = 0, first = 0; run < runs; run++) {
             const int end = rows * (run + 1) / runs;
-            up_to_half(end - first, a + first, b, std::min(piece, pairs - k), c + first * LANES);
+            up_to_half(end - first, a + first, b, std::min(piece, pairs - k), c + first * LANES, k > 0);
             first = end;
         }
 }
