@@ -172,6 +172,6 @@ def _of_length(place: Place, source: Iterator[str], wanted: int, opening: str) -
 def _ids(tokenizer: Any, source: Iterator[str], opening: str, least: int) -> list[int]:
     """At least so many tokens of a text that begins with `opening`."""
     text = opening
-    while len(ids := tokenizer(text)["input_ids"]) < least or text == opening != "":
+    while len(ids := tokenizer(text)["input_ids"]) < least:
         text = f"{text} {next(source)}".strip()
     return list(ids)

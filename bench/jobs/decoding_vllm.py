@@ -1,5 +1,5 @@
-"""Decoding against vLLM's CPU build: few prompts with many samples, many prompts with few, and many that begin with one
-system prompt, in float32 and bf16."""
+"""Decoding against vLLM's CPU build: few prompts with many samples, many prompts with few, and many that begin alike,
+in float32 and bf16."""
 
 import json
 import os

@@ -38,9 +38,10 @@ class Clock:
         return self.seconds
 
 
-def opened(path: Path, clock: Clock) -> Store:
-    """A store in a file that is not there yet, as `open_store` makes it: its tables are made once and copied."""
-    path.write_bytes(_empty_database())
+def opened(path: Path, clock: Clock, database: bytes | None = None) -> Store:
+    """A store in a file that is not there yet: a copy of `database`, or as `open_store` makes it, with tables that are
+    made once and copied."""
+    path.write_bytes(database or _empty_database())
     return open_store(path, create=False, clock=clock)
 
 

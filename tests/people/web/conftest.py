@@ -26,7 +26,6 @@ from tutelage.people import (
     add_rater,
     consent,
     create_study,
-    open_store,
     start_session,
 )
 from tutelage.people.web import create_app
@@ -171,9 +170,7 @@ def lite(folder: Path) -> Iterator[Store]:
 @pytest.fixture
 def world(folder: Path) -> Iterator[World]:
     database, study, seconds = _usual_study()
-    path = folder / "world.sqlite"
-    path.write_bytes(database)
-    store = open_store(path, create=False, clock=Clock(seconds))
+    store = opened(folder / "world.sqlite", Clock(seconds), database)
     yield World(store, study)
     store.close()
 

@@ -78,10 +78,10 @@ def common_tokens(prompts: _Prompts) -> list[int]:
 
 
 def _pass(prompts: _Prompts, common: Sequence[int], first: int, end: int, device: torch.device) -> PromptPass:
-    families: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    families: defaultdict[tuple[int, ...] | int, list[int]] = defaultdict(list)  # by common tokens, or alone
     for index in range(first, end):
         shared = common[index]
-        families[tuple(prompts[index][:shared]) or (-1 - index,)].append(index)
+        families[tuple(prompts[index][:shared]) if shared else index].append(index)
     family: list[tuple[int, int, int]] = []  # see `layout_of`
     tokens, positions, cells = list[int](), list[int](), dict[int, list[int]]()
     for number, members in enumerate(families.values()):
