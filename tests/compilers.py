@@ -1,8 +1,12 @@
 """What tests need of the machine that compile something."""
 
 import platform
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -24,11 +28,28 @@ needs_tiles = pytest.mark.skipif(
     "amx_bf16" not in build._instruction_sets(), reason="this processor has no tiles to do without"
 )
 
-narrower_registers = pytest.mark.parametrize(
-    "flag",
-    ["-mno-avx512f", "-mno-avx"] if platform.machine() in ("x86_64", "AMD64") else [],
-)
+_NARROWER = ["-mno-avx512f", "-mno-avx"] if platform.machine() in ("x86_64", "AMD64") else []
+_TILES = Path(__file__).with_name("software_tiles.hpp")
+
+narrower_registers = pytest.mark.parametrize("flag", _NARROWER)
 """What tells a compiler to do without the widest registers: a vector then takes several, as on other processors."""
+
+other_processors = pytest.mark.parametrize(
+    "flag",
+    [
+        *_NARROWER,
+        pytest.param(
+            f"-DSOFTWARE_TILES={crc32(_TILES.read_bytes())} -include {shlex.quote(str(_TILES))}",
+            id="tiles",
+            marks=pytest.mark.skipif(
+                sys.platform != "linux" or "avx512_bf16" not in build._instruction_sets(),
+                reason="pairs are not multiplied by tiles here",
+            ),
+        ),
+    ],
+)
+"""What makes the kernels in bfloat16 those of other processors: narrower registers, and the tiles of AMX in software.
+Compiled libraries are kept by the command that made them, which the checksum makes another when the header changes."""
 
 
 @contextmanager

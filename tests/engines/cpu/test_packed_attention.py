@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler
+from compilers import compiled_with, narrower_registers, needs_compiler, other_processors
 
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines import packing
@@ -252,9 +252,9 @@ def test_scores_in_bfloat16_are_scaled_in_float32(sharpness):
 
 
 @needs_compiler
-@narrower_registers
+@other_processors
 @pytest.mark.parametrize("shape", ["ragged", "long"])
-def test_in_bfloat16_on_processors_with_narrower_registers(shape, flag):
+def test_in_bfloat16_on_other_processors(shape, flag):
     with compiled_with(flag):
         check_bfloat16(shape, (4, 2), 48)
 

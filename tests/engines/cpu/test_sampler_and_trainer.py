@@ -3,7 +3,7 @@
 import pytest
 import tiny
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler, needs_tiles
+from compilers import compiled_with, needs_compiler, needs_tiles, other_processors
 
 from tutelage import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
@@ -151,8 +151,8 @@ def test_several_threads(tiny_model):
         torch.set_num_threads(before)
 
 
-@narrower_registers
-def test_with_narrower_registers(tiny_model, flag):
+@other_processors
+def test_on_other_processors(tiny_model, flag):
     with compiled_with(flag):
         for shape, lora in (
             ("llama", NO_LORA),
@@ -202,8 +202,8 @@ def test_kept_activations_of_some_prompts(tiny_model, monkeypatch):
     assert_kept_activations_change_nothing(policy_of(tiny_model), monkeypatch, first="acd")
 
 
-@narrower_registers
-def test_kept_activations_with_narrower_registers(tiny_model, flag, monkeypatch):
+@other_processors
+def test_kept_activations_on_other_processors(tiny_model, flag, monkeypatch):
     with compiled_with(flag):
         assert_kept_activations_change_nothing(policy_of(tiny_model), monkeypatch)
 

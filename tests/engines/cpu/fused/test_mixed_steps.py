@@ -8,7 +8,7 @@ on the way through a layer, forwards and backwards, are independent, so that a g
 import pytest
 import tiny
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler
+from compilers import compiled_with, needs_compiler, other_processors
 
 from tutelage import config
 from tutelage.core.rows import EncodedRow, collate
@@ -86,8 +86,8 @@ def test_log_probabilities_and_gradients(folder, rank, steps):
     assert len(steps) == 2, "both layers, once"
 
 
-@narrower_registers
-def test_with_narrower_registers(tiny_model, rank, flag):
+@other_processors
+def test_on_other_processors(tiny_model, rank, flag):
     with compiled_with(flag):
         assert_as_close_as_autocast(tiny_model("llama", **tiny.MIXED, initializer_range=0.1), rank)
 

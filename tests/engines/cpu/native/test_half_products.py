@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler
+from compilers import compiled_with, needs_compiler, other_processors
 
 from tutelage.engines.cpu.native.half_products import PanelLinear, floats_of
 
@@ -40,8 +40,8 @@ def test_an_adapter_is_multiplied_beside_the_weights(features, outs, rank):
     check_adapters(features, outs, rank)
 
 
-@narrower_registers
-def test_an_adapter_with_narrower_registers(flag):
+@other_processors
+def test_an_adapter_on_other_processors(flag):
     with compiled_with(flag):
         for given in ADAPTERS:
             check_adapters(*given)

@@ -4,7 +4,7 @@ bfloat16 has 8 significant bits: a number that is rounded to it is off by at mos
 """
 
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler
+from compilers import compiled_with, needs_compiler, other_processors
 from torch.nn.functional import silu
 
 from tutelage.engines.cpu.native import mixed
@@ -82,8 +82,8 @@ def test_kernels():
     check_everything()
 
 
-@narrower_registers
-def test_kernels_with_narrower_registers(flag):
+@other_processors
+def test_kernels_on_other_processors(flag):
     with compiled_with(flag):
         check_everything()
 

@@ -3,7 +3,7 @@
 import pytest
 import tiny
 import torch
-from compilers import compiled_with, narrower_registers, needs_compiler
+from compilers import compiled_with, needs_compiler, other_processors
 
 from tutelage import config
 from tutelage.engines.cpu import decoders
@@ -54,8 +54,8 @@ def test_products(tiny_model):
     check_products(tiny_model)
 
 
-@narrower_registers
-def test_products_with_narrower_registers(tiny_model, flag):
+@other_processors
+def test_products_on_other_processors(tiny_model, flag):
     with compiled_with(flag):
         check_products(tiny_model)
 
