@@ -1,10 +1,12 @@
 """Simulated raters at work: they get questions and answer them through the same store as people."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -45,6 +47,20 @@ SIDES = ("a", "b")
 STUDY = "demo"
 
 Utility = Callable[[list[str], list[str]], list[float]]
+
+
+class JudgementClock:
+    """A clock of seconds since the epoch that stands still but for a millisecond with each judgement, which takes longer
+    in truth. So the order of times, and what a study asks next by it, do not depend on the speed of the machine."""
+
+    def __init__(self) -> None:
+        self._seconds = time.time()
+
+    def __call__(self) -> float:
+        return self._seconds
+
+    def tick(self) -> None:
+        self._seconds += 1e-3
 
 
 def judge(
@@ -195,11 +211,12 @@ def hold_study(
     summary.json        `ceiling`: the share of these that a predictor with the utility itself would get right
     """
     out.mkdir(parents=True, exist_ok=True)
-    store = open_store(out / "study.sqlite", lasting=False)
+    clock = JudgementClock()
+    store = open_store(out / "study.sqlite", clock=clock, lasting=False)
     plan = Plan(overlap=judging.overlap, gold_rate=0.0, repeat_rate=0.0)
-    study = (
-        open_study(store, STUDY) if STUDY in list_studies(store) else create_study(store, STUDY, plan=plan)
-    )
+    secret = sha256(f"{STUDY}/{judging.seed}".encode()).hexdigest()
+    begun = STUDY in list_studies(store)
+    study = open_study(store, STUDY) if begun else create_study(store, STUDY, plan=plan, secret=secret)
     asked = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
     shown = [completion for completion in questions.completions if completion.id in asked]
     aside = {prompt.id for prompt in split_by_prompt(questions.prompts, judging.held_out, judging.seed)[1]}
@@ -211,14 +228,12 @@ def hold_study(
     expected = sum(item.overlap or 0 for item in items)
     utility = _remembering(utility)
     with progress("judgements", expected, quiet=quiet) as advance:
-        judge(
-            store,
-            study.id,
-            raters,
-            utility,
-            seed=judging.seed,
-            done=lambda count: advance(min(count, expected), {}),
-        )
+
+        def judged(count: int) -> None:
+            clock.tick()
+            advance(min(count, expected), {})
+
+        judge(store, study.id, raters, utility, seed=judging.seed, done=judged)
     votes = list_votes(store, study.id)
     summary = describe_votes(votes, aggregate(votes, {}))
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
