@@ -5,14 +5,18 @@
 A prompt with its responses is a prefix tree: a shared prefix, and suffixes that all continue it. Linear layers, norms
 and MLPs do not depend on neighbouring tokens; positions and attention (`tutelage.engines.cpu.packed_attention`) do, and
 follow the layout that is computed here.
+
+Tokens that several prompts begin with, as those of a system prompt, may stand once too. Then the packed sequence has N
+tokens, and the sequences in which they attend have M: one token may be in several of these (see `CommonTokens`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from tutelage.core.batch import Rows
@@ -22,6 +26,8 @@ SHORT = 512
 """Tokens below which lone sequences attend in one call with others of similar length; longer ones attend alone."""
 SIMILAR = 0.75
 """The shortest sequence of such a call, as a share of the longest."""
+SAVED = 1 / 16
+"""The share of all tokens from which on common tokens stand once: keys and values of attention are copied for it."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +49,43 @@ class Bucket:
 
 
 @dataclass(frozen=True)
+class CommonTokens:
+    """Tokens that stand once among N packed tokens and are in several of the sequences of M tokens. They come first in
+    each of these, and attend in the first of them."""
+
+    token: Int[Tensor, " M"]  # the packed token at each place of the sequences
+    place: Int[Tensor, " N"]  # the first place of each packed token, ascending
+
+    def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
+        """What each packed token has, at all of its places."""
+        return x.index_select(0, self.token)
+
+    def gathered(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "N ..."]:
+        """What each packed token has at its first place."""
+        return x.index_select(0, self.place)
+
+    def summed(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "N ..."]:
+        """The sum over the places of each packed token."""
+        return self.gathered(x).index_add_(0, self.token[self.again], x.index_select(0, self.again))
+
+    @cached_property
+    def again(self) -> Int[Tensor, " C"]:
+        """The C = M − N places of tokens that have an earlier place."""
+        first = torch.zeros_like(self.token, dtype=torch.bool).index_fill_(0, self.place, True)
+        return (~first).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
 class Layout:
-    """The sequences in a packed sequence of N tokens. Long lone sequences are prefix trees without suffixes."""
+    """The sequences of a packed sequence, of M tokens. Long lone sequences are prefix trees without suffixes."""
 
     trees: tuple[PrefixTree, ...]
     buckets: tuple[Bucket, ...]
-    sequence: Int[Tensor, " N"]  # the number of the prefix, the suffix or the lone sequence of each token
+    sequence: Int[Tensor, " M"]  # the number of the prefix, the suffix or the lone sequence of each token
     prefix: Int[
-        Tensor, " N"
+        Tensor, " M"
     ]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
+    common: CommonTokens | None = None  # None where the sequences are the packed sequence
 
 
 @dataclass(frozen=True)
@@ -66,18 +100,19 @@ class PackedRows:
     cell: Int[Tensor, " N"]  # the index of each token in the rows, flattened from [B, Q + R]
 
 
-def pack(rows: Rows, *, with_last: bool, apart: bool = False) -> PackedRows:
+def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = False) -> PackedRows:
     """Rows as a packed sequence, `with_last` or without the last token of each response, which predicts nothing.
 
     With `apart`, a prompt and its only response are a prefix and a suffix too: sums over keys then have one order,
-    whatever the number of responses.
+    whatever the number of responses. With `common`, tokens that several prompts begin with stand once, if that saves
+    `SAVED` of all tokens.
 
     Raises ValueError where a prompt has no token: no state would predict the first token of its response.
     """
     if not rows.prompt_mask.any(1).all():
         raise ValueError("a prompt needs at least one token")
     width, device = rows.prompt.shape[1], rows.prompt.device
-    family = rows.families()
+    distinct, family = _aligned_prompts(rows).unique(dim=0, return_inverse=True)
     order = family.argsort(stable=True)
     family = family[order]
     first = torch.ones_like(family, dtype=torch.bool)
@@ -91,13 +126,54 @@ def pack(rows: Rows, *, with_last: bool, apart: bool = False) -> PackedRows:
     where[:, :width] = where[first, :width][family]
     back = order.argsort()
     cell = (order[:, None] * mask.shape[1] + torch.arange(mask.shape[1], device=device))[taken]
-    return PackedRows(
+    packed = PackedRows(
         tokens=torch.cat([rows.prompt, rows.response], 1).flatten()[cell],
         positions=positions(mask)[taken],
         layout=layout_of(*torch.stack([family, prompts, own]).tolist(), device=device, apart=apart),
         before=before_each_response_token(where, rows)[back],
         last=where.gather(1, (width - 1 + own)[:, None]).squeeze(1)[back],
         cell=cell,
+    )
+    starts = where[first, width - 1] + 1 - prompts[first]
+    found = _common_tokens(distinct, starts, len(cell)) if common else None
+    return packed if found is None else _without_copies(packed, found)
+
+
+def _aligned_prompts(rows: Rows) -> Int[Tensor, "B Q"]:
+    """The prompts without the padding before them, with −1 after their end: in order, those that begin alike are
+    neighbours."""
+    column = torch.arange(rows.prompt.shape[1], device=rows.prompt.device)
+    length = rows.prompt_mask.sum(1, keepdim=True)
+    index = (column - length) % max(len(column), 1)
+    return rows.prompt.gather(1, index).where(column < length, -1)
+
+
+def _common_tokens(prompts: Int[Tensor, "P Q"], starts: Int[Tensor, " P"], count: int) -> CommonTokens | None:
+    """The tokens that several prompts begin with, where they are SAVED of all `count` or more.
+
+    The distinct prompts are in order, with −1 after their end. Each begins at one of `starts` of the sequences."""
+    shared = torch.zeros_like(starts)  # the first tokens of each that are those of the prompt before
+    shared[1:] = (prompts[1:] == prompts[:-1]).cumprod(1).sum(1)
+    if int(shared.sum()) < SAVED * count:
+        return None
+    column, number = (torch.arange(size, device=starts.device) for size in prompts.shape[::-1])
+    owner = number[:, None].where(shared[:, None] <= column, 0).cummax(0).values
+    again = column < shared[:, None]
+    earlier = torch.arange(count, device=starts.device)
+    earlier[(starts[:, None] + column)[again]] = (starts[owner] + column)[again]
+    is_first = earlier == torch.arange(count, device=starts.device)
+    return CommonTokens((is_first.cumsum(0) - 1)[earlier], is_first.nonzero().squeeze(1))
+
+
+def _without_copies(packed: PackedRows, common: CommonTokens) -> PackedRows:
+    """The packed rows with their common tokens once."""
+    return PackedRows(
+        tokens=common.gathered(packed.tokens),
+        positions=common.gathered(packed.positions),
+        layout=replace(packed.layout, common=common),
+        before=common.token[packed.before],
+        last=common.token[packed.last],
+        cell=common.gathered(packed.cell),
     )
 
 

@@ -50,8 +50,8 @@ Utility = Callable[[list[str], list[str]], list[float]]
 
 
 class JudgementClock:
-    """A clock of seconds since the epoch that stands still but for a millisecond with each judgement, which takes longer
-    in truth. So the order of times, and what a study asks next by it, do not depend on the speed of the machine."""
+    """A clock that goes on by a millisecond with each judgement, which takes longer in truth: the order of times, and
+    what a study asks next by it, do not depend on the speed of the machine."""
 
     def __init__(self) -> None:
         self._seconds = time.time()

@@ -81,17 +81,26 @@ def _attend(
     if torch.is_autocast_enabled(device):
         query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    repeats = query.shape[1] // key.shape[1]
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     kernels_serve = device == "cpu" and not gradients_are_differentiated()
     if kernels_serve and native.supports(query, key, value) and _native_agrees(query.dtype):
-        return _attended(query, key, value, known, native, scale)
+        out, lse = _attended(query, key, value, known, native, scale)
+        return out[None], lse
+    common = layout.common
+    if common is not None:
+        query, key, value = (common.spread(x) for x in (query, key, value))
+        known = None if known is None else (common.spread(known[0]), common.spread(known[1]))
+    repeats = query.shape[1] // key.shape[1]
     use_flash = kernels_serve and query.shape[-1] == value.shape[-1] and _flash_agrees()
     if repeats > 1 and not (use_flash and _flash_shares_heads()):
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
     if use_flash:
-        return _attended(query, key, value, known, FlashKernels(layout), scale)
-    return _masked(query, key, value, layout, scale)[None], None
+        out, lse = _attended(query, key, value, known, FlashKernels(layout), scale)
+    else:
+        out, lse = _masked(query, key, value, layout, scale), None
+    if common is not None:
+        out, lse = common.gathered(out), None if lse is None else common.gathered(lse)
+    return out[None], lse
 
 
 def _attended(
@@ -103,9 +112,8 @@ def _attended(
     scale: float,
 ) -> tuple[Tensor, Tensor | None]:
     if torch.is_grad_enabled():
-        return _Attention.apply(query, key, value, known, kernels, scale)[None], None
-    out, lse = known or kernels.forward(query, key, value, scale)
-    return out[None], lse
+        return _Attention.apply(query, key, value, known, kernels, scale), None
+    return known or kernels.forward(query, key, value, scale)
 
 
 class _Attention(torch.autograd.Function):

@@ -1,4 +1,5 @@
-"""Hidden states of rows: every distinct prompt is read once and no padding, where the model's attention allows it.
+"""Hidden states of rows: every distinct prompt is read once, and so are the tokens that several prompts begin with (a
+system prompt), and no padding, where the model's attention allows it.
 
 Where it does not (see `attention_interface.supports`), every row is read by itself in a padded batch, with the same
 result. A warning is logged once for each model.
@@ -35,7 +36,7 @@ def states_before(model: nn.Module, rows: Rows, cache: ActivationCache | None) -
     Activations of these rows that `cache` keeps are taken from there. `shares_prompts` must hold.
     """
     half = torch.is_autocast_enabled(rows.prompt.device.type)  # decoding in bfloat16 keeps prompts apart
-    packed = pack(rows, with_last=False, apart=half)
+    packed = pack(rows, with_last=False, apart=half, common=True)
     kept = None if cache is None else cache.lookup(rows, packed)
     return _packed_states(model, packed, packed.before[rows.mask], kept)
 
@@ -45,7 +46,7 @@ def states_at_end(model: nn.Module, rows: Rows) -> Float[Tensor, "B d"]:
     kept, same = distinct(rows)
     if len(kept) < len(rows):
         return embedding(same, states_at_end(model, rows.rows(kept)))
-    packed = pack(rows, with_last=True)
+    packed = pack(rows, with_last=True, common=True)
     return _packed_states(model, packed, packed.last, None)
 
 

@@ -13,7 +13,7 @@
 
 namespace {
 
-// Pairs of features of keys or values x [N][K][w]: [w / 2][columns] per sequence and head, with zeros after its end.
+// Pairs of features of keys or values x [M][K][w]: [w / 2][columns] per sequence and head, with zeros after its end.
 void pair_features(Worker &worker, const PackedView &view, const Half *x, Pair *into) {
     const long pairs = view.packed.width / 2, step = view.packed.keys * pairs;
     view.for_keys(worker, [&](const Keys &own, long key) {
@@ -30,7 +30,7 @@ INLINE void pair_rows(const Half *first, const Half *second, long count, Pair *i
     for (long i = 0; i < count; i++) into[i] = first[i] | (second ? static_cast<Pair>(second[i]) << 16 : 0);
 }
 
-// Pairs of tokens of keys or values x [N][K][w]: [columns / 2][w] per sequence and head, with zeros after its end.
+// Pairs of tokens of keys or values x [M][K][w]: [columns / 2][w] per sequence and head, with zeros after its end.
 void pair_tokens(Worker &worker, const PackedView &view, const Half *x, Pair *into) {
     const long width = view.packed.width, step = view.packed.keys * width;
     view.for_keys(worker, [&](const Keys &own, long key) {
@@ -92,7 +92,7 @@ struct HalfQueries : Queries {
     }
 };
 
-// Queries [N][H][w], keys and values [N][K][w].
+// Queries [N][H][w], keys and values [M][K][w].
 INLINE const Half *halves(const float *x) { return reinterpret_cast<const Half *>(x); }
 INLINE Pair *pairs(float *x) { return reinterpret_cast<Pair *>(x); }
 

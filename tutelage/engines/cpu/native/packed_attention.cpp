@@ -37,7 +37,7 @@ void tutelage_packed_attention(const ThreadPool *pool, const PackedSequence *pac
     });
 }
 
-// The gradients of queries [N][H][w], keys and values [N][K][w], from `grad` [N][H][w], the gradient of `out`.
+// The gradients of queries [N][H][w], keys and values [M][K][w], from `grad` [N][H][w], the gradient of `out`.
 // `transposed` has room for keys and values, and `accumulated` for the accumulators (see `collect_gradients`).
 void tutelage_packed_attention_gradients(const ThreadPool *pool, const PackedSequence *packed, const float *out,
                                          const float *lse, const float *grad, float *to_query, float *to_key,

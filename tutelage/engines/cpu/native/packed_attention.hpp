@@ -10,7 +10,7 @@
 
 namespace {
 
-// Copies keys or values [N][K][w], transposed to [w][columns] per sequence and head, with zeros after the sequence's end.
+// Copies keys or values [M][K][w], transposed to [w][columns] per sequence and head, with zeros after the sequence's end.
 void transpose(Worker &worker, const PackedView &view, const float *x, float *into) {
     const PackedSequence &packed = view.packed;
     view.for_keys(worker, [&](const Keys &own, long key) {

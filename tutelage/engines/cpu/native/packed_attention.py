@@ -23,7 +23,8 @@ MOST_FLOATS = 1 << 26
 
 
 class NativeKernels:
-    """The compiled implementation of `tutelage.engines.cpu.packed_attention.Kernels`, for one layout of N tokens."""
+    """The compiled implementation of `tutelage.engines.cpu.packed_attention.Kernels`, for one layout of N tokens. Keys
+    and values of common tokens are copied to all their places, queries are not."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -52,7 +53,7 @@ class NativeKernels:
         scale: float,
     ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N H"]]:
         """See `Kernels.forward`."""
-        held, is_half = _as_computed(query, key, value)
+        held, is_half = self._as_computed(query, key, value)
         packed = self._sequences.struct(held, scale)
         out, lse = torch.empty_like(held[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
         copies, workspaces = self._copies(held[1], 2 if is_half else 1), _workspaces(packed)
@@ -69,7 +70,7 @@ class NativeKernels:
         scale: float,
     ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
         """See `Kernels.backward`."""
-        held, is_half = _as_computed(*tensors)
+        held, is_half = self._as_computed(*tensors)
         packed = self._sequences.struct(held, scale)
         lse, grad = lse.float().contiguous(), grad.to(held[0].dtype).contiguous()
         to_query = torch.empty_like(held[0])
@@ -82,10 +83,21 @@ class NativeKernels:
         else:
             compute, given = library().tutelage_packed_attention_gradients, [out.float().contiguous(), *rest]
         compute(byref(thread_pool()), byref(packed), *(x.data_ptr() for x in given))
+        common = self.layout.common
+        if common is not None:
+            to_key, to_value = common.summed(to_key), common.summed(to_value)
         to_query, to_key, to_value = (
             x.to(tensor.dtype) for x, tensor in zip((to_query, to_key, to_value), tensors, strict=True)
         )
         return to_query, to_key, to_value
+
+    def _as_computed(self, query: Tensor, *keys_and_values: Tensor) -> tuple[tuple[Tensor, ...], bool]:
+        """The tensors in the type of the arithmetic, without gaps, keys and values at all their places; and whether
+        that type is bfloat16: where all of them are."""
+        common = self.layout.common
+        tensors = (query, *(x if common is None else common.spread(x) for x in keys_and_values))
+        is_half = all(x.dtype == torch.bfloat16 for x in tensors)
+        return tuple((x if is_half else x.float()).contiguous() for x in tensors), is_half
 
     def _floats(self, key: Tensor) -> int:
         """Floats of all accumulators: what suffixes add to the gradients of the keys and values of prefixes."""
@@ -96,12 +108,6 @@ class NativeKernels:
         return key.new_empty(count * self._sequences.all_columns * key[0].numel())
 
 
-def _as_computed(*tensors: Tensor) -> tuple[tuple[Tensor, ...], bool]:
-    """The tensors in the type of the arithmetic, without gaps, and whether that is bfloat16: where all of them are."""
-    is_half = all(x.dtype == torch.bfloat16 for x in tensors)
-    return tuple((x if is_half else x.float()).contiguous() for x in tensors), is_half
-
-
 class _Sequences:
     """The sequences of a layout, as `structs.hpp` describes them."""
 
@@ -109,13 +115,15 @@ class _Sequences:
         length = layout.sequence.bincount()
         first, columns = _sums_before(length), (length + LANES - 1) // LANES * LANES
         prefix = layout.prefix[first]
+        queries, skipped = _queries(layout, first, length)
         is_suffix = prefix != torch.arange(len(prefix))
         suffixes = torch.zeros_like(length).index_add_(0, prefix, is_suffix.long())
         is_shared, accumulators = suffixes > 0, suffixes.clamp(max=ACCUMULATORS)
         offset = _sums_before(length * is_shared).where(is_shared, -1)
         row = columns + columns[prefix].where(is_suffix, 0)
         assigned = _assign_accumulators(prefix.tolist())
-        self.arrays = (first, length, prefix, _sums_before(columns), offset, *assigned, accumulators)
+        places = (first, length, skipped, queries)
+        self.arrays = (*places, prefix, _sums_before(columns), offset, *assigned, accumulators)
         self.longest, self.all_columns = int(row.max()), int(columns.sum())
         self.prefix_tokens, self.most_accumulators = int(length[is_shared].sum()), int(accumulators.max())
 
@@ -127,6 +135,16 @@ class _Sequences:
         return PackedSequence(
             *sizes, self.longest, self.all_columns, self.prefix_tokens, *arrays, scale, *pointers
         )
+
+
+def _queries(layout: Layout, first: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+    """`queries` and `skipped` of all sequences (see `structs.hpp`)."""
+    if layout.common is None:
+        return first, torch.zeros_like(first)
+    skipped = torch.zeros_like(length).index_add_(
+        0, layout.sequence[layout.common.again], torch.ones_like(layout.common.again)
+    )
+    return layout.common.token[first + skipped], skipped
 
 
 def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,8 @@ namespace {
 
 constexpr long BLOCK = 48;  // queries at once; an even number
 
-// One sequence as keys: it begins at `token` of the packed sequence. Its keys in another layout, padded to `columns`
-// tokens of w numbers, begin at number `copy` of such a copy.
+// One sequence as keys: it begins at `token` of the sequences. Its keys in another layout, padded to `columns` tokens of w
+// numbers, begin at number `copy` of such a copy.
 struct Keys {
     long token, length, columns, copy;
 };
@@ -69,7 +69,7 @@ struct Workspace {
 struct Queries {
     const PackedView &view;
     const PackedSequence &packed;
-    long key, head, start, count;
+    long key, head, start, count, first;  // `first` of the queries of all sequences
     Keys prefix, own;
     long seen, row;  // own columns that are read, and all columns of a row of scores
 
@@ -78,11 +78,12 @@ struct Queries {
         own = view.keys(sequence, key);
         prefix = view.has_prefix(sequence) ? view.keys(packed.prefix[sequence], key) : Keys{0, 0, 0, 0};
         count = std::min(BLOCK, own.length - start);
+        first = packed.queries[sequence] + start - packed.skipped[sequence];
         seen = round_up(start + count, LANES), row = prefix.columns + seen;
     }
 
-    long lse_index(long query) const { return (own.token + start + query) * packed.heads + head; }  // of [N][H]
-    long index(long query) const { return lse_index(query) * packed.width; }                            // of [N][H][w]
+    long lse_index(long query) const { return (first + query) * packed.heads + head; }  // of [N][H]
+    long index(long query) const { return lse_index(query) * packed.width; }                // of [N][H][w]
 
     // The scores of a query, of [count][row].
     ScoreRow scores(float *all, long query) const {
@@ -96,7 +97,7 @@ void for_queries(const PackedView &view, long sequence, long key, const Work &wo
     const PackedSequence &packed = view.packed;
     const long shared = packed.heads / packed.keys;
     for (long head = key * shared; head < (key + 1) * shared; head++)
-        for (long start = 0; start < packed.length[sequence]; start += BLOCK)
+        for (long start = packed.skipped[sequence]; start < packed.length[sequence]; start += BLOCK)
             work(Queries(view, sequence, key, head, start));
 }
 

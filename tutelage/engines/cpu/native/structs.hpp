@@ -69,8 +69,11 @@ struct ActivationBlocks {
     const int64_t *group, *first;  // [n]
 };
 
-// A packed sequence of N tokens: consecutive sequences (shared prefixes, suffixes and lone sequences). Per sequence:
+// A packed sequence of N tokens in consecutive sequences (shared prefixes, suffixes and lone sequences) of M tokens: the
+// first tokens of a sequence may stand in an earlier one. Keys and values are of M tokens, queries of N. Per sequence:
 //     first, length    its first token, and its number of tokens
+//     skipped          the number of its first tokens that stand in an earlier one
+//     queries          the query of the token after these
 //     prefix           the shared prefix that it continues; its own number where there is none
 //     columns          the padded tokens of all sequences before it
 //     offset           of a prefix with suffixes: the tokens of such prefixes before it; -1 for other sequences
@@ -81,7 +84,8 @@ struct ActivationBlocks {
 struct PackedSequence {
     int64_t heads, keys, width, sequences;
     int64_t longest, all_columns, prefix_tokens;  // columns of the longest row of scores; of all sequences together
-    const int64_t *first, *length, *prefix, *columns, *offset, *accumulator, *next_suffix, *accumulators;
+    const int64_t *first, *length, *skipped, *queries, *prefix, *columns, *offset, *accumulator, *next_suffix,
+        *accumulators;
     float scale;
-    const float *query, *key, *value;  // [N][H][w], [N][K][w] twice; in bfloat16 for half_attention.hpp
+    const float *query, *key, *value;  // [N][H][w], [M][K][w] twice; in bfloat16 for half_attention.hpp
 };

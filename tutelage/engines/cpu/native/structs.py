@@ -79,7 +79,7 @@ class PackedSequence(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("heads", "keys", "width", "sequences")),
         *((name, c_int64) for name in ("longest", "all_columns", "prefix_tokens")),
-        *((name, c_void_p) for name in ("first", "length", "prefix", "columns")),
+        *((name, c_void_p) for name in ("first", "length", "skipped", "queries", "prefix", "columns")),
         *((name, c_void_p) for name in ("offset", "accumulator", "next_suffix", "accumulators")),
         ("scale", c_float),
         *((name, c_void_p) for name in ("query", "key", "value")),
