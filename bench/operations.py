@@ -70,14 +70,16 @@ def attention_pairs(layout: Any) -> tuple[int, int]:
     """Queries times the keys that they are multiplied with in the compiled attention of a layout, for one head.
 
     A block of queries reads its prefix and its own sequence up to the block's last token; the second number has the
-    columns that scores are padded with.
+    columns that scores are padded with. Tokens that are in several sequences are queries in the first of them.
     """
-    lengths = layout.sequence.bincount()
+    lengths, common = layout.sequence.bincount(), layout.common
+    skipped = layout.sequence[common.again].bincount(minlength=len(lengths)) if common else 0 * lengths
     prefixes = layout.prefix[lengths.cumsum(0) - lengths].tolist()
     read = padded = 0
-    for number, (length, prefix) in enumerate(zip(lengths.tolist(), prefixes, strict=True)):
+    sizes = zip(lengths.tolist(), skipped.tolist(), prefixes, strict=True)
+    for number, (length, known, prefix) in enumerate(sizes):
         before = 0 if prefix == number else int(lengths[prefix])
-        for start in range(0, length, BLOCK):
+        for start in range(known, length, BLOCK):
             end = min(start + BLOCK, length)
             read += (end - start) * (before + end)
             padded += (end - start) * (_rounded(before) + _rounded(end))

@@ -10,6 +10,10 @@ from torch.nn.functional import pad as pad_columns
 
 from tutelage.core.batch import Pairs, Rows
 
+COMMON = 16
+"""First tokens that prompts have to have in common for a forward pass to read these once: attention copies their keys
+and values instead."""
+
 
 @dataclass(frozen=True)
 class EncodedRow:
@@ -142,6 +146,29 @@ def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
     return kept.scatter_reduce(0, same, places, "amin"), same
 
 
+def aligned_prompts(rows: Rows) -> Int[Tensor, "B Q"]:
+    """The prompts without the padding before them, and with −1 after their end."""
+    column = torch.arange(rows.prompt.shape[1], device=rows.prompt.device)
+    length = rows.prompt_mask.sum(1, keepdim=True)
+    index = (column - length) % max(len(column), 1)
+    return rows.prompt.gather(1, index).where(column < length, -1)
+
+
+def common_tokens(batch: Rows | Pairs | RowList) -> int:
+    """The number of tokens that all prompts begin with; 0 where it is less than COMMON."""
+    if not len(batch):
+        return 0
+    if isinstance(batch, RowList):
+        prompts = [row.prompt for row in batch.items]
+        alike = [a == b for a, b in zip(min(prompts), max(prompts), strict=False)]
+        count = (*alike, False).index(False)
+    else:
+        rows = batch.chosen if isinstance(batch, Pairs) else batch
+        prompt, length = aligned_prompts(rows), rows.prompt_mask.sum(1)
+        count = min(int((prompt == prompt[0]).all(0).cumprod(0).sum()), int(length.min()))
+    return count if count >= COMMON else 0
+
+
 def by_tokens(lengths: Int[Tensor, " B"], budget: int) -> Iterator[Int[Tensor, " b"]]:
     """Split rows into micro-batches of at most `budget` padded tokens, longest together. Yields Int[b].
 
@@ -192,9 +219,11 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
     return [(share,) for share in each]
 
 
-def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[Int[Tensor, " b"]]:
-    """Split items into micro-batches of at most `budget` tokens, where prompts and answers count once in each. Yields
-    Int[b].
+def by_shared_tokens(
+    items: Sequence[Sequence[Share]], budget: int, common: int = 0
+) -> Iterator[Int[Tensor, " b"]]:
+    """Split items into micro-batches of at most `budget` tokens. Prompts and answers count once in each, and so do the
+    `common` tokens that all prompts begin with. Yields Int[b].
 
     An item is a row, or the rows of a pair, which stay together. So do items with the same prompt as long as the budget
     holds them; of those that it does not hold, items that share an answer are neighbours. A single item beyond the
@@ -205,9 +234,10 @@ def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int) -> Iterator[
         groups.setdefault(item[0].prompt, []).append(number)
     part: list[int] = []
     for group in groups.values():
-        pieces = [group] if _tokens(items, group) <= budget else [[one] for one in _neighbours(items, group)]
+        fits = _tokens(items, group, common) <= budget
+        pieces = [group] if fits else [[one] for one in _neighbours(items, group)]
         for piece in pieces:
-            if part and _tokens(items, part + piece) > budget:
+            if part and _tokens(items, part + piece, common) > budget:
                 yield torch.tensor(part)
                 part = []
             part = part + piece
@@ -221,9 +251,9 @@ def _neighbours(items: Sequence[Sequence[Share]], which: Sequence[int]) -> list[
     return sorted(which, key=lambda number: (max(answers[number]), min(answers[number]), number))
 
 
-def _tokens(items: Sequence[Sequence[Share]], which: Sequence[int]) -> int:
+def _tokens(items: Sequence[Sequence[Share]], which: Sequence[int], common: int) -> int:
     """Tokens of a forward pass over some items."""
     asked = [share for number in which for share in items[number]]
     prompts = {share.prompt: share.prompt_tokens for share in asked}
     answers = {share.answer: share.own_tokens for share in asked}
-    return sum(prompts.values()) + sum(answers.values())
+    return sum(prompts.values()) - common * (len(prompts) - 1) + sum(answers.values())

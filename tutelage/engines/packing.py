@@ -20,14 +20,12 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import before_each_response_token, positions
+from tutelage.core.rows import COMMON, aligned_prompts, before_each_response_token, positions
 
 SHORT = 512
 """Tokens below which lone sequences attend in one call with others of similar length; longer ones attend alone."""
 SIMILAR = 0.75
 """The shortest sequence of such a call, as a share of the longest."""
-SAVED = 1 / 16
-"""The share of all tokens from which on common tokens stand once: keys and values of attention are copied for it."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +102,15 @@ def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = Fal
     """Rows as a packed sequence, `with_last` or without the last token of each response, which predicts nothing.
 
     With `apart`, a prompt and its only response are a prefix and a suffix too: sums over keys then have one order,
-    whatever the number of responses. With `common`, tokens that several prompts begin with stand once, if that saves
-    `SAVED` of all tokens.
+    whatever the number of responses. With `common`, tokens that several prompts begin with stand once, if they are
+    COMMON or more.
 
     Raises ValueError where a prompt has no token: no state would predict the first token of its response.
     """
     if not rows.prompt_mask.any(1).all():
         raise ValueError("a prompt needs at least one token")
     width, device = rows.prompt.shape[1], rows.prompt.device
-    distinct, family = _aligned_prompts(rows).unique(dim=0, return_inverse=True)
+    distinct, family = aligned_prompts(rows).unique(dim=0, return_inverse=True)
     order = family.argsort(stable=True)
     family = family[order]
     first = torch.ones_like(family, dtype=torch.bool)
@@ -139,30 +137,24 @@ def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = Fal
     return packed if found is None else _without_copies(packed, found)
 
 
-def _aligned_prompts(rows: Rows) -> Int[Tensor, "B Q"]:
-    """The prompts without the padding before them, with −1 after their end: in order, those that begin alike are
-    neighbours."""
-    column = torch.arange(rows.prompt.shape[1], device=rows.prompt.device)
-    length = rows.prompt_mask.sum(1, keepdim=True)
-    index = (column - length) % max(len(column), 1)
-    return rows.prompt.gather(1, index).where(column < length, -1)
-
-
 def _common_tokens(prompts: Int[Tensor, "P Q"], starts: Int[Tensor, " P"], count: int) -> CommonTokens | None:
-    """The tokens that several prompts begin with, where they are SAVED of all `count` or more.
+    """The tokens that several prompts begin with; None where there are none. Of `count` tokens of all sequences.
 
-    The distinct prompts are in order, with −1 after their end. Each begins at one of `starts` of the sequences."""
+    The prompts are distinct and in order, with −1 after their end. Each begins at one of `starts` of the sequences.
+    """
     shared = torch.zeros_like(starts)  # the first tokens of each that are those of the prompt before
     shared[1:] = (prompts[1:] == prompts[:-1]).cumprod(1).sum(1)
-    if int(shared.sum()) < SAVED * count:
+    shared[shared < COMMON] = 0
+    if not shared.any():
         return None
     column, number = (torch.arange(size, device=starts.device) for size in prompts.shape[::-1])
     owner = number[:, None].where(shared[:, None] <= column, 0).cummax(0).values
     again = column < shared[:, None]
-    earlier = torch.arange(count, device=starts.device)
-    earlier[(starts[:, None] + column)[again]] = (starts[owner] + column)[again]
-    is_first = earlier == torch.arange(count, device=starts.device)
-    return CommonTokens((is_first.cumsum(0) - 1)[earlier], is_first.nonzero().squeeze(1))
+    place = torch.arange(count, device=starts.device)
+    first = place.clone()  # the first place of the token at each place
+    first[(starts[:, None] + column)[again]] = (starts[owner] + column)[again]
+    is_first = first == place
+    return CommonTokens((is_first.cumsum(0) - 1)[first], is_first.nonzero().squeeze(1))
 
 
 def _without_copies(packed: PackedRows, common: CommonTokens) -> PackedRows:

@@ -52,7 +52,7 @@ def attended(monkeypatch, *, move_when, room, leaving):
     passes = list(prompt_passes([range(length) for length in lengths], 8, CPU))
     assert [(prompts.first, prompts.end) for prompts in passes] == [(0, 2), (2, 3)]
     for prompts in passes:
-        sizes = (1, heads, len(prompts.tokens), width)
+        sizes = (1, heads, len(prompts.packed.tokens), width)
         store.reader(prompts)(layer, *(numbers(*sizes, seed=10 * prompts.first + s) for s in range(3)), None)
     live, seen = torch.arange(9), {}
     for t in range(6):

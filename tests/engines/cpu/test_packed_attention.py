@@ -4,7 +4,7 @@ import pytest
 import torch
 from compilers import compiled_with, narrower_registers, needs_compiler, other_processors
 
-from tutelage.core.rows import EncodedRow, collate
+from tutelage.core.rows import COMMON, EncodedRow, collate
 from tutelage.engines import packing
 from tutelage.engines.cpu import flash_attention
 from tutelage.engines.cpu import packed_attention as attention
@@ -26,17 +26,28 @@ SHAPES = {
     "equal": [((5,), (3, 3, 3)), ((2,), (4,)), ((3,), (3,))],
     "long": [((150,), (140, 20, 133)), ((200,), (40,))],
     "many suffixes": [((6,), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)), ((40,), (8,) * 6), ((3,), (2, 7))],
+    "alike at first": [
+        *(((3, 20), (4, 2)), ((1, 20), (5,)), ((0, 20), (2, 2)), ((6,), (3,))),
+        *(((9, 70), (9,)), ((4, 70), (1, 1)), ((2, 70), (0,))),
+    ],
+    "alike for long": [((150, 100), (40, 20)), ((10, 100), (133,)), ((50, 100), (1,))],
 }
+"""Groups of rows: the length of their prompt, how many of the same tokens are before that, and the lengths of their
+responses."""
 
 
 def rows_of(shape):
     """Rows with the prompt lengths and response lengths of a shape; no two prompts are equal."""
     rows = []
-    for number, ((prompt,), responses) in enumerate(SHAPES[shape]):
-        start = (100 + number, *range(prompt - 1))
+    for number, ((prompt, *common), responses) in enumerate(SHAPES[shape]):
+        start = (*range(1000, 1000 + sum(common)), *(100 + number, *range(prompt - 1))[:prompt])
         rows += [EncodedRow(start, tuple(range(length))) for length in responses]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1)).tolist()
     return [rows[i] for i in order]
+
+
+def packed_of(shape):
+    return pack(collate(rows_of(shape), 0, CPU), with_last=True, common=True)
 
 
 def by_definition(query, key, value, where, scale):
@@ -54,9 +65,15 @@ def by_definition(query, key, value, where, scale):
 
 def lines(rows, packed):
     """Places of each row's tokens in the packed sequence, found by token id and position, which identify a token."""
-    found = []
-    prefix_of, tokens, places = packed.layout.prefix, packed.tokens.tolist(), packed.positions.tolist()
-    for row, last in zip(rows, packed.last.tolist(), strict=True):
+    found, common = [], packed.layout.common
+    token = torch.arange(len(packed.tokens)) if common is None else common.token
+    ends = packed.last if common is None else common.place[packed.last]
+    prefix_of, tokens, places = (
+        packed.layout.prefix,
+        packed.tokens[token].tolist(),
+        packed.positions[token].tolist(),
+    )
+    for row, last in zip(rows, ends.tolist(), strict=True):
         prefix = [i for i in range(len(tokens)) if prefix_of[i] == prefix_of[last]]
         own = packed.layout.sequence[last]
         line = [
@@ -66,7 +83,7 @@ def lines(rows, packed):
         ]
         assert [tokens[i] for i in line] == list(row.prompt + row.response)
         assert [places[i] for i in line] == list(range(len(row)))
-        found.append(torch.tensor(line))
+        found.append(token[line])
     return found
 
 
@@ -77,9 +94,8 @@ def lines(rows, packed):
 @pytest.mark.parametrize("sharpness", [None, 1.1])
 def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, sharpness, width):
     scale = None if sharpness is None else sharpness * width**-0.5
-    rows = rows_of(shape)
-    packed = pack(collate(rows, 0, CPU), with_last=True)
-    where = lines(rows, packed)
+    packed = packed_of(shape)
+    where = lines(rows_of(shape), packed)
     generator = torch.Generator().manual_seed(0)
     count = len(packed.tokens)
     query, key, value = (
@@ -102,7 +118,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_neighbouring_sequences_of_one_length_are_batched(shape):
-    for bucket in pack(collate(rows_of(shape), 0, CPU), with_last=True).layout.buckets:
+    for bucket in packed_of(shape).layout.buckets:
         token = bucket.token.flatten()
         in_a_row = torch.equal(token, torch.arange(len(token)) + token[0])
         assert bucket.start == (int(token[0]) if in_a_row else None)
@@ -125,7 +141,7 @@ def test_single_and_batched_sequences_give_the_same(monkeypatch):
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", ["ragged", "lone and alike"])
+@pytest.mark.parametrize("shape", ["ragged", "lone and alike", "alike at first"])
 def test_values_of_another_width_and_a_torch_without_the_kernels(shape, monkeypatch):
     rows = rows_of(shape)
     packed = pack(collate(rows, 0, CPU), with_last=True)
@@ -156,7 +172,7 @@ def test_values_of_another_width_and_a_torch_without_the_kernels(shape, monkeypa
 
 def attended(shape, width, heads=(4, 2), dtype=torch.float32):
     """The attention of random tensors, and their gradients."""
-    packed = pack(collate(rows_of(shape), 0, CPU), with_last=True)
+    packed = packed_of(shape)
     generator = torch.Generator().manual_seed(0)
     tensors = [
         torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator)
@@ -199,7 +215,7 @@ def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(shape, d
     ("dtype", "relative", "absolute"), [(torch.float32, 1e-4, 1e-3), (torch.bfloat16, 2**-7, 0.5)]
 )
 def test_large_scores_do_not_overflow(dtype, relative, absolute):
-    packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
+    packed = packed_of("ragged")
     query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16).to(dtype) for _ in range(3))
     got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with differentiable_twice():
@@ -209,7 +225,7 @@ def test_large_scores_do_not_overflow(dtype, relative, absolute):
 
 @needs_compiler
 @narrower_registers
-@pytest.mark.parametrize("shape", ["ragged", "long"])
+@pytest.mark.parametrize("shape", ["ragged", "long", "alike at first"])
 def test_on_processors_with_narrower_registers(shape, flag):
     with compiled_with(flag):
         test_outputs_and_gradients_are_those_of_the_definition(shape, (4, 2), False, None, 48)
@@ -219,7 +235,7 @@ def check_bfloat16(shape, heads, width, sharpness=None):
     """Operands of products are rounded, and so are results: P, dS and the results are off by half a unit in the last of
     8 bits, 2⁻⁹ / √3 in the root mean square, which sums over tokens do not add up. So the whole is off by less than
     2⁻⁸. Whole models are held against the reference engine in fused/test_mixed_steps.py."""
-    packed = pack(collate(rows_of(shape), 0, CPU), with_last=True)
+    packed = packed_of(shape)
     where = lines(rows_of(shape), packed)
     generator = torch.Generator().manual_seed(0)
     count, scale = len(packed.tokens), width**-0.5 if sharpness is None else sharpness
@@ -253,7 +269,7 @@ def test_scores_in_bfloat16_are_scaled_in_float32(sharpness):
 
 @needs_compiler
 @other_processors
-@pytest.mark.parametrize("shape", ["ragged", "long"])
+@pytest.mark.parametrize("shape", ["ragged", "long", "alike at first"])
 def test_in_bfloat16_on_other_processors(shape, flag):
     with compiled_with(flag):
         check_bfloat16(shape, (4, 2), 48)
@@ -278,7 +294,7 @@ def test_where_the_compiled_kernel_is_wrong_those_of_torch_serve(why, monkeypatc
 
 
 def test_the_error_of_bfloat16_is_its_rounding():
-    packed = pack(collate(rows_of("ragged"), 0, CPU), with_last=True)
+    packed = packed_of("ragged")
     query, key, value = torch.randn(3, 1, 2, len(packed.tokens), 8)
     exact, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -288,7 +304,7 @@ def test_the_error_of_bfloat16_is_its_rounding():
 
 
 def test_second_derivatives_exist_in_the_plain_form_only():
-    packed = pack(collate(rows_of("one group"), 0, CPU), with_last=True)
+    packed = packed_of("one group")
     count = len(packed.tokens)
     inputs = tuple(torch.randn(1, 2, count, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
 
@@ -304,7 +320,7 @@ def test_second_derivatives_exist_in_the_plain_form_only():
 
 
 def test_dropout_is_refused():
-    packed = pack(collate(rows_of("one group"), 0, CPU), with_last=True)
+    packed = packed_of("one group")
     x = torch.randn(1, 1, len(packed.tokens), 4)
     with pytest.raises(ValueError, match="dropout"):
         packed_attention(packed.layout)(LAYER, x, x, x, None, dropout=0.1)
@@ -321,3 +337,23 @@ def test_a_prompt_of_no_tokens_is_refused():
 def test_the_trial_of_the_kernels_within_a_bf16_pass_is_in_float32(repeats):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert attention._agree_with_masked(flash_attention.FlashKernels, repeats)
+
+
+def test_what_prompts_begin_with_stands_once():
+    """The tokens of the prompts are a tree: those of a prompt stand where those of another stand, up to the first that
+    differs. Fewer than COMMON tokens are not worth it."""
+    packed, whole = (
+        pack(collate(rows_of("alike at first"), 0, CPU), with_last=True, common=common)
+        for common in (True, False)
+    )
+    common = packed.layout.common
+    assert len(whole.tokens) - len(packed.tokens) == 20 + 20 + 20 + 70 + 70
+    for got, all_of_them in ((packed.tokens, whole.tokens), (packed.positions, whole.positions)):
+        assert torch.equal(common.spread(got), all_of_them)
+        assert torch.equal(common.gathered(all_of_them), got)
+    assert torch.equal(packed.tokens[packed.last], whole.tokens[whole.last])
+    x = torch.randn(len(common.token), 2, dtype=torch.float64)
+    summed = torch.zeros(len(packed.tokens), 2, dtype=torch.float64).index_add_(0, common.token, x)
+    torch.testing.assert_close(common.summed(x), summed)
+    few = collate([EncodedRow((*range(COMMON - 1), 50 + n), (1,)) for n in range(3)], 0, CPU)
+    assert pack(few, with_last=True, common=True).layout.common is None

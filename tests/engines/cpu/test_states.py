@@ -9,7 +9,15 @@ import torch
 
 from tutelage import config
 from tutelage.core.batch import Pairs
-from tutelage.core.rows import EncodedRow, RowList, by_shared_tokens, collate, shares
+from tutelage.core.rows import (
+    COMMON,
+    EncodedRow,
+    RowList,
+    by_shared_tokens,
+    collate,
+    common_tokens,
+    shares,
+)
 from tutelage.engines import packing
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.attention_interface import differentiable_twice
@@ -26,16 +34,17 @@ FAMILIES = ("llama", "qwen3", "gpt2", "opt", "gemma3")
 GROUPS = ((3, (5, 2, 7)), (1, (4, 4)), (14, (9, 1, 0, 12)), (7, (2,)), (2, (0,)), (9, (0, 0)), (1, (1,)))
 
 
-def groups(shape=GROUPS, seed=0):
-    """Rows in groups of different sizes, shuffled: ragged prompts, of one token too, and responses, some empty."""
+def groups(shape=GROUPS, seed=0, common=0):
+    """Rows in groups of different sizes, shuffled: ragged prompts, of one token too, and responses, some empty. All
+    prompts begin with the same `common` tokens."""
     generator = torch.Generator().manual_seed(seed)
 
     def ids(count):
         return tuple(torch.randint(10, 299, (count,), generator=generator).tolist())
 
-    rows = []
+    rows, first = [], ids(common)
     for prompt, responses in shape:
-        start = ids(prompt)
+        start = (*first, *ids(prompt))
         rows += [EncodedRow(start, ids(length)) for length in responses]
     return [rows[i] for i in torch.randperm(len(rows), generator=generator).tolist()]
 
@@ -103,13 +112,13 @@ def reading(monkeypatch):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("short", [packing.SHORT, 1])
+@pytest.mark.parametrize(("short", "common"), [(packing.SHORT, 0), (1, 0), (packing.SHORT, COMMON)])
 def test_log_probabilities_and_gradients_are_those_of_each_row_alone(
-    tiny_model, family, rank, short, monkeypatch
+    tiny_model, family, rank, short, common, monkeypatch
 ):
     monkeypatch.setattr(packing, "SHORT", short)
     policy = policy_of(folder_of(tiny_model, family), rank)
-    rows = groups()
+    rows = groups(common=common)
     batch = collate(rows, PAD, CPU)
     got = policy.scores(batch, entropy=True)
 
@@ -127,13 +136,13 @@ def test_log_probabilities_and_gradients_are_those_of_each_row_alone(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("rank", [0, 2])
-def test_rewards_and_values_and_gradients_are_those_of_each_row_alone(tiny_model, family, rank):
+@pytest.mark.parametrize(("rank", "common"), [(0, 0), (2, 0), (2, COMMON)])
+def test_rewards_and_values_and_gradients_are_those_of_each_row_alone(tiny_model, family, rank, common):
     model = new_reward_model(
         config.Model(folder_of(tiny_model, family), device="cpu"), config.Lora(rank=rank), seed=0
     )
     stir(model.parameters())
-    rows = groups()
+    rows = groups(common=common)
     batch = collate(rows, model.tokenizer.pad_token_id, CPU)
     hidden = one_by_one(model.model, rows)
     scores = torch.stack([model.head(states[-1])[0] for states in hidden])
@@ -149,18 +158,19 @@ def test_rewards_and_values_and_gradients_are_those_of_each_row_alone(tiny_model
         )
 
 
-def test_each_prompt_is_computed_once_and_padding_never(tiny_model):
+@pytest.mark.parametrize("common", [0, COMMON])
+def test_each_prompt_is_computed_once_and_padding_never(tiny_model, common):
     """Counted at the trunk's input; tokens that predict nothing are not computed for log-probabilities either."""
     policy = policy_of(tiny_model("llama"))
     model = new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(rank=0), seed=0)
-    rows = groups()
+    rows = groups(common=common)
     batch = collate(rows, PAD, CPU)
     entered = []
     for trunk in (policy.model.model, model.model.model):
         trunk.embed_tokens.register_forward_hook(
             lambda module, inputs, out: entered.append(inputs[0].numel())
         )
-    prompts = sum(len(prompt) for prompt in {row.prompt for row in rows})
+    prompts = common + sum(len(prompt) - common for prompt in {row.prompt for row in rows})
     policy.scores(batch)
     model.scores(batch)
     model.values(batch)
@@ -282,6 +292,28 @@ def test_micro_batches_count_what_is_computed_and_keep_groups_together(budget):
             assert sum(bool(set(group) & set(part)) for part in parts) == 1
     if budget == 10**6:
         assert len(parts) == 1
+
+
+@pytest.mark.parametrize("budget", [1, 40, 70, 10**6])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_micro_batches_count_what_all_prompts_begin_with_once(budget, as_list):
+    rows = groups(common=COMMON + 4)
+    batch = RowList(rows) if as_list else collate(rows, PAD, CPU)
+    assert common_tokens(batch) == COMMON + 4
+    assert common_tokens(RowList(rows[:1])) == len(rows[0].prompt), "all of the only prompt"
+    assert common_tokens(RowList(groups(common=COMMON - 1))) == 0
+    assert common_tokens(collate(groups(common=COMMON - 1), PAD, CPU)) == 0
+    parts = [index.tolist() for index in by_shared_tokens(shares(batch), budget, common_tokens(batch))]
+    assert sorted(chain(*parts)) == list(range(len(rows)))
+    for part in parts:
+        packed = packing.pack(collate([rows[i] for i in part], PAD, CPU), with_last=True, common=True)
+        assert len(part) == 1 or len(packed.tokens) <= budget
+    if budget == 70:
+        cost = sum(
+            len(packing.pack(collate([rows[i] for i in part], PAD, CPU), with_last=True).tokens)
+            for part in parts
+        )
+        assert len(parts) < cost / budget, "more rows fit into a pass"
 
 
 def pairs_of(rows, others):

@@ -131,8 +131,9 @@ class SharedDecoder:
         logits = []
         for prompts in prompt_passes(self.batch.prompts, READ_AT_ONCE, self.device):
             attending = attention_by(self.model, self.kv_cache.reader(prompts))
-            with selecting(self.model, prompts.last) as places, attending, self._reading(prompts):
-                states = self._states(prompts.tokens[None], prompts.positions[None])
+            packed = prompts.packed
+            with selecting(self.model, packed.last) as places, attending, self._reading(prompts):
+                states = self._states(packed.tokens[None], packed.positions[None])
             logits.append(self._first_logits(states[0, places]))
         answers = torch.tensor(self.batch.answers, device=self.device)
         return torch.cat(logits).repeat_interleave(answers, 0)

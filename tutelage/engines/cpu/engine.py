@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tutelage.core.batch import Pairs, Rows, TokenScores
-from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares
+from tutelage.core.rows import RowList, by_shared_tokens, common_tokens, distinct, shares
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.attention_interface import differentiable_twice, supports
@@ -175,7 +175,7 @@ class CpuEngine(PlainEngine):
         """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""
         rows = batch.both() if isinstance(batch, Pairs) else batch
         if states.shares_prompts(self.model, rows):
-            return by_shared_tokens(shares(batch), tokens)
+            return by_shared_tokens(shares(batch), tokens, common_tokens(batch))
         return super().split(batch, tokens)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:

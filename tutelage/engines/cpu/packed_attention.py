@@ -87,20 +87,33 @@ def _attend(
         out, lse = _attended(query, key, value, known, native, scale)
         return out[None], lse
     common = layout.common
-    if common is not None:
-        query, key, value = (common.spread(x) for x in (query, key, value))
-        known = None if known is None else (common.spread(known[0]), common.spread(known[1]))
+    if common is None:
+        out, lse = _by_torch(query, key, value, known, layout, scale, may_be_flash=kernels_serve)
+        return out[None], lse
+    query, key, value = (common.spread(x) for x in (query, key, value))
+    known = None if known is None else (common.spread(known[0]), common.spread(known[1]))
+    out, lse = _by_torch(query, key, value, known, layout, scale, may_be_flash=kernels_serve)
+    return common.gathered(out)[None], None if lse is None else common.gathered(lse)
+
+
+def _by_torch(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+    layout: Layout,
+    scale: float,
+    *,
+    may_be_flash: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The attention of tensors of all M tokens of the sequences, by torch's flash attention or in the masked form."""
     repeats = query.shape[1] // key.shape[1]
-    use_flash = kernels_serve and query.shape[-1] == value.shape[-1] and _flash_agrees()
+    use_flash = may_be_flash and query.shape[-1] == value.shape[-1] and _flash_agrees()
     if repeats > 1 and not (use_flash and _flash_shares_heads()):
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
     if use_flash:
-        out, lse = _attended(query, key, value, known, FlashKernels(layout), scale)
-    else:
-        out, lse = _masked(query, key, value, layout, scale), None
-    if common is not None:
-        out, lse = common.gathered(out), None if lse is None else common.gathered(lse)
-    return out[None], lse
+        return _attended(query, key, value, known, FlashKernels(layout), scale)
+    return _masked(query, key, value, layout, scale), None
 
 
 def _attended(

@@ -85,7 +85,7 @@ class PromptCache:
 
         It returns the log-sum-exp of the scores where it is known.
         """
-        return partial(self._read, prompts, packed_attention(prompts.layout))
+        return partial(self._read, prompts, packed_attention(prompts.packed.layout))
 
     def _read(
         self,

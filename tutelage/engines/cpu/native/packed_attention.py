@@ -141,9 +141,7 @@ def _queries(layout: Layout, first: Tensor, length: Tensor) -> tuple[Tensor, Ten
     """`queries` and `skipped` of all sequences (see `structs.hpp`)."""
     if layout.common is None:
         return first, torch.zeros_like(first)
-    skipped = torch.zeros_like(length).index_add_(
-        0, layout.sequence[layout.common.again], torch.ones_like(layout.common.again)
-    )
+    skipped = layout.sequence[layout.common.again].bincount(minlength=len(length))
     return layout.common.token[first + skipped], skipped
 
 
