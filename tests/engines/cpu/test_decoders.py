@@ -28,7 +28,7 @@ from tutelage.models.policy import Policy
 LONG = (9, *range(60, 79))
 PROMPTS = PromptTokens(
     ((40, 41, 42), (50,), LONG, (40, 41, 42), (*LONG[:17], 0, 80, 0)), ("a", "b", "c", "d", "e")
-)  # the first and the fourth are one prompt; 16 tokens of the third and the fifth are read once
+)  # the first and the fourth are one prompt; 17 tokens of the third and the fifth are read once
 SHARED = ("opt", "gpt2", "llama", "qwen3", "gemma3")
 WIDE_WINDOW = {"gemma3": {"sliding_window": 64}}
 
@@ -127,7 +127,7 @@ def counted(policy, monkeypatch, n, limit):
 def test_each_token_and_each_prompt_is_computed_once(made, family, n, monkeypatch):
     policy = made(family)
     decoders.DecoderSelection(policy.backbone, policy.head).try_model()  # once, and remembers
-    prompt_tokens = sum(map(len, set(PROMPTS.tokens))) - 16
+    prompt_tokens = sum(map(len, set(PROMPTS.tokens))) - 17
     _, more = counted(policy, monkeypatch, n, 12)
     monkeypatch.setattr(forms, "padded_lines", lambda count: count)
     monkeypatch.setattr(forms, "_is_close", lambda wanted, laid_out: wanted == laid_out)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Shaped
 from torch import Tensor
 
 from tutelage.core.rows import EncodedRow, RowList, collate, common_tokens
@@ -14,18 +14,19 @@ from tutelage.engines.packing import PackedRows, pack
 
 @dataclass(frozen=True)
 class PromptPass:
-    """One pass: the prompts `first` to `end` of a batch, which have M tokens, as a packed sequence of N tokens."""
+    """One pass: the prompts `first` to `end` of a batch as a packed sequence of N tokens."""
 
     first: int
     end: int
-    lengths: tuple[int, ...]
     packed: PackedRows
-    token: Int[Tensor, " M"] | None
-    """The packed token of each token, prompt by prompt; None where these are 0, 1, …, N − 1."""
+    spans: tuple[tuple[int, int], ...]
+    """Where the tokens of each prompt are in the sequences of the layout: the first one, and how many."""
 
-    def apart(self, x: Shaped[Tensor, "..."], dim: int = 0) -> tuple[Shaped[Tensor, "..."], ...]:
+    def apart(self, x: Shaped[Tensor, "..."], dim: int = 0) -> Iterator[Shaped[Tensor, "..."]]:
         """What belongs to each prompt, of one entry for each packed token along `dim`."""
-        return (x if self.token is None else x.index_select(dim, self.token)).split(self.lengths, dim)
+        common = self.packed.layout.common
+        spread = x if common is None else x.index_select(dim, common.token)
+        return (spread.narrow(dim, *span) for span in self.spans)
 
 
 def prompt_passes(
@@ -47,10 +48,7 @@ def prompt_passes(
 def _pass(rows: Sequence[EncodedRow], first: int, end: int, device: torch.device) -> PromptPass:
     own = rows[first:end]
     packed = pack(collate(own, 0, device), with_last=True, common=True)
-    lengths, common = tuple(len(row) for row in own), packed.layout.common
+    common = packed.layout.common
     last = packed.last if common is None else common.place[packed.last]
-    ends = [place + 1 for place in last.tolist()]
-    places = torch.cat([torch.arange(end - n, end) for end, n in zip(ends, lengths, strict=True)])
-    token = places if common is None else common.token[places]
-    is_plain = torch.equal(token, torch.arange(len(packed.tokens)))
-    return PromptPass(first, end, lengths, packed, None if is_plain else token)
+    spans = tuple((place + 1 - len(row), len(row)) for row, place in zip(own, last.tolist(), strict=True))
+    return PromptPass(first, end, packed, spans)
