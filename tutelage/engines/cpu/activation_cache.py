@@ -14,6 +14,7 @@ until a weight changes, and for one use: the activations of a row are taken once
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from tutelage.core.batch import Rows
 from tutelage.engines.cpu.attention_interface import supports
 from tutelage.engines.cpu.fused.layer import FusedLayer
-from tutelage.engines.cpu.fused.layer_cache import LayerActivations
+from tutelage.engines.cpu.fused.layer_cache import LayerActivations, LayerCache
 from tutelage.engines.cpu.fused.step import has_fused_step
 from tutelage.engines.cpu.prompt_passes import PromptPass
 from tutelage.engines.decoding import PromptBatch, RolloutSize
@@ -151,15 +152,14 @@ class _Group:
 
 
 class Recording:
-    """The activations of one decoder: of the prompts, one after the other, then of one token of each answer at a time.
+    """The activations of one decoder: of the prompts, pass by pass, then of one token of each answer at a time.
 
-    The layers record prompts (see `LayerCache`). The compiled step writes the activations of answers into their places
-    itself, which it finds by `groups`, `lines` and `blocks`.
+    The layers record the prompts of a pass in its cache (`of_pass`). The compiled step writes the activations of
+    answers into their places itself, which it finds by `groups`, `lines` and `blocks`.
     """
 
     def __init__(self, batch: PromptBatch, kept: Sequence[_Group | None], index: _Index) -> None:
         self.groups = [group for group in kept if group is not None]
-        self.reading: PromptPass | None = None
         self._kept, self._index = kept, index
         self._rows = [
             (group, slot) for group, n in zip(kept, batch.answers, strict=True) for slot in range(n)
@@ -168,17 +168,9 @@ class Recording:
         places = [(-1, 0) if group is None else (numbers[group], slot) for group, slot in self._rows]
         self._places = torch.tensor(places)  # the group and the slot of each line
 
-    def lookup(self, layer: nn.Module) -> None:
-        """See `LayerCache.lookup`: nothing is kept yet."""
-
-    def record(self, layer: nn.Module, activations: LayerActivations) -> None:
-        """Keep the activations of `layer` for the prompts of the pass `reading`."""
-        prompts = self.reading
-        assert prompts is not None
-        parts = zip(*map(prompts.apart, activations), strict=True)
-        for group, part in zip(self._kept[prompts.first : prompts.end], parts, strict=True):
-            if group is not None:
-                group.put_prompt(layer, LayerActivations(*part))
+    def of_pass(self, prompts: PromptPass) -> LayerCache:
+        """The cache in which the layers record a pass over prompts."""
+        return _PassRecording(prompts, self._kept[prompts.first : prompts.end])
 
     def blocks(self, layers: Sequence[nn.Module]) -> list[int] | None:
         """The address of the block of each layer and group; None where a layer did not record the prompts."""
@@ -207,6 +199,24 @@ class Recording:
         for key, (group, slot) in zip(_keys(rows), self._rows, strict=True):
             if group is not None:
                 self._index[key] = group, slot
+
+
+@dataclass(frozen=True)
+class _PassRecording:
+    """The `LayerCache` of a pass over prompts, whose activations go to the group of each prompt, if it has one."""
+
+    prompts: PromptPass
+    kept: Sequence[_Group | None]
+
+    def lookup(self, layer: nn.Module) -> None:
+        """See `LayerCache.lookup`: nothing is kept yet."""
+
+    def record(self, layer: nn.Module, activations: LayerActivations) -> None:
+        """See `LayerCache.record`."""
+        parts = zip(*map(self.prompts.apart, activations), strict=True)
+        for group, part in zip(self.kept, parts, strict=True):
+            if group is not None:
+                group.put_prompt(layer, LayerActivations(*part))
 
 
 class _PackedActivations:

@@ -247,8 +247,7 @@ class NativeDecoder(SharedDecoder):
             if self.recording is None:
                 yield
                 return
-            self.recording.reading = prompts
-            with using_layer_cache(self.recording):
+            with using_layer_cache(self.recording.of_pass(prompts)):
                 yield
 
     def _laid_out(self) -> NativeWeights:
