@@ -163,7 +163,7 @@ def common_tokens(batch: Rows | Pairs | RowList) -> int:
         alike = [a == b for a, b in zip(min(prompts), max(prompts), strict=False)]
         count = (*alike, False).index(False)
     else:
-        rows = batch.chosen if isinstance(batch, Pairs) else batch
+        rows = batch.both() if isinstance(batch, Pairs) else batch
         prompt, length = aligned_prompts(rows), rows.prompt_mask.sum(1)
         count = min(int((prompt == prompt[0]).all(0).cumprod(0).sum()), int(length.min()))
     return count if count >= COMMON else 0
