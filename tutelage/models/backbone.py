@@ -6,6 +6,7 @@ save, so that every folder of ours loads with plain `from_pretrained`.
 
 import json
 import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,14 @@ def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -
     hidden = int(inner(model).config.get_text_config().hidden_size)
     dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)
     if settings.dtype == "auto" and dtype == torch.bfloat16:
-        _log.info("%s computes in bf16, chosen for this machine (--model.dtype).", settings.path)
+        _tell_of_bf16(settings.path)
     return dtype
+
+
+@cache
+def _tell_of_bf16(path: str) -> None:
+    """Say once for each model that bf16 was chosen."""
+    _log.info("%s computes in bf16, chosen for this machine (--model.dtype).", path)
 
 
 def is_adapter(path: str | Path) -> bool:
