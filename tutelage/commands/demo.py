@@ -31,7 +31,7 @@ class Settings:
     engine: config.EngineName = field(default="auto", metadata=config.LATER)
     """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
     processor, else plain."""
-    dtype: config.DtypeName = field(default="auto", metadata=config.LATER)
+    dtype: config.DtypeName = field(default="float32", metadata=config.LATER)
     """Precision of matrix products: float32, bf16, or auto, which takes bf16 for SmolLM2 where this machine has
     products of bf16."""
     quiet: bool = False

@@ -33,7 +33,7 @@ def run_demo(
     quick: bool,
     quiet: bool,
     engine: EngineName = "auto",
-    dtype: DtypeName = "auto",
+    dtype: DtypeName = "float32",
     world: WorldName = "tutoring",
 ) -> dict[str, Any]:
     """Run the stages that are not done yet, and write summary.json, whose content is returned."""

@@ -35,7 +35,7 @@ class Place:
     seed: int
     quiet: bool
     engine: config.EngineName = "auto"
-    dtype: config.DtypeName = "auto"
+    dtype: config.DtypeName = "float32"
 
     def run(self, stage: str) -> dict[str, Any]:
         """The settings that every run directory of the round has."""
