@@ -72,11 +72,10 @@ def attention_pairs(layout: Any) -> tuple[int, int]:
     A block of queries reads its prefix and its own sequence up to the block's last token; the second number has the
     columns that scores are padded with. Tokens that are in several sequences are queries in the first of them.
     """
-    lengths, common = layout.sequence.bincount(), layout.common
-    skipped = layout.sequence[common.again].bincount(minlength=len(lengths)) if common else 0 * lengths
+    lengths = layout.sequence.bincount()
     prefixes = layout.prefix[lengths.cumsum(0) - lengths].tolist()
     read = padded = 0
-    sizes = zip(lengths.tolist(), skipped.tolist(), prefixes, strict=True)
+    sizes = zip(lengths.tolist(), layout.skipped().tolist(), prefixes, strict=True)
     for number, (length, known, prefix) in enumerate(sizes):
         before = 0 if prefix == number else int(lengths[prefix])
         for start in range(known, length, BLOCK):

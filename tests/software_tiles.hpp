@@ -1,8 +1,8 @@
-// The tiles of AMX in software, for processors that have none: `-include` of this header makes kernels/amx.hpp take them.
+// The tiles of AMX in software, for processors that have none: `-include` of this header makes native/amx.hpp take them.
 //
 // Shapes, order of sums and rounding are those of TDPBF16PS in Intel's manual (Software Developer's Manual, volume 2):
 // for a row m and a column n, the even and the odd numbers of 32 features are summed by themselves, by fused multiplication
-// and addition, both sums are added, and that is added to C. Numbers below 2^-126 are not taken for zero, as they are there.
+// and addition, both sums are added, and that is added to C. The processor takes numbers below 2^-126 for zero; here they count.
 // What the processor refuses ends the process.
 #pragma once
 

@@ -85,6 +85,19 @@ class Layout:
     ]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
     common: CommonTokens | None = None  # None where the sequences are the packed sequence
 
+    def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
+        """See `CommonTokens.spread`; `x` itself where no token is common."""
+        return x if self.common is None else self.common.spread(x)
+
+    def gathered(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "N ..."]:
+        """See `CommonTokens.gathered`; `x` itself where no token is common."""
+        return x if self.common is None else self.common.gathered(x)
+
+    def skipped(self) -> Int[Tensor, " S"]:
+        """How many first tokens of each of the S sequences are in an earlier one."""
+        again = self.sequence[:0] if self.common is None else self.sequence[self.common.again]
+        return again.bincount(minlength=int(self.sequence.max()) + 1)
+
 
 @dataclass(frozen=True)
 class PackedRows:

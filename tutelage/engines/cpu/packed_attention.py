@@ -86,14 +86,10 @@ def _attend(
     if kernels_serve and native.supports(query, key, value) and _native_agrees(query.dtype):
         out, lse = _attended(query, key, value, known, native, scale)
         return out[None], lse
-    common = layout.common
-    if common is None:
-        out, lse = _by_torch(query, key, value, known, layout, scale, may_be_flash=kernels_serve)
-        return out[None], lse
-    query, key, value = (common.spread(x) for x in (query, key, value))
-    known = None if known is None else (common.spread(known[0]), common.spread(known[1]))
+    query, key, value = (layout.spread(x) for x in (query, key, value))
+    known = None if known is None else (layout.spread(known[0]), layout.spread(known[1]))
     out, lse = _by_torch(query, key, value, known, layout, scale, may_be_flash=kernels_serve)
-    return common.gathered(out)[None], None if lse is None else common.gathered(lse)
+    return layout.gathered(out)[None], None if lse is None else layout.gathered(lse)
 
 
 def _by_torch(

@@ -94,8 +94,7 @@ class NativeKernels:
     def _as_computed(self, query: Tensor, *keys_and_values: Tensor) -> tuple[tuple[Tensor, ...], bool]:
         """The tensors in the type of the arithmetic, without gaps, keys and values at all their places; and whether
         that type is bfloat16: where all of them are."""
-        common = self.layout.common
-        tensors = (query, *(x if common is None else common.spread(x) for x in keys_and_values))
+        tensors = (query, *map(self.layout.spread, keys_and_values))
         is_half = all(x.dtype == torch.bfloat16 for x in tensors)
         return tuple((x if is_half else x.float()).contiguous() for x in tensors), is_half
 
@@ -115,7 +114,8 @@ class _Sequences:
         length = layout.sequence.bincount()
         first, columns = _sums_before(length), (length + LANES - 1) // LANES * LANES
         prefix = layout.prefix[first]
-        queries, skipped = _queries(layout, first, length)
+        skipped, common = layout.skipped(), layout.common
+        queries = first if common is None else common.token[first + skipped]
         is_suffix = prefix != torch.arange(len(prefix))
         suffixes = torch.zeros_like(length).index_add_(0, prefix, is_suffix.long())
         is_shared, accumulators = suffixes > 0, suffixes.clamp(max=ACCUMULATORS)
@@ -135,14 +135,6 @@ class _Sequences:
         return PackedSequence(
             *sizes, self.longest, self.all_columns, self.prefix_tokens, *arrays, scale, *pointers
         )
-
-
-def _queries(layout: Layout, first: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """`queries` and `skipped` of all sequences (see `structs.hpp`)."""
-    if layout.common is None:
-        return first, torch.zeros_like(first)
-    skipped = layout.sequence[layout.common.again].bincount(minlength=len(length))
-    return layout.common.token[first + skipped], skipped
 
 
 def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:
