@@ -8,7 +8,7 @@ import pytest
 
 from tutelage.data.records import Comparison, CompletionRecord, Message, Prompt
 from tutelage.rounds import judging
-from tutelage.rounds.judging import Judging, Questions, hold_study
+from tutelage.rounds.judging import Judging, Questions, RememberedUtility, hold_study
 from tutelage.simulate import panel
 
 FILES = ("preferences.jsonl", "test_votes.jsonl", "judgements.json", "summary.json")
@@ -67,3 +67,16 @@ def test_a_study_goes_on_where_it_was_left(tmp_path: Path, monkeypatch: pytest.M
     for study in ("study", "whole"):
         told = json.loads(hold(tmp_path / study, 3)["judgements.json"])
         assert told["votes"] == 11 * 3 * 2 + 3 * 3, "two of each pair, three of those that only test"
+
+
+def test_a_utility_is_computed_once_for_each_answer() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def utility(prompts: list[str], answers: list[str]) -> list[float]:
+        asked.extend(zip(prompts, answers, strict=True))
+        return [float(len(prompt + answer)) for prompt, answer in zip(prompts, answers, strict=True)]
+
+    remembered = RememberedUtility(utility)
+    assert remembered(["p", "p", "q"], ["one", "one", "one"]) == [4.0, 4.0, 4.0]
+    assert remembered(["q", "p"], ["three", "one"]) == [6.0, 4.0]
+    assert asked == [("p", "one"), ("q", "one"), ("q", "three")]

@@ -13,7 +13,7 @@ from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer, check_envelope
 from tutelage.people.corrections import check_correction, check_spans
 from tutelage.people.store import inbox, judgements, leases, search, visits
-from tutelage.people.store.counting import LockedItem, lock_item
+from tutelage.people.store.counting import LockedItem
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
@@ -22,7 +22,6 @@ from tutelage.people.store.raters import (
     DECIDING,
     Rater,
     add_tallies,
-    fills_places,
     finish_training,
     lock_rater,
 )
@@ -75,9 +74,9 @@ def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _
     owner = rater_id if rater_id is not None else leases.owner_of(connection, assignment_id)
     if owner is not None:
         rater = lock_rater(connection, owner)
-        lease = leases.lock_lease(connection, assignment_id)
-        if lease is not None and lease.rater_id == rater.id:
-            return _Locks(rater, lease, lock_item(connection, lease.item_id))
+        locked = leases.lock_lease(connection, assignment_id)
+        if locked is not None and locked[0].rater_id == rater.id:
+            return _Locks(rater, *locked)
     raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
 
 
@@ -97,7 +96,7 @@ def _write(
     said = lease.kind.canonical(answer, lease.order, lease.screen)
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
-    counted = not extra and fills_places(connection, rater)
+    counted = not extra and rater.fills_places
     counts = leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
     about = ItemFacts(item.pool, item.gold, item.lengths, first)

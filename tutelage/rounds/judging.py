@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -47,6 +46,22 @@ SIDES = ("a", "b")
 STUDY = "demo"
 
 Utility = Callable[[list[str], list[str]], list[float]]
+
+
+class RememberedUtility:
+    """A utility that is computed once for each prompt and answer, however often it is asked for."""
+
+    def __init__(self, utility: Utility) -> None:
+        self._utility = utility
+        self._known: dict[tuple[str, str], float] = {}
+
+    def __call__(self, prompts: list[str], answers: list[str]) -> list[float]:
+        pairs = list(zip(prompts, answers, strict=True))
+        new = list(dict.fromkeys(pair for pair in pairs if pair not in self._known))
+        if new:
+            values = self._utility([prompt for prompt, _ in new], [answer for _, answer in new])
+            self._known |= zip(new, values, strict=True)
+        return [self._known[pair] for pair in pairs]
 
 
 class JudgementClock:
@@ -158,12 +173,6 @@ def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[P
     return found
 
 
-def _remembering(utility: Utility) -> Utility:
-    """The same utility, computed only once for every answer."""
-    one = cache(lambda prompt, answer: utility([prompt], [answer])[0])
-    return lambda prompts, answers: [one(p, a) for p, a in zip(prompts, answers, strict=True)]
-
-
 @dataclass(frozen=True)
 class Questions:
     """What is to be judged: prompts, the answers to them, and the pairs of answers."""
@@ -226,7 +235,6 @@ def hold_study(
     ]
     add_items(store, study.id, questions.prompts, shown, items)
     expected = sum(item.overlap or 0 for item in items)
-    utility = _remembering(utility)
     with progress("judgements", expected, quiet=quiet) as advance:
 
         def judged(count: int) -> None:

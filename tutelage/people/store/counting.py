@@ -28,7 +28,8 @@ class ItemCounts:
 @dataclass(frozen=True)
 class LockedItem:
     """An item whose counters nobody else changes until the transaction ends. `room` is how many more raters it may be
-    given to, `lengths` the characters of its responses in canonical order."""
+    given to, `started` whether it was ever given to one, `lengths` the characters of its responses in canonical
+    order."""
 
     id: int
     pool: str
@@ -37,11 +38,13 @@ class LockedItem:
     lengths: tuple[int, ...]
     excluded: bool
     room: int
+    started: bool
 
 
 COLUMNS = (
-    _items.c.id, _items.c.pool, _items.c.gold, _items.c.target, _items.c.lengths, _items.c.excluded, _items.c.room,
-)  # fmt: skip
+    _items.c.id.label("item_id"),
+    *(_items.c[name] for name in ("pool", "gold", "target", "lengths", "excluded", "room", "started")),
+)
 """What a statement that finds and locks an item selects, for `locked_from`."""
 
 _ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
@@ -66,7 +69,9 @@ def lock_item(connection: Connection, item_id: int) -> LockedItem:
 def locked_from(row: sa.Row) -> LockedItem:
     """The value of a locked row with `COLUMNS`."""
     lengths = tuple(json.loads(row.lengths))
-    return LockedItem(row.id, row.pool, row.gold, row.target, lengths, row.excluded is not None, row.room)
+    return LockedItem(
+        row.item_id, row.pool, row.gold, row.target, lengths, row.excluded is not None, row.room, bool(row.started)
+    )  # fmt: skip
 
 
 def take_place(connection: Connection, item: LockedItem, now: int, *, counted: bool) -> None:

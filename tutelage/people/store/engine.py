@@ -57,10 +57,6 @@ class Store:
         self.lasting = lasting
         self.hints: dict[tuple[int | str, ...], int] = {}
         self._queue = threading.Lock()
-        self._writers = {
-            lasting: engine.execution_options(tutelage_write=True, tutelage_lasting=lasting)
-            for lasting in (False, True)
-        }
         self._reader = engine if self.sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
 
     @property
@@ -93,6 +89,8 @@ class Store:
     def read(self) -> Iterator[sa.Connection]:
         """A read transaction: one consistent state of the data; it never waits for writers."""
         with self._translated(), self._reader.connect() as connection, connection.begin():
+            if self.sqlite:
+                connection.exec_driver_sql("BEGIN")
             yield connection
 
     @contextlib.contextmanager
@@ -104,11 +102,13 @@ class Store:
         Raises:
             Unavailable: the database stayed locked by another process, or the disk is full.
         """
-        writer = self._writers[lasting and self.lasting]
-        with self._turn(), self._translated(), writer.connect() as connection, connection.begin():
-            if not self.sqlite:
+        lasting = lasting and self.lasting
+        with self._turn(), self._translated(), self.engine.connect() as connection, connection.begin():
+            if self.sqlite:
+                _begin_writing(connection, lasting=lasting)
+            else:
                 connection.execute(_ALONE if alone else _TOGETHER, {"key": _WRITERS})
-                if not (lasting and self.lasting):
+                if not lasting:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield connection
 
@@ -120,11 +120,13 @@ class Store:
         Raises:
             TutelageError: a row would refer to one that is not there.
         """
-        rebuilder = self._writers[True].execution_options(tutelage_rebuild=True)
-        with self._turn(), self._translated(), rebuilder.connect() as connection:
+        with self._turn(), self._translated(), self.engine.connect() as connection:
             connection.detach()  # the pool must not get a connection back that looks at no references
             with connection.begin():
-                if not self.sqlite:
+                if self.sqlite:
+                    connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+                    _begin_writing(connection, lasting=True)
+                else:
                     connection.execute(_ALONE, {"key": _WRITERS})
                 yield connection
                 if self.sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
@@ -242,7 +244,6 @@ def connect(url: str) -> sa.Engine:
             )
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
         sa.event.listen(engine, "connect", _prepare_sqlite)
-        sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.drivername != "postgresql+psycopg":
         raise TutelageError(
@@ -257,7 +258,7 @@ def connect(url: str) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the begin event says BEGIN, not the driver
+    connection.isolation_level = None  # BEGIN is said by `Store`, not by the driver
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
     _log_ahead(cursor)
@@ -279,18 +280,13 @@ def _log_ahead(cursor: DBAPICursor) -> None:
             time.sleep(0.01)
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
-    options = connection.get_execution_options()
-    if options.get("tutelage_write", False):
-        wanted = "FULL" if options["tutelage_lasting"] else "NORMAL"
-        if connection.info.get("synchronous") != wanted:
-            connection.exec_driver_sql(f"PRAGMA synchronous={wanted}")
-            connection.info["synchronous"] = wanted
-        if options.get("tutelage_rebuild", False):
-            connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql("BEGIN")
+def _begin_writing(connection: sa.Connection, *, lasting: bool) -> None:
+    """Begin a transaction of SQLite as its writer."""
+    wanted = "FULL" if lasting else "NORMAL"
+    if connection.info.get("synchronous") != wanted:
+        connection.exec_driver_sql(f"PRAGMA synchronous={wanted}")
+        connection.info["synchronous"] = wanted
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMapping:

@@ -26,6 +26,23 @@ _others = _raters.alias()
 """Raters beside the one of an outer query. Made once: SQLAlchemy copies every column for each new alias, which took
 longer than the query itself."""
 _CHUNK = 500
+
+
+def _people(study_id: sa.ColumnElement[int]) -> sa.Exists:
+    return sa.exists().where(
+        _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
+    )
+
+
+FILLS_NO_PLACES = sa.or_(
+    _raters.c.excluded.is_not(None),
+    _raters.c.kind == "llm",
+    sa.and_(_raters.c.kind == "simulated", _people(_raters.c.study_id)),
+)
+"""Whether the answers of a rater leave the places of items free: excluded raters, model judges, and simulated raters
+where people take part."""
+_HAS_PEOPLE = sa.select(sa.case((_people(sa.bindparam("study", type_=sa.Integer)), 1), else_=0))
+
 _UNKNOWN: Mapping[Scope, Callable[[str], Sentence]] = {
     "rater": lambda name: Sentence("There is no rater “%(name)s” in this study.", name=name),
     "item": lambda name: Sentence("There is no item “%(name)s” in this study.", name=name),
@@ -139,14 +156,7 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     `leases.recount` does for one, for many at once. The caller writes alone."""
     out_of_account = sa.or_(
         _given.c.extra == 1,
-        sa.exists().where(
-            _raters.c.id == _given.c.rater_id,
-            sa.or_(
-                _raters.c.excluded.is_not(None),
-                _raters.c.kind == "llm",
-                sa.and_(_raters.c.kind == "simulated", _people(_raters.c.study_id)),
-            ),
-        ),
+        sa.exists().where(_raters.c.id == _given.c.rater_id, FILLS_NO_PLACES),
         sa.exists().where(
             _said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.excluded.is_not(None)
         ),
@@ -170,15 +180,6 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
 def has_people(connection: Connection, study_id: int) -> bool:
     """Whether a person takes part in the study as a rater."""
     return bool(connection.scalar(_HAS_PEOPLE, {"study": study_id}))
-
-
-def _people(study_id: sa.ColumnElement[int]) -> sa.Exists:
-    return sa.exists().where(
-        _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
-    )
-
-
-_HAS_PEOPLE = sa.select(sa.case((_people(sa.bindparam("study", type_=sa.Integer)), 1), else_=0))
 
 
 def _assignments_in(state: str) -> sa.ScalarSelect[int]:

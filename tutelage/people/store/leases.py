@@ -13,7 +13,7 @@ from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
-from tutelage.people.store.counting import ItemCounts, LockedItem, lock_item, recount, take_place
+from tutelage.people.store.counting import COLUMNS, ItemCounts, LockedItem, locked_from, recount, take_place
 from tutelage.people.store.engine import Connection, inserted
 
 SWEEP = 200
@@ -42,12 +42,32 @@ class Lease:
 
 
 _LEASE = (
-    sa.select(_given, schema.study.c.kind)
-    .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
+    sa.select(
+        *(
+            _given.c[name]
+            for name in (
+                "id",
+                "study_id",
+                "rater_id",
+                "version_id",
+                "chosen_by",
+                "order",
+                "repeat",
+                "extra",
+                "counted",
+            )
+        ),
+        _given.c.state,
+        schema.study.c.kind,
+    )
+    .add_columns(
+        _versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans, *COLUMNS
+    )
     .join(_versions, _versions.c.id == _given.c.version_id)
     .join(schema.study, schema.study.c.id == _given.c.study_id)
+    .join(schema.item, schema.item.c.id == _given.c.item_id)
     .where(_given.c.id == sa.bindparam("id"))
-    .with_for_update(of=_given)
+    .with_for_update(of=(_given, schema.item))
 )
 _OWNER = sa.select(_given.c.rater_id).where(_given.c.id == sa.bindparam("id"))
 _CLOSE = _given.update().where(_given.c.id == sa.bindparam("assignment"))
@@ -68,17 +88,19 @@ def owner_of(connection: Connection, assignment_id: int) -> int | None:
     return connection.scalar(_OWNER, {"id": assignment_id})
 
 
-def lock_lease(connection: Connection, assignment_id: int) -> Lease | None:
-    """Hold the assignment; None where there is none."""
-    row = connection.execute(_LEASE, {"id": assignment_id}).mappings().one_or_none()
-    if row is None:
+def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, LockedItem] | None:
+    """Wait for the assignment and its item, and hold both until the transaction ends; None where there is none."""
+    found = connection.execute(_LEASE, {"id": assignment_id}).one_or_none()
+    if found is None:
         return None
+    row = found._mapping
     order = tuple(json.loads(row["order"]))
-    return Lease(
+    lease = Lease(
         row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"], order,
         bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"], find_kind(row["kind"]),
         screen_from(row, len(order)),
     )  # fmt: skip
+    return lease, locked_from(found)
 
 
 def screen_from(version: sa.RowMapping, places: int) -> Screen:
@@ -105,9 +127,9 @@ def close(
 
 def give_back(connection: Connection, assignment_id: int, state: str, now: int) -> None:
     """End a reservation without an answer."""
-    lease = lock_lease(connection, assignment_id)
-    assert lease is not None  # assignments are never deleted
-    item = lock_item(connection, lease.item_id)
+    locked = lock_lease(connection, assignment_id)
+    assert locked is not None  # assignments are never deleted
+    lease, item = locked
     close(connection, lease, item, state, now, extra=lease.extra, counted=lease.counted)
 
 
@@ -153,7 +175,8 @@ def assignment_of(connection: Connection, item_id: int, rater_id: int) -> int | 
 def lease(connection: Connection, row: dict[str, object], item: LockedItem, now: int) -> int:
     """Reserve: a new assignment, or the rater's own that ran out unanswered. Returns its id."""
     row = row | {"item_id": item.id, "state": "leased", "created": now, "closed": None}
-    known = connection.scalar(_SAME, {name: row[name] for name in ("item_id", "rater_id", "repeat")})
+    same = {name: row[name] for name in ("item_id", "rater_id", "repeat")}
+    known = connection.scalar(_SAME, same) if item.started else None
     if known is None:
         known = inserted(connection, _given, row)
     else:

@@ -12,7 +12,7 @@ from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
-from tutelage.people.store.exclusions import count_again, has_people
+from tutelage.people.store.exclusions import FILLS_NO_PLACES, count_again, has_people
 from tutelage.people.texts import folded
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
@@ -65,8 +65,9 @@ class Tallies:
 class Rater:
     """A rater of one study. `quota` limits the answers asked for; `excluded` is the reason why this rater's votes do
     not count at present; `consented`, `seen` and `forgotten` are milliseconds since the epoch; `agreed` is the number
-    of the text that the rater agreed to. `identity` is how the place where an owner or reviewer signs in knows them,
-    `contact` their e-mail address there, and `removed` the time at which their access was taken away."""
+    of the text that the rater agreed to. The answers of one who `fills_places` fill the places of items: of people, and
+    of simulated raters while no person takes part. `identity` is how the place where an owner or reviewer signs in
+    knows them, `contact` their e-mail address there, and `removed` the time at which their access was taken away."""
 
     id: int
     study_id: int
@@ -82,6 +83,7 @@ class Rater:
     created: int
     seen: int | None
     tallies: Tallies
+    fills_places: bool
     agreed: int = 0
     forgotten: int | None = None
     identity: str | None = None
@@ -89,7 +91,8 @@ class Rater:
     removed: int | None = None
 
 
-_RATER = sa.select(schema.rater).where(schema.rater.c.id == sa.bindparam("id"))
+_RATERS = sa.select(schema.rater, sa.case((FILLS_NO_PLACES, 0), else_=1).label("fills_places"))
+_RATER = _RATERS.where(schema.rater.c.id == sa.bindparam("id"))
 _RATER_LOCKED = _RATER.with_for_update()
 _UPDATE = schema.rater.update().where(schema.rater.c.id == sa.bindparam("rater"))
 
@@ -178,13 +181,6 @@ def crowd_kinds(raters: Iterable[Rater]) -> tuple[RaterKind, ...]:
     return ("human",) if people else ("human", "simulated")
 
 
-def fills_places(connection: sa.Connection, rater: Rater) -> bool:
-    """Whether the answers of this rater fill the places of items."""
-    if rater.excluded is not None or rater.kind == "llm":
-        return False
-    return rater.kind == "human" or not has_people(connection, rater.study_id)
-
-
 def _free_places(connection: sa.Connection, study_id: int, now: int) -> None:
     """Count the assignments of simulated raters no longer, because people take part from now on."""
     raters, given = schema.rater, schema.assignment
@@ -250,14 +246,14 @@ def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
 def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
     """`find_rater` within a transaction: the rater whose name this is as it is written, else but for capitals."""
     raters = schema.rater
-    query = sa.select(raters).where(raters.c.study_id == study_id, raters.c.folded == folded(name))
+    query = _RATERS.where(raters.c.study_id == study_id, raters.c.folded == folded(name))
     found = [_rater(row) for row in connection.execute(query.order_by(raters.c.id)).mappings()]
     return next((rater for rater in found if rater.name == name), found[0] if found else None)
 
 
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
     """All raters of a study, in the order they came."""
-    query = sa.select(schema.rater).where(schema.rater.c.study_id == study_id).order_by(schema.rater.c.id)
+    query = _RATERS.where(schema.rater.c.study_id == study_id).order_by(schema.rater.c.id)
     with store.read() as connection:
         return tuple(_rater(row) for row in connection.execute(query).mappings())
 
@@ -286,7 +282,7 @@ def change_rater(
             why=why,
             quota=quota,
         )
-        return _rater(lock(connection, schema.rater, rater_id))
+        return load_rater(connection, rater_id)
 
 
 def consent(store: Store, rater_id: int, **shown: str) -> None:
@@ -311,10 +307,10 @@ def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:
 
 
 def _rater(row: sa.RowMapping) -> Rater:
-    """The value of a row of the table `rater`."""
+    """The value of a row of `_RATERS`."""
     return Rater(
         row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
         row["quota"], row["asked"], row["consented"], row["excluded"], row["created"], row["seen"],
-        Tallies(**{name: row[name] for name in schema.TALLIES}), row["agreed"], row["forgotten"],
-        row["identity"], row["contact"], row["removed"],
+        Tallies(**{name: row[name] for name in schema.TALLIES}), bool(row["fills_places"]), row["agreed"],
+        row["forgotten"], row["identity"], row["contact"], row["removed"],
     )  # fmt: skip

@@ -5,6 +5,7 @@ judgement names the version it was made under. How the work is shared out (overl
 time without a new version; both leave an event.
 """
 
+import functools
 import hashlib
 import json
 import secrets
@@ -199,9 +200,16 @@ _STUDY = (
 
 def load_study(connection: sa.Connection, study_id: int) -> Study:
     """The study as this transaction sees it."""
-    row = connection.execute(_STUDY, {"id": study_id}).mappings().one_or_none()
+    row = connection.execute(_STUDY, {"id": study_id}).one_or_none()
     if row is None:
         raise TutelageError(f"There is no study {study_id} in this database.")
+    return _study(row)
+
+
+@functools.lru_cache(maxsize=64)
+def _study(found: sa.Row) -> Study:
+    """The value of a row of `_STUDY`. Every question and every answer reads it, and it seldom changes."""
+    row = found._mapping
     plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
     presentation = presentation_from(row)
     return Study(
