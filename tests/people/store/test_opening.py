@@ -343,7 +343,7 @@ def test_practice_is_taken_out_of_the_counts_of_an_older_study(url: str) -> None
 
 def as_then(row: dict[str, Any]) -> dict[str, Any]:
     """The row of a vote or a rater without what later versions say besides."""
-    of_raters = ("agreed", "forgotten", "identity", "contact", "removed")
+    of_raters = ("fills_places", "agreed", "forgotten", "identity", "contact", "removed")
     later = of_raters if "tallies" in row else ("kind", "ratings", "correction", "spans")
     return {name: value for name, value in row.items() if name not in later}
 
