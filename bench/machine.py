@@ -36,7 +36,8 @@ def name_of(device: str) -> str:
         name = told["model name"]
     except (OSError, KeyError):
         return platform.processor() or platform.machine()
-    return name if "avx512f" in told.get("flags", "").split() else f"{name} without AVX-512"
+    flags = told.get("flags", "").split()  # which x86 has alone
+    return f"{name} without AVX-512" if flags and "avx512f" not in flags else name
 
 
 def _fields(told: str) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from bench.files import result_file
 from bench.flops import Decoding, Tree, forward, training
 from bench.jobs import JOBS
 from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
+from bench.machine import name_of
 from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
 from bench.table import write_table
@@ -158,3 +159,14 @@ def test_each_machine_has_tables_of_its_own(tmp_path) -> None:
     assert "| 0 GFLOP | – | – |" in other, "its operations were not counted"
     assert "DPO" not in other, "one side alone says nothing"
     assert peers.count("- sft: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"), [("fpu avx2 avx512f", "AMD EPYC"), ("fpu avx2", "AMD EPYC without AVX-512")]
+)
+def test_processors_of_one_name_are_told_apart(
+    flags: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = f"processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: {flags}\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n"
+    monkeypatch.setattr(Path, "read_text", lambda self: told)
+    assert name_of("cpu") == name

@@ -1,10 +1,10 @@
 """Every sentence that a tutor of this world can say, and which of them a given sentence is nearest to."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
 from tutelage.simulate import phrases
@@ -65,6 +65,7 @@ def lower_first(text: str) -> str:
     return text if text.split(" ", 1)[0] in PROPER else text[0].lower() + text[1:]
 
 
+@lru_cache(maxsize=1 << 16)
 def nearest(text: str, topic: str) -> Match | None:
     """The bank sentence with the greatest bigram overlap; equals are decided for `topic`, the one asked about.
 
@@ -73,26 +74,23 @@ def nearest(text: str, topic: str) -> Match | None:
     and the nearer reading counts. None when no pair of words is known.
     """
     said = words(text)
-    readings = (_nearest(tuple(reading), topic) for reading in (said, _without_opener(said)))
-    return max(filter(None, readings), key=lambda match: match.nearness, default=None)
+    readings = dict.fromkeys((tuple(said), tuple(_without_opener(said))))
+    matches = (_nearest(reading, topic) for reading in readings)
+    return max(filter(None, matches), key=lambda match: match.nearness, default=None)
 
 
 @lru_cache(maxsize=1 << 16)
 def _nearest(said: tuple[str, ...], topic: str) -> Match | None:
     sentences, sizes, index = _index()
     asked = _bigrams(said)
-    common: dict[int, int] = defaultdict(int)
-    for bigram in asked:
-        for row in index.get(bigram, ()):
-            common[row] += 1
+    common = Counter(chain.from_iterable(index.get(bigram, ()) for bigram in asked))
     if not common:
         return None
-
-    def nearness(row: int) -> float:
-        return 2 * common[row] / (len(asked) + sizes[row])
-
-    best = max(common, key=lambda row: (nearness(row), sentences[row].topic == topic, -row))
-    return Match(sentences[best], nearness(best))
+    nearness = {row: 2 * count / (len(asked) + sizes[row]) for row, count in common.items()}
+    most = max(nearness.values())
+    equals = (row for row, value in nearness.items() if value == most)
+    best = max(equals, key=lambda row: (sentences[row].topic == topic, -row))
+    return Match(sentences[best], most)
 
 
 @cache
