@@ -330,6 +330,7 @@ def test_without_memory_for_copies_the_layers_decode_as_they_are(made, lora, mon
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])
+@pytest.mark.usefixtures("multiplying")
 def test_bf16_keeps_its_softmax_in_float32_and_stays_near_the_trainer(made, family):
     policy = made(family, dtype="bf16")
     rollout = policy.generate(PROMPTS, 4, settings(), seed=3)

@@ -196,6 +196,7 @@ def test_order_and_other_rows_change_nothing(tiny_model, family):
 
 
 @pytest.mark.parametrize("family", ["llama", "opt"])
+@pytest.mark.usefixtures("multiplying")
 @torch.no_grad()
 def test_bfloat16_differs_by_its_rounding_alone(tiny_model, family, monkeypatch):
     """Packed rows and single rows are equally far from float32."""

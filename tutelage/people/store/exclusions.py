@@ -28,21 +28,21 @@ longer than the query itself."""
 _CHUNK = 500
 
 
-def _people(study_id: sa.ColumnElement[int]) -> sa.Exists:
+def people_in(study_id: sa.ColumnElement[int]) -> sa.Exists:
+    """Whether a person takes part in a study as a rater."""
     return sa.exists().where(
         _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
     )
 
 
-FILLS_NO_PLACES = sa.or_(
-    _raters.c.excluded.is_not(None),
-    _raters.c.kind == "llm",
-    sa.and_(_raters.c.kind == "simulated", _people(_raters.c.study_id)),
-)
-"""Whether the answers of a rater leave the places of items free: excluded raters, model judges, and simulated raters
-where people take part."""
-_HAS_PEOPLE = sa.select(sa.case((_people(sa.bindparam("study", type_=sa.Integer)), 1), else_=0))
+def fills_no_places(people: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether the answers of a rater leave the places of items free: excluded raters, model judges, and simulated
+    raters where `people` take part."""
+    stands_aside = sa.and_(_raters.c.kind == "simulated", people)
+    return sa.or_(_raters.c.excluded.is_not(None), _raters.c.kind == "llm", stands_aside)
 
+
+_HAS_PEOPLE = sa.select(sa.case((people_in(sa.bindparam("study", type_=sa.Integer)), 1), else_=0))
 _UNKNOWN: Mapping[Scope, Callable[[str], Sentence]] = {
     "rater": lambda name: Sentence("There is no rater “%(name)s” in this study.", name=name),
     "item": lambda name: Sentence("There is no item “%(name)s” in this study.", name=name),
@@ -156,7 +156,7 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     `leases.recount` does for one, for many at once. The caller writes alone."""
     out_of_account = sa.or_(
         _given.c.extra == 1,
-        sa.exists().where(_raters.c.id == _given.c.rater_id, FILLS_NO_PLACES),
+        sa.exists().where(_raters.c.id == _given.c.rater_id, fills_no_places(people_in(_raters.c.study_id))),
         sa.exists().where(
             _said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.excluded.is_not(None)
         ),

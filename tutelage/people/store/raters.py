@@ -12,7 +12,7 @@ from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
-from tutelage.people.store.exclusions import FILLS_NO_PLACES, count_again, has_people
+from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
 from tutelage.people.texts import folded
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
@@ -91,8 +91,14 @@ class Rater:
     removed: int | None = None
 
 
-_RATERS = sa.select(schema.rater, sa.case((FILLS_NO_PLACES, 0), else_=1).label("fills_places"))
-_RATER = _RATERS.where(schema.rater.c.id == sa.bindparam("id"))
+def _raters(people: sa.Exists) -> sa.Select:
+    """Raters, where it is known whether people take part."""
+    return sa.select(schema.rater, sa.case((fills_no_places(people), 0), else_=1).label("fills_places"))
+
+
+_study = sa.bindparam("study", type_=sa.Integer)
+_OF_STUDY = _raters(people_in(_study)).where(schema.rater.c.study_id == _study).order_by(schema.rater.c.id)
+_RATER = _raters(people_in(schema.rater.c.study_id)).where(schema.rater.c.id == sa.bindparam("id"))
 _RATER_LOCKED = _RATER.with_for_update()
 _UPDATE = schema.rater.update().where(schema.rater.c.id == sa.bindparam("rater"))
 
@@ -245,17 +251,15 @@ def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
 
 def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
     """`find_rater` within a transaction: the rater whose name this is as it is written, else but for capitals."""
-    raters = schema.rater
-    query = _RATERS.where(raters.c.study_id == study_id, raters.c.folded == folded(name))
-    found = [_rater(row) for row in connection.execute(query.order_by(raters.c.id)).mappings()]
+    query = _OF_STUDY.where(schema.rater.c.folded == folded(name))
+    found = [_rater(row) for row in connection.execute(query, {"study": study_id}).mappings()]
     return next((rater for rater in found if rater.name == name), found[0] if found else None)
 
 
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
     """All raters of a study, in the order they came."""
-    query = _RATERS.where(schema.rater.c.study_id == study_id).order_by(schema.rater.c.id)
     with store.read() as connection:
-        return tuple(_rater(row) for row in connection.execute(query).mappings())
+        return tuple(_rater(row) for row in connection.execute(_OF_STUDY, {"study": study_id}).mappings())
 
 
 def change_rater(
@@ -307,7 +311,7 @@ def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:
 
 
 def _rater(row: sa.RowMapping) -> Rater:
-    """The value of a row of `_RATERS`."""
+    """The value of a row of `_raters`."""
     return Rater(
         row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
         row["quota"], row["asked"], row["consented"], row["excluded"], row["created"], row["seen"],

@@ -84,6 +84,7 @@ def test_products_with_merged_adapters_serve_no_forward_pass(tiny_model, size, k
 
 @pytest.mark.parametrize("train", [True, False], ids=["float32 weights", "bf16 weights"])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.usefixtures("multiplying")
 def test_a_rollout_is_as_close_to_float32_as_the_trainer(tiny_model, family, train, monkeypatch):
     counts, own = [], decoders.NativeStep.__call__
     monkeypatch.setattr(decoders.NativeStep, "__call__", lambda *a: (counts.append(1), own(*a))[1])
