@@ -2,10 +2,11 @@
 
 import json
 import platform
+import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,14 @@ def name_of(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     try:
-        told = dict(_fields(Path("/proc/cpuinfo").read_text()))
+        told = dict(
+            re.findall(r"^(model name|flags)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        )
         name = told["model name"]
     except (OSError, KeyError):
         return platform.processor() or platform.machine()
     flags = told.get("flags", "").split()  # which x86 has alone
     return f"{name} without AVX-512" if flags and "avx512f" not in flags else name
-
-
-def _fields(told: str) -> Iterator[tuple[str, str]]:
-    """The names and values of /proc/cpuinfo, once for each processor."""
-    for line in told.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            yield name.strip(), value.strip()
 
 
 def product_rate(device: str, precision: str) -> float:

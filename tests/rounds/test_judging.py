@@ -8,7 +8,7 @@ import pytest
 
 from tutelage.data.records import Comparison, CompletionRecord, Message, Prompt
 from tutelage.rounds import judging
-from tutelage.rounds.judging import Judging, Questions, RememberedUtility, hold_study
+from tutelage.rounds.judging import Judging, Questions, hold_study, remembered
 from tutelage.simulate import panel
 
 FILES = ("preferences.jsonl", "test_votes.jsonl", "judgements.json", "summary.json")
@@ -76,7 +76,7 @@ def test_a_utility_is_computed_once_for_each_answer() -> None:
         asked.extend(zip(prompts, answers, strict=True))
         return [float(len(prompt + answer)) for prompt, answer in zip(prompts, answers, strict=True)]
 
-    remembered = RememberedUtility(utility)
-    assert remembered(["p", "p", "q"], ["one", "one", "one"]) == [4.0, 4.0, 4.0]
-    assert remembered(["q", "p"], ["three", "one"]) == [6.0, 4.0]
+    once = remembered(utility)
+    assert once(["p", "p", "q"], ["one", "one", "one"]) == [4.0, 4.0, 4.0]
+    assert once(["q", "p"], ["three", "one"]) == [6.0, 4.0]
     assert asked == [("p", "one"), ("q", "one"), ("q", "three")]

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -48,20 +49,10 @@ STUDY = "demo"
 Utility = Callable[[list[str], list[str]], list[float]]
 
 
-class RememberedUtility:
-    """A utility that is computed once for each prompt and answer, however often it is asked for."""
-
-    def __init__(self, utility: Utility) -> None:
-        self._utility = utility
-        self._known: dict[tuple[str, str], float] = {}
-
-    def __call__(self, prompts: list[str], answers: list[str]) -> list[float]:
-        pairs = list(zip(prompts, answers, strict=True))
-        new = list(dict.fromkeys(pair for pair in pairs if pair not in self._known))
-        if new:
-            values = self._utility([prompt for prompt, _ in new], [answer for _, answer in new])
-            self._known |= zip(new, values, strict=True)
-        return [self._known[pair] for pair in pairs]
+def remembered(utility: Utility) -> Utility:
+    """The same utility, computed only once for every prompt and answer."""
+    one = cache(lambda prompt, answer: utility([prompt], [answer])[0])
+    return lambda prompts, answers: [one(p, a) for p, a in zip(prompts, answers, strict=True)]
 
 
 class JudgementClock:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tutelage import config
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
-from tutelage.rounds.judging import Judging, Questions, RememberedUtility, Utility, hold_study
+from tutelage.rounds.judging import Judging, Questions, Utility, hold_study, remembered
 from tutelage.rounds.stages import Stage, Story
 from tutelage.simulate import calibrated_tau, panel
 from tutelage.train.run.terminal import complete
@@ -169,7 +169,7 @@ class Round:
             load_completions(asked / "completions.jsonl").records,
             load_comparisons(asked / "comparisons.jsonl").records,
         )
-        gold = RememberedUtility(self.gold)
+        gold = remembered(self.gold)
         tau = calibrated_tau(list(questions.differences(gold).values()), AGREEMENT)
         raters = panel(place.seed, self.judging.raters, tau)
         hold_study(place.folder / "judge", questions, raters, gold, self.judging, quiet=place.quiet)

@@ -42,7 +42,7 @@ class LockedItem:
 
 
 COLUMNS = (
-    _items.c.id.label("item_id"),
+    _items.c.id.label("item"),
     *(_items.c[name] for name in ("pool", "gold", "target", "lengths", "excluded", "room", "started")),
 )
 """What a statement that finds and locks an item selects, for `locked_from`."""
@@ -70,7 +70,7 @@ def locked_from(row: sa.Row) -> LockedItem:
     """The value of a locked row with `COLUMNS`."""
     lengths = tuple(json.loads(row.lengths))
     return LockedItem(
-        row.item_id, row.pool, row.gold, row.target, lengths, row.excluded is not None, row.room, bool(row.started)
+        row.item, row.pool, row.gold, row.target, lengths, row.excluded is not None, row.room, bool(row.started)
     )  # fmt: skip
 
 

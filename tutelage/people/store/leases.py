@@ -42,27 +42,8 @@ class Lease:
 
 
 _LEASE = (
-    sa.select(
-        *(
-            _given.c[name]
-            for name in (
-                "id",
-                "study_id",
-                "rater_id",
-                "version_id",
-                "chosen_by",
-                "order",
-                "repeat",
-                "extra",
-                "counted",
-            )
-        ),
-        _given.c.state,
-        schema.study.c.kind,
-    )
-    .add_columns(
-        _versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans, *COLUMNS
-    )
+    sa.select(_given, schema.study.c.kind, *COLUMNS)
+    .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
     .join(_versions, _versions.c.id == _given.c.version_id)
     .join(schema.study, schema.study.c.id == _given.c.study_id)
     .join(schema.item, schema.item.c.id == _given.c.item_id)
