@@ -134,7 +134,7 @@ class Round:
         quiet = self.place.quiet
         stages = [
             *self.before,
-            Stage("sample", "Sampling answers", (self.sampling,), lambda: sample(self.sampling)),
+            Stage("sample", "Sampling answers", (self.sampling,), self._sample),
             Stage("judge", "Raters judge pairs", (self.judging,), self._judge),
             Stage(
                 "reward",
@@ -160,6 +160,13 @@ class Round:
             return stage.run()
 
         return replace(stage, settings=(self.texts, *stage.settings), run=run)
+
+    def _sample(self) -> None:
+        """Sample the answers under a name that their model has in every folder, since which pairs are asked follows
+        from it. The name is not among the settings of the stage: a round begun before there were names goes on."""
+        model, folder = Path(self.sampling.model.path), self.place.folder
+        name = model.relative_to(folder).as_posix() if model.is_relative_to(folder) else str(model)
+        sample(replace(self.sampling, name=name))
 
     def _judge(self) -> None:
         """Let the simulated raters judge every pair, and write their preferences for training."""

@@ -159,7 +159,7 @@ def _completion(
     settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool
 ) -> CompletionRecord:
     """An answer as a record. Its id depends on the sampler, the prompt, its number and its text."""
-    name = settings.model.path
+    name = settings.name or settings.model.path
     asked = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
     return CompletionRecord(
         stable_id(name, prompt.id, str(number), text), prompt.id, text, name, asked + _how(settings), finished

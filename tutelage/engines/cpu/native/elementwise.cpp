@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "structs.hpp"
+#include "gates.hpp"
 #include "kernel.hpp"
 #include "norms.hpp"
 #include "rows.hpp"
@@ -62,11 +63,8 @@ void tutelage_gate_gradients(const ThreadPool *pool, int64_t size, const float *
                              float *to_gate, float *to_up) {
     for_rows(*pool, size / LANES, LANES, [&](long, long first, long end) {
         for (long i = first * LANES; i < end * LANES; i += LANES) {
-            const Floats x = load(g + i), up = load(u + i), grad = load(to_gate + i);
-            const Floats sigmoid = 1.0f / (1.0f + exponential(-x)), through = x * sigmoid;
-            store(p + i, through * up);
-            store(to_up + i, grad * through);
-            store(to_gate + i, grad * up * (sigmoid + through * (1.0f - sigmoid)));
+            const GateGradients found(load(g + i), load(u + i), load(to_gate + i));
+            store(p + i, found.product), store(to_up + i, found.to_up), store(to_gate + i, found.to_gate);
         }
     });
 }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "gates.hpp"
 #include "half.hpp"
 #include "structs.hpp"
 #include "norms.hpp"
@@ -51,11 +52,8 @@ void tutelage_mixed_swiglu_gradients(const ThreadPool *pool, int64_t rows, int64
     for_rows(*pool, rows, 2 * m, [&](long, long first, long end) {
         for (long row = first; row < end; row++)
             for (long i = row * m, g = 2 * row * m, u = g + m; i < (row + 1) * m; i += LANES, g += LANES, u += LANES) {
-                const Floats x = load(pairs + g), up = load(pairs + u), grad = load(to_p + i);
-                const Floats sigmoid = 1.0f / (1.0f + exponential(-x)), through = x * sigmoid;
-                store(p + i, through * up);
-                store(to_pairs + u, grad * through);
-                store(to_pairs + g, grad * up * (sigmoid + through * (1.0f - sigmoid)));
+                const GateGradients found(load(pairs + g), load(pairs + u), load(to_p + i));
+                store(p + i, found.product), store(to_pairs + u, found.to_up), store(to_pairs + g, found.to_gate);
             }
     });
 }
