@@ -9,6 +9,7 @@ import tiny
 
 from tutelage.rounds import round as rounds
 from tutelage.rounds.round import Place, Round
+from tutelage.rounds.stages import Stage
 from tutelage.rounds.tutoring import QUICK, tutoring
 from tutelage.workflows.sample import sample
 
@@ -23,10 +24,9 @@ FILES = (
 def judged(folder: Path) -> dict[str, str]:
     """The content of the files of a round that was sampled and judged, with a tiny random model after SFT."""
     made = a_round(folder)
-    stages = {stage.name: stage for stage in made.stages()}
     made.write()
     for name in ("sample", "judge"):
-        stages[name].run()
+        stage(made, name).run()
     return {name: (folder / name).read_text(encoding="utf-8") for name in FILES}
 
 
@@ -36,6 +36,10 @@ def a_round(folder: Path) -> Round:
         QUICK, corpus_tokens=100, demonstrations=5, train_prompts=20, answers=4, pairs=2, answer_tokens=8
     )
     return tutoring(Place(folder, 0, quiet=True), scale)
+
+
+def stage(made: Round, name: str) -> Stage:
+    return next(stage for stage in made.stages() if stage.name == name)
 
 
 def test_a_seed_has_the_same_pairs_and_votes_in_every_folder(tmp_path: Path) -> None:
@@ -49,21 +53,21 @@ def test_a_seed_has_the_same_pairs_and_votes_in_every_folder(tmp_path: Path) -> 
 def test_the_answers_are_named_by_their_model_within_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that lies elsewhere keeps its path, by which a later round finds it."""
+    """A model that lies elsewhere keeps the name by which it was given."""
     asked: list[str] = []
     monkeypatch.setattr(rounds, "sample", lambda settings: asked.append(settings.name))
     made = a_round(tmp_path / "round")
-    model = replace(made.sampling.model, path="smollm2")
+    model = replace(made.sampling.model, path="./smollm2")
     for sampling in (made.sampling, replace(made.sampling, model=model)):
         made = replace(made, sampling=sampling)
-        next(stage for stage in made.stages() if stage.name == "sample").run()
-    assert asked == ["sft/model", "smollm2"]
+        stage(made, "sample").run()
+    assert asked == ["sft/model", "./smollm2"]
 
 
 def test_the_name_of_the_answers_is_no_part_of_the_stage(tmp_path: Path) -> None:
     """The fingerprint of the stage is that of its settings, so a round that was begun without a name goes on."""
     made = a_round(tmp_path / "round")
-    assert next(stage for stage in made.stages() if stage.name == "sample").settings == (made.sampling,)
+    assert stage(made, "sample").settings == (made.sampling,)
     assert made.sampling.name == ""
 
 

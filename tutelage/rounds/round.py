@@ -164,8 +164,9 @@ class Round:
     def _sample(self) -> None:
         """Sample the answers under a name that their model has in every folder, since which pairs are asked follows
         from it. The name is not among the settings of the stage: a round begun before there were names goes on."""
-        model, folder = Path(self.sampling.model.path), self.place.folder
-        name = model.relative_to(folder).as_posix() if model.is_relative_to(folder) else str(model)
+        name, folder = self.sampling.model.path, self.place.folder
+        if Path(name).is_relative_to(folder):
+            name = Path(name).relative_to(folder).as_posix()
         sample(replace(self.sampling, name=name))
 
     def _judge(self) -> None:
