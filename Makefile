@@ -8,7 +8,7 @@
 # make pages   the pages that are written from the code: docs/reference, docs/algorithms
 # make lock    write pylock.toml: the versions of constraints.txt with their hashes, for every system
 # make quality experiments on a real chat model beside what was published (ARGS="--data pairs.jsonl"), for docs/results.md
-# make clean   remove the environment and the caches, never the runs
+# make clean   remove the environment and the caches (of compiled kernels too), never the runs
 #
 # Each makes its own environment, demo and test in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
 # pip. Without a GPU torch's build for processors is taken where its index can be reached (scripts/torch_index.py).

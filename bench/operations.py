@@ -40,6 +40,7 @@ FORMULAS: Mapping[Any, Callable[..., int]] = {
     aten.addmm_: flop_registry[aten.addmm],
     aten.bmm: flop_registry[aten.bmm],
     aten.baddbmm: flop_registry[aten.baddbmm],
+    torch.ops.mkldnn._linear_pointwise: lambda x, *_, out_val, **__: 2 * x.numel() * out_val.shape[-1],
     aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, *_, **__: _attention(query, key, 2),
     aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda _, query, key, *__, **___: _attention(
         query, key, 5
@@ -92,6 +93,7 @@ def _rounded(columns: int) -> int:
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
     """Inside, the operations of all kernels of this thread are counted, by their names."""
+    from tutelage.engines.cpu.native import float_products
     from tutelage.engines.cpu.native.half_products import PanelLinear
     from tutelage.engines.cpu.native.packed_attention import NativeKernels
 
@@ -112,7 +114,12 @@ def counting() -> Iterator[Counter[str]]:
         operations.kernels["panels"] += 2 * len(x) * (by.in_ * by.out + x.shape[1] * by.rank)
         return inner(linear, x, *rest)
 
+    def multiply_floats(inner: Callable[..., Any], a: Any, b: Any, *rest: Any, **more: Any) -> Any:
+        operations.kernels["float products"] += 2 * a.numel() * b.shape[1]
+        return inner(a, b, *rest, **more)
+
     with ExitStack() as inside:
+        inside.enter_context(replaced(float_products, "multiply", multiply_floats))
         inside.enter_context(replaced(NativeKernels, "forward", attend))
         inside.enter_context(replaced(NativeKernels, "backward", differentiate))
         inside.enter_context(replaced(PanelLinear, "_compute", multiply))

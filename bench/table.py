@@ -27,10 +27,11 @@ order, seed and precision, and processes of their own on one machine, which has 
 The second table of a machine says what our side reaches of it. Updates: the operations that are needed if no token is
 computed twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after
 each process), the middle of all steps; what was kept from sampling is not counted again. Decoding: the larger of
-arithmetic and reading, at the measured rates. *Performed*: the operations of the products that an update really
-makes, counted in a run that is not timed, over those that it needs, and for each token of the step. The ratio can be
-less than 1: the needed ones have every layer compute every token, but of the last layer only the states that are read
-need its second half.
+arithmetic and reading, at the measured rates. The rate is that of the fastest library of the machine; shares with a
+star are older and refer to torch's own product (MKL), which reaches half of it on some processors. *Performed*: the
+operations of the products that an update really makes, counted in a run that is not timed, over those that it needs,
+and for each token of the step. The ratio can be less than 1: the needed ones have every layer compute every token, but
+of the last layer only the states that are read need its second half.
 """
 
 
@@ -117,8 +118,9 @@ def _efficiency(results: Mapping[str, Result]) -> str:
         update = needs["update"] - needs.get("kept", 0.0) * median(ours["facts"].get("tokens/kept", [0.0]))
         gflop = f"{update / 1e9:.0f} GFLOP" if update else "–"
         rates = ours.get("rates") or [told["machine"]["flops"]]
-        share = _share([update / rate for rate in rates], ours, needs["updating"])
-        reached = _share([needs["floor"]], ours, needs["sampling"])
+        mark = "" if "rate" in told["machine"] else "\\*"
+        share = _share([update / rate for rate in rates], ours, needs["updating"], mark)
+        reached = _share([needs["floor"]], ours, needs["sampling"], mark)
         waste, each = _performed(told)
         rows.append(f"| {name} | {rate:,.0f} | {gflop} | {waste} | {each} | {share} | {reached} |")
     return "\n".join(rows) + "\n"
@@ -133,13 +135,13 @@ def _performed(result: Result) -> tuple[str, str]:
     return _aimed(ratio, WASTE, "≤"), f"{each / 1e9:.3f} GFLOP"
 
 
-def _share(least: list[float], told: Result, part: str) -> str:
-    """What was needed at least, once or in each step, over what it took; a dash where nothing was."""
+def _share(least: list[float], told: Result, part: str, mark: str) -> str:
+    """What was needed at least, once or in each step, over what it took, with a mark; a dash where nothing was."""
     if not any(least):
         return "–"
     took = told["parts"][part] if part else told["seconds"]
     least = least if len(least) == len(took) else least * len(took)
-    return f"{median(need / spent for need, spent in zip(least, took, strict=True)):.0%}"
+    return f"{median(need / spent for need, spent in zip(least, took, strict=True)):.0%}{mark}"
 
 
 def _settings(results: Mapping[str, Result]) -> str:

@@ -10,8 +10,8 @@ from zlib import crc32
 
 import pytest
 
-from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.native import bindings, build, elementwise, half_products, mixed
+from tutelage.engines.cpu import decoders, products
+from tutelage.engines.cpu.native import bindings, build, elementwise, float_products, half_products, mixed
 from tutelage.errors import TutelageError
 
 
@@ -77,6 +77,8 @@ def forget_library() -> None:
         bindings.is_available,
         elementwise._agree_with_torch,
         mixed._agree_with_torch,
+        float_products._agrees_with_torch,
         half_products._agrees_with_torch,
     ):
         known.cache_clear()
+    products.forget()

@@ -14,6 +14,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TUTELAGE_PRODUCTS", "own")  # not what is fastest, which may differ from run to run
 
 settings.register_profile("shared", deadline=None)  # a machine that others use too may be slow at any moment
 settings.load_profile("shared")
@@ -34,11 +35,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
-    """What is compiled is compiled once for all test processes, and nothing is left in the user's folder."""
-    base = tmp_path_factory.getbasetemp()
+def _cache() -> Iterator[None]:
+    """The cache of compiled kernels, whose names are hashes of their sources: `build/cache`, not the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str((base if worker_id == "master" else base.parent) / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(Path(__file__).parents[1] / "build" / "cache"))
         yield
 
 

@@ -1,10 +1,15 @@
 """Chooses the engine and the precision of a transformer."""
 
 import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from tutelage import config
 from tutelage.engines.engine import Engine
@@ -29,6 +34,19 @@ class ProcessorEngine:
     name: config.EngineName
     kernels: Path | None = None
     missing: str = ""
+    products: Mapping[str, str] = field(default_factory=dict)
+    """The library of each kind of matrix product in float32."""
+
+
+class LayerProducts(NamedTuple):
+    """The products of a linear layer y = x Wᵀ with G, the gradient of y. Gradients are written to a third matrix."""
+
+    output: Callable[[Tensor, Tensor], Tensor]
+    """(x, W) ↦ x Wᵀ"""
+    input_gradient: Callable[[Tensor, Tensor, Tensor], object]
+    """(G, W, into): G W"""
+    weight_gradient: Callable[[Tensor, Tensor, Tensor], object]
+    """(G, x, into): Gᵀ x"""
 
 
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
@@ -83,7 +101,7 @@ def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
 def processor_engine() -> ProcessorEngine:
     """The engine that `auto` is on this machine's processor.
 
-    Compiles the kernels where they are not there yet, which takes about half a minute.
+    Compiles the kernels where they are not there yet, which takes about half a minute, and measures products, a second.
 
     Raises TutelageError where the environment variable has another value.
     """
@@ -91,12 +109,44 @@ def processor_engine() -> ProcessorEngine:
         return ProcessorEngine("plain")
     from tutelage.engines.cpu.native.bindings import library
     from tutelage.engines.cpu.native.build import built
+    from tutelage.engines.cpu.products import products
 
     try:
         library()
-        return ProcessorEngine("cpu", built())
+        return ProcessorEngine("cpu", built(), products=asdict(products()))
     except TutelageError as error:
         return ProcessorEngine("cpu", missing=str(error))
+
+
+def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
+    """The products of a linear layer and its gradients, as the engine of a device computes them in that precision."""
+    if device.type != "cpu" or dtype != torch.float32 or _from_environment() == "plain":
+        return LayerProducts(
+            torch.nn.functional.linear,
+            lambda grad, weight, into: torch.mm(grad, weight, out=into),
+            lambda grad, x, into: torch.mm(grad.T, x, out=into),
+        )
+    from tutelage.engines.cpu import products
+
+    return LayerProducts(
+        products.output,
+        partial(products.input_gradient, accumulate=False),
+        partial(products.weight_gradient, accumulate=False),
+    )
+
+
+def products_state() -> dict[str, object] | None:
+    """The libraries of the matrix products of this process, to be kept with a checkpoint; None where it has computed
+    none by the CPU engine (see `tutelage.engines.cpu.products`)."""
+    products = sys.modules.get("tutelage.engines.cpu.products")
+    return None if products is None else products.state()
+
+
+def resume_products(kept: Mapping[str, Any]) -> str:
+    """Take the libraries of a checkpoint again. Returns a remark where the roundings will be others."""
+    from tutelage.engines.cpu import products
+
+    return products.resume(kept)
 
 
 def _from_environment() -> config.EngineName:

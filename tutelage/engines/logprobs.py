@@ -73,15 +73,22 @@ def softmax_parts(
 
 def add_product(
     weight: Float[Tensor, "out in"],
-    left: Float[Tensor, "out n"],
-    right: Float[Tensor, "n in"],
+    grad: Float[Tensor, "n out"],
+    x: Float[Tensor, "n in"],
     total: Float[Tensor, "out in"] | None = None,
 ) -> Float[Tensor, "out in"] | None:
-    """The product `left` `right` added to `total`, a gradient of `weight` in float32 at least; None starts a total."""
+    """Gᵀ X added to `total`, a gradient of `weight` in float32 at least; None starts a total."""
     if total is None:
-        product = left @ right
+        product = grad.T @ x
         return product.to(torch.promote_types(product.dtype, torch.float32))
-    return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)
+    return total.addmm_(grad.T, x) if x.dtype == total.dtype else total.add_(grad.T @ x)
+
+
+def input_gradient(
+    grad: Float[Tensor, "n out"], weight: Float[Tensor, "out in"], into: Float[Tensor, "n in"]
+) -> None:
+    """Write G W to `into`."""
+    torch.matmul(grad, weight, out=into)
 
 
 def linear(
@@ -101,6 +108,8 @@ class HeadKernels:
     """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
     linear: Callable[[Matrix, Vector | None], Callable[[Matrix], Matrix]] = linear
     """See `linear`."""
+    input_gradient: Callable[[Matrix, Matrix, Matrix], None] = input_gradient
+    """See `input_gradient`."""
 
 
 PLAIN_KERNELS = HeadKernels(softmax_parts, add_product)
@@ -264,9 +273,9 @@ class _ChunkedScores(torch.autograd.Function):
                     grad_logits.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
             grad_logits = grad_logits.to(states.dtype)
             if grad_states is not None:
-                torch.matmul(grad_logits, rounded, out=grad_states[part])
+                kernels.input_gradient(grad_logits, rounded, grad_states[part])
             if need_weight:
-                grad_weight = kernels.add_product(weight, grad_logits.T, states[part], grad_weight)
+                grad_weight = kernels.add_product(weight, grad_logits, states[part], grad_weight)
             if grad_bias is not None:
                 grad_bias += grad_logits.sum(0)
         if need_weight and not len(states):

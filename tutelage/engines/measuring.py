@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from tutelage.engines.choose import layer_products
 from tutelage.engines.memory import available_memory
 from tutelage.nouns import counted
 from tutelage.planning.hardware import GPUS, Device
@@ -62,13 +63,13 @@ def _product_rate(
     rows = ROWS if device.type == "cpu" else 8 * ROWS
     x = torch.randn(rows, hidden, device=device, dtype=dtype)
     w = torch.randn(feed_forward, hidden, device=device, dtype=dtype)
-    y = x @ w.T
+    products = layer_products(device, dtype)
     back, slopes = torch.empty_like(x), torch.empty_like(w)
 
     def layer() -> None:
-        torch.mm(x, w.T, out=y)
-        torch.mm(y, w, out=back)
-        torch.mm(y.T, x, out=slopes)
+        y = products.output(x, w)
+        products.input_gradient(y, w, back)
+        products.weight_gradient(y, x, slopes)
 
     return 3 * 2.0 * rows * hidden * feed_forward / _quickest(layer, device, clock)
 

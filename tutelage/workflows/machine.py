@@ -104,6 +104,9 @@ def _engine() -> Iterator[Check]:
         return
     why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
     yield Check("engine", f"{found} ({why})")
+    if engine.products:
+        libraries = ", ".join(f"{kind} {library}" for kind, library in engine.products.items())
+        yield Check("products", f"float32: {libraries}")
 
 
 def _memory() -> Iterator[Check]:

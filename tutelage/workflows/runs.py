@@ -25,7 +25,7 @@ from tutelage.models.policy import Policy
 from tutelage.nouns import counted
 from tutelage.planning.tokens import scoring_tokens
 from tutelage.report.model_card import write_model_card
-from tutelage.train.run.drive import Training
+from tutelage.train.run.drive import Training, resume_libraries
 from tutelage.train.run.folder import Run
 from tutelage.train.run.follower import Follower, Opening
 from tutelage.train.run.lines import read_lines
@@ -64,7 +64,9 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
     _refuse_other_settings(settings, ranks)
     with ExitStack() as stack:
         if ranks.size == 1:
-            yield _opened(settings, data, ranks, stack)
+            run = _opened(settings, data, ranks, stack)
+            remark("" if run.finished else resume_libraries(run))
+            yield run
             return
         own: list[Run] = []
 
@@ -73,7 +75,10 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
             return Opening.of(own[0])
 
         opening = ranks.shared(open_first)
-        yield own[0] if own else Follower(opening, ranks)
+        shared = own[0] if own else Follower(opening, ranks)
+        told = "" if shared.finished else resume_libraries(shared)
+        remark(told if ranks.is_first else "")
+        yield shared
 
 
 def _opened(

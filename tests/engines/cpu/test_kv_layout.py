@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from tutelage.engines.cpu.kv_layout import BLOCK, PairLayout, TokenLayout
+from tutelage.engines.cpu.kv_layout import BLOCK, BlockLayout, TokenLayout
 
 HEADS, ANSWERS = 2, 3
+BLOCKS = [BlockLayout(torch.float32), BlockLayout(torch.bfloat16)]
 
 
 def stored(layout, key, value):
@@ -19,7 +20,7 @@ def stored(layout, key, value):
     return keys, values
 
 
-@pytest.mark.parametrize("layout", [TokenLayout(), PairLayout()])
+@pytest.mark.parametrize("layout", [TokenLayout(), *BLOCKS])
 @pytest.mark.parametrize("width", [4, BLOCK, 24])
 @pytest.mark.parametrize("tokens", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
 def test_tokens_are_read_as_they_were_stored(layout, width, tokens):
@@ -34,16 +35,17 @@ def test_tokens_are_read_as_they_were_stored(layout, width, tokens):
             assert torch.equal(read, written[None, :, None, :count].expand_as(read))
 
 
-def test_blocks_hold_pairs_of_features_of_keys_and_pairs_of_tokens_of_values():
-    tokens, width = BLOCK + 3, 24
+@pytest.mark.parametrize("layout", BLOCKS)
+def test_blocks_hold_features_of_keys_and_tokens_of_values_together(layout):
+    tokens, width, each = BLOCK + 3, 24, layout.together
     key, value = torch.randn(2, HEADS, tokens, width)
-    keys, values = PairLayout().pack(key, value)
-    of_keys, of_values = keys.view(HEADS, 2, -1, BLOCK, 2), values.view(HEADS, 2, BLOCK // 2, -1, 2)
+    keys, values = layout.pack(key, value)
+    of_keys = keys.view(HEADS, 2, -1, BLOCK, each)
+    of_values = values.view(HEADS, 2, BLOCK // each, -1, each)
     for token in range(tokens):
         row, place = divmod(token, BLOCK)
-        pairs = of_keys[:, row, : width // 2, place]
-        assert torch.equal(pairs.flatten(1), key[:, token])
-        assert torch.equal(of_values[:, row, place // 2, :width, place % 2], value[:, token])
-    assert not of_keys[:, :, width // 2 :].any(), "padded features are zero"
+        assert torch.equal(of_keys[:, row, : width // each, place].flatten(1), key[:, token])
+        assert torch.equal(of_values[:, row, place // each, :width, place % each], value[:, token])
+    assert not of_keys[:, :, width // each :].any(), "padded features are zero"
     assert not of_keys[:, 1, :, 3:].any(), "so are tokens after the last one"
-    assert not of_values[:, 1, 2:].any()
+    assert not of_values[:, 1, -(-3 // each) :].any()

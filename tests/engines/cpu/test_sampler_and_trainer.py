@@ -1,4 +1,4 @@
-"""The log-probabilities of the sampler and those of the trainer in bfloat16: the same bits."""
+"""The log-probabilities of the sampler and those of the trainer: the same bits, in float32 and in bfloat16."""
 
 import pytest
 import tiny
@@ -7,7 +7,7 @@ from compilers import compiled_with, needs_compiler, needs_tiles, other_processo
 
 from tutelage import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
-from tutelage.engines.cpu.fused import mixed_steps
+from tutelage.engines.cpu.fused import mixed_steps, two_steps
 from tutelage.engines.cpu.native import half_products
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.network import trunk
@@ -44,10 +44,13 @@ PROMPTS = (
 )  # 32 of the common tokens are read once
 
 
-def policy_of(tiny_model, shape="llama", lora=NO_LORA):
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "bf16"])
+
+
+def policy_of(tiny_model, shape="llama", lora=NO_LORA, dtype="bf16"):
     family, changes = SHAPES[shape]
     folder = tiny_model(family, **SIZES | changes)
-    policy = Policy(load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype="bf16"), lora))
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", engine="cpu", dtype=dtype), lora))
     policy.end_ids = tuple(range(100, 130))
     tiny.roughen(policy.model)
     return policy
@@ -70,9 +73,10 @@ def assert_same_bits(policy, rollout, temperature=1.0):
             assert torch.equal(found[own.mask], rollout.logp[row][rollout.mask[row]])
 
 
+@DTYPES
 @pytest.mark.parametrize("shape", SHAPES)
-def test_several_models(tiny_model, shape):
-    policy = policy_of(tiny_model, shape)
+def test_several_models(tiny_model, shape, dtype):
+    policy = policy_of(tiny_model, shape, dtype=dtype)
     rollout = rollout_of(policy)
     assert len(set(rollout.mask.sum(1).tolist())) > 2, "answers should have ended at different times"
     assert_same_bits(policy, rollout)
@@ -107,9 +111,12 @@ def test_weights_are_laid_out_once_for_prompts_and_answers(tiny_model, lora, mon
 
 
 @pytest.mark.parametrize("adapters", ADAPTERS)
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "no whole tiles"])
-def test_adapters(tiny_model, shape, adapters):
-    policy = policy_of(tiny_model, shape, ADAPTERS[adapters])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [(shape, dtype) for shape in SHAPES for dtype in ("float32", "bf16")][:-1],  # bf16 needs whole tiles
+)
+def test_adapters(tiny_model, shape, dtype, adapters):
+    policy = policy_of(tiny_model, shape, ADAPTERS[adapters], dtype)
     rollout = rollout_of(policy)
     assert policy.is_exact
     assert_same_bits(policy, rollout)
@@ -119,30 +126,33 @@ def test_adapters(tiny_model, shape, adapters):
         assert_same_bits(policy, base)
 
 
+@DTYPES
 @pytest.mark.parametrize("n", [1, 2, 24])
-def test_numbers_of_answers(tiny_model, n, monkeypatch):
+def test_numbers_of_answers(tiny_model, n, dtype, monkeypatch):
     steps, own = [], decoders.NativeStep.__call__
     monkeypatch.setattr(decoders.NativeStep, "__call__", lambda *a: (steps.append(len(a[1])), own(*a))[1])
-    policy = policy_of(tiny_model)
+    policy = policy_of(tiny_model, dtype=dtype)
     policy.end_ids = ()
     rollout = rollout_of(policy, n, tokens=12)
-    assert max(steps) == 6 * n, "the compiled step computes any number of lines in bfloat16"
+    assert max(steps) == 6 * n, "the compiled step computes any number of lines"
     assert_same_bits(policy, rollout)
 
 
-def test_temperature_and_long_answers(tiny_model):
-    policy = policy_of(tiny_model)
+@DTYPES
+def test_temperature_and_long_answers(tiny_model, dtype):
+    policy = policy_of(tiny_model, dtype=dtype)
     policy.end_ids = (100,)
     rollout = rollout_of(policy, 2, tokens=150, temperature=0.7)
     assert rollout.mask.sum(1).max() > 130, "the room for answers should have grown twice"
     assert_same_bits(policy, rollout, 0.7)
 
 
-def test_several_threads(tiny_model):
+@DTYPES
+def test_several_threads(tiny_model, dtype):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        policy = policy_of(tiny_model)
+        policy = policy_of(tiny_model, dtype=dtype)
         rollout = rollout_of(policy)
         assert_same_bits(policy, rollout)
         torch.set_num_threads(1)
@@ -154,12 +164,14 @@ def test_several_threads(tiny_model):
 @other_processors
 def test_on_other_processors(tiny_model, flag):
     with compiled_with(flag):
-        for shape, lora in (
-            ("llama", NO_LORA),
-            ("norms of heads", NO_LORA),
-            ("llama", ADAPTERS["of an odd rank"]),
+        for shape, lora, dtype in (
+            ("llama", NO_LORA, "bf16"),
+            ("norms of heads", NO_LORA, "bf16"),
+            ("llama", ADAPTERS["of an odd rank"], "bf16"),
+            ("norms of heads", NO_LORA, "float32"),
+            ("llama", ADAPTERS["of an odd rank"], "float32"),
         ):
-            policy = policy_of(tiny_model, shape, lora)
+            policy = policy_of(tiny_model, shape, lora, dtype)
             assert_same_bits(policy, rollout_of(policy, tokens=20))
 
 
@@ -182,7 +194,8 @@ def assert_kept_activations_change_nothing(policy, monkeypatch, first="abcdef"):
     policy.engine._cache = cache
     policy.engine._verified = True
     computed = []
-    for owner, name in ((mixed_steps, "mixed_layer_outputs"), (NativeKernels, "forward")):
+    steps = ((mixed_steps, "mixed_layer_outputs"), (two_steps, "layer_outputs"))
+    for owner, name in (*steps, (NativeKernels, "forward")):
         own = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, own=own, name=name: (computed.append(name), own(*a))[1])
     found = tiny.gradients(policy, rollout)
@@ -193,9 +206,10 @@ def assert_kept_activations_change_nothing(policy, monkeypatch, first="abcdef"):
     assert all(map(torch.equal, found, expected))
 
 
+@DTYPES
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "norms of heads"])
-def test_kept_activations(tiny_model, shape, monkeypatch):
-    assert_kept_activations_change_nothing(policy_of(tiny_model, shape), monkeypatch)
+def test_kept_activations(tiny_model, shape, dtype, monkeypatch):
+    assert_kept_activations_change_nothing(policy_of(tiny_model, shape, dtype=dtype), monkeypatch)
 
 
 def test_kept_activations_of_some_prompts(tiny_model, monkeypatch):
@@ -219,9 +233,11 @@ def test_kept_activations_take_half_the_bytes_of_products(tiny_model, monkeypatc
             assert sum(x[0].nbytes for x in activations) == activation_cache._bytes_per_token(layer, True)
 
 
+@DTYPES
 @pytest.mark.parametrize("adapters", ADAPTERS)
-def test_kept_activations_with_adapters(tiny_model, adapters, monkeypatch):
-    assert_kept_activations_change_nothing(policy_of(tiny_model, lora=ADAPTERS[adapters]), monkeypatch)
+def test_kept_activations_with_adapters(tiny_model, adapters, dtype, monkeypatch):
+    policy = policy_of(tiny_model, lora=ADAPTERS[adapters], dtype=dtype)
+    assert_kept_activations_change_nothing(policy, monkeypatch)
 
 
 def test_logits_are_those_of_the_scores(tiny_model):

@@ -186,7 +186,8 @@ class NativeDecoder(SharedDecoder):
 
     Raises TutelageError where the step cannot be compiled.
 
-    In bfloat16 prompts are read by the forward pass of training, and the step computes what that computes, bit for bit.
+    Prompts are read by the forward pass of training, and the step computes what that computes: bit for bit where
+    `FusedLayer.decodes_as_it_scores`, elsewhere up to rounding.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class NativeDecoder(SharedDecoder):
         cache: ActivationCache | None,
     ) -> None:
         self.half = backbone.dtype == torch.bfloat16
-        super().__init__(backbone, weights, batch, limit, packed=self.half)
+        super().__init__(backbone, weights, batch, limit, packed=True)
         self.native: NativeStep | None = None
         self.head = weights.own_head
         self.recording: Recording | None = None
@@ -231,8 +232,6 @@ class NativeDecoder(SharedDecoder):
         return self.native is not None and self.recording is None and self.native.is_verified
 
     def _first_logits(self, states: Tensor) -> Tensor:
-        if not self.half:
-            return super()._first_logits(states)
         self._compiled()
         return self.head.logits(states)
 

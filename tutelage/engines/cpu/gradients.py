@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tutelage.engines.cpu import products
 from tutelage.engines.cpu.memory import Arena
 from tutelage.engines.cpu.native import elementwise, mixed
 
@@ -77,27 +78,25 @@ class Gradients:
 
 def add_product(
     weight: Float[Tensor, "out in"],
-    left: Float[Tensor, "out n"],
-    right: Float[Tensor, "n in"],
+    grad: Float[Tensor, "n out"],
+    x: Float[Tensor, "n in"],
     total: Float[Tensor, "out in"] | None = None,
 ) -> Float[Tensor, "out in"] | None:
-    """Add the product `left` `right`, a term of the gradient of `weight`, to that gradient.
+    """Add Gᵀ X, a term of the gradient of `weight`, to that gradient. G = `grad` is the gradient of y = X Wᵀ.
 
     Returns None where it was added in place; else `total` with the term added, or the term. A total is kept in float32
     at least, and without a third matrix where the types allow it.
     """
     place, begun = _place(weight)
-    if place is not None and left.dtype != place.dtype:
-        _add_in_place(place, left @ right, begun)
-    elif place is not None and not begun:
-        torch.mm(left, right, out=place)
+    if place is not None and grad.dtype != place.dtype:
+        _add_in_place(place, grad.T @ x, begun)
     elif place is not None:
-        _add_product(place, left, right)
-    elif total is not None:
-        return _add_product(total, left, right)
+        products.weight_gradient(grad, x, place, accumulate=begun)
+    elif total is not None and x.dtype != total.dtype:
+        return total.add_(grad.T @ x)
     else:
-        product = left @ right
-        return product.to(torch.promote_types(product.dtype, torch.float32))
+        term = products.weight_gradient(grad, x, total)
+        return term.to(torch.promote_types(term.dtype, torch.float32))
     return total
 
 
@@ -156,7 +155,3 @@ def _add_in_place(total: Tensor, term: Tensor, begun: bool) -> None:
         mixed.add(total, term, out=total)
     else:
         total.add_(term)
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)

@@ -8,9 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tutelage.engines.cpu import products
 from tutelage.engines.cpu.gradients import add_product
 from tutelage.engines.cpu.native import elementwise, half_products
 from tutelage.engines.logprobs import HeadKernels
+from tutelage.engines.logprobs import input_gradient as plain_input_gradient
 from tutelage.engines.logprobs import linear as plain_linear
 from tutelage.engines.logprobs import softmax_parts as plain_softmax_parts
 
@@ -29,6 +31,8 @@ def linear(
 ) -> Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]]:
     """See `tutelage.engines.logprobs.linear`. Under autocast to bfloat16 the sums are not rounded."""
     half = _multiplies_half()
+    if not half and weight.device.type == "cpu" and weight.dtype == torch.float32:
+        return lambda x: _output(x, weight, bias)
     fits = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
     if not (half and fits and half_products.supports(weight.shape[1])):
         return plain_linear(weight, bias)
@@ -59,4 +63,20 @@ def _multiplies_half() -> bool:
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-KERNELS = HeadKernels(softmax_parts, add_product, linear)
+def input_gradient(
+    grad: Float[Tensor, "n V"], weight: Float[Tensor, "V d"], into: Float[Tensor, "n d"]
+) -> None:
+    """See `tutelage.engines.logprobs.input_gradient`."""
+    if grad.dtype == torch.float32:
+        products.input_gradient(grad, weight, into, accumulate=False)
+    else:
+        plain_input_gradient(grad, weight, into)
+
+
+def _output(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if x.dtype != torch.float32:
+        return plain_linear(weight, bias)(x)
+    return products.output(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
+
+
+KERNELS = HeadKernels(softmax_parts, add_product, linear, input_gradient)

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
@@ -9,7 +10,7 @@ from torch.nn.functional import pad
 from tutelage.engines.cpu.native.bindings import LANES
 
 BLOCK = LANES
-"""Tokens of a row of `PairLayout`."""
+"""Tokens of a row of `BlockLayout`."""
 
 
 class KVLayout(Protocol):
@@ -76,14 +77,18 @@ class TokenLayout:
         return keys.narrow(-2, 0, tokens), values.narrow(-2, 0, tokens)
 
 
-class PairLayout:
-    """That of the compiled step in bfloat16: blocks of `BLOCK` tokens, with features padded to a multiple of as many.
+class BlockLayout:
+    """That of the compiled step: blocks of `BLOCK` tokens, with features padded to a multiple of as many.
 
-    A block has the pairs that `half_decoding.hpp` multiplies: of keys, two features of each token [w / 2, 16, 2], of
-    values, each feature of two tokens [8, w, 2]. Keys and values are equally wide.
+    The step multiplies single numbers in float32 and pairs in bfloat16 (see `native/attention.hpp`), so `together` is 1
+    or 2. A block has, of keys, so many features of each token [w / together, 16, together], and of values each feature
+    of so many tokens [16 / together, w, together]. Keys and values are equally wide.
     """
 
     tokens = BLOCK
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.together = 2 if dtype == torch.bfloat16 else 1
 
     def numbers(self, width: int) -> int:
         """See `KVLayout.numbers`."""
@@ -95,8 +100,8 @@ class PairLayout:
         """See `KVLayout.pack`."""
         padding = (0, -key.shape[2] % BLOCK, 0, -key.shape[1] % BLOCK)
         key, value = (pad(x, padding).unflatten(1, (-1, BLOCK)) for x in (key, value))
-        keys = key.unflatten(3, (-1, 2)).transpose(2, 3)
-        values = value.unflatten(2, (-1, 2)).transpose(3, 4)
+        keys = key.unflatten(3, (-1, self.together)).transpose(2, 3)
+        values = value.unflatten(2, (-1, self.together)).transpose(3, 4)
         return keys.flatten(2), values.flatten(2)
 
     def put(
@@ -109,23 +114,26 @@ class PairLayout:
     ) -> None:
         """See `KVLayout.put`."""
         (row, place), padding = divmod(token, BLOCK), (0, -key.shape[-1] % BLOCK)
-        of_keys, of_values = _blocks(keys, values)
-        of_keys[..., row, :, place, :] = pad(key, padding).unflatten(-1, (-1, 2))
-        of_values[..., row, place // 2, :, place % 2] = pad(value, padding)
+        of_keys, of_values = self._blocks(keys, values)
+        of_keys[..., row, :, place, :] = pad(key, padding).unflatten(-1, (-1, self.together))
+        group, member = divmod(place, self.together)
+        of_values[..., row, group, :, member] = pad(value, padding)
 
     def unpack(
         self, keys: Float[Tensor, "*outer R n"], values: Float[Tensor, "*outer R n"], tokens: int, width: int
     ) -> tuple[Float[Tensor, "*outer T w"], Float[Tensor, "*outer T w"]]:
         """See `KVLayout.unpack`."""
-        of_keys, of_values = _blocks(keys, values)
+        of_keys, of_values = self._blocks(keys, values)
         key = of_keys.transpose(-3, -2).flatten(-4, -3).flatten(-2)
         value = of_values.transpose(-2, -1).flatten(-4, -2)
         return key[..., :tokens, :width].contiguous(), value[..., :tokens, :width].contiguous()
 
-
-def _blocks(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows as blocks: keys [..., R, w / 2, 16, 2], values [..., R, 8, w, 2]."""
-    return keys.unflatten(-1, (-1, BLOCK, 2)), values.unflatten(-1, (BLOCK // 2, -1, 2))
+    def _blocks(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows as blocks: keys [..., R, w / together, 16, together], values [..., R, 16 / together, w, together]."""
+        return (
+            keys.unflatten(-1, (-1, BLOCK, self.together)),
+            values.unflatten(-1, (BLOCK // self.together, -1, self.together)),
+        )
 
 
 def _padded(width: int) -> int:

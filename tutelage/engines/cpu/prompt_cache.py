@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from tutelage.engines.cpu.attention_interface import Attention
 from tutelage.engines.cpu.decode_attention import over_prompt_and_answer
-from tutelage.engines.cpu.kv_layout import KVLayout, PairLayout, TokenLayout
+from tutelage.engines.cpu.kv_layout import BlockLayout, KVLayout, TokenLayout
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.cpu.prompt_passes import PromptPass
 
@@ -41,8 +41,8 @@ class PromptCache:
     `lengths` are those of the prompts, and `answers` the numbers of answers to each, of up to `limit` tokens. The
     answers are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
 
-    One that is `packed` has the layout of the compiled step in bfloat16. Otherwise tokens are stored one by one, and
-    the keys of prompts in float32 feature by feature.
+    One that is `packed` has the layout of the compiled step. Otherwise tokens are stored one by one, and the keys of
+    prompts in float32 feature by feature.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PromptCache:
         packed: bool = False,
     ) -> None:
         self.limit, self.dtype, self.device, self.packed = limit, dtype, device, packed
-        self.layout: KVLayout = PairLayout() if packed else TokenLayout()
+        self.layout: KVLayout = BlockLayout(dtype) if packed else TokenLayout()
         self.lengths = torch.tensor(lengths, device=device)
         self.width = max(answers)
         places = [p * self.width + g for p, count in enumerate(answers) for g in range(count)]

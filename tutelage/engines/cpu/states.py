@@ -22,6 +22,7 @@ from tutelage.engines.cpu.attention_interface import attention_by, supports, wit
 from tutelage.engines.cpu.fused.layer import FusedLayer, states_at
 from tutelage.engines.cpu.fused.layer_cache import LayerCache, using_layer_cache
 from tutelage.engines.cpu.packed_attention import packed_attention
+from tutelage.engines.cpu.products import products
 from tutelage.engines.network import inner, trunk
 from tutelage.engines.packing import PackedRows, layout_of, pack
 
@@ -35,8 +36,9 @@ def states_before(model: nn.Module, rows: Rows, cache: ActivationCache | None) -
 
     Activations of these rows that `cache` keeps are taken from there. `shares_prompts` must hold.
     """
-    half = torch.is_autocast_enabled(rows.prompt.device.type)  # decoding in bfloat16 keeps prompts apart
-    packed = pack(rows, with_last=False, apart=half, common=True)
+    half = torch.is_autocast_enabled(rows.prompt.device.type)
+    apart = half or products().is_invariant  # as decoding has prompts and answers, for the same bits
+    packed = pack(rows, with_last=False, apart=apart, common=True)
     kept = None if cache is None else cache.lookup(rows, packed)
     return _packed_states(model, packed, packed.before[rows.mask], kept)
 

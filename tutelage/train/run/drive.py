@@ -1,5 +1,6 @@
 """The edge around a training loop: a `Loop` logs steps and keeps checkpoints, a `Training` also ends in a result."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,12 +13,15 @@ from torch import Tensor
 
 from tutelage import config
 from tutelage.distributed.shard_files import save_shards
+from tutelage.engines.choose import products_state, resume_products
 from tutelage.rollout.generator import RolloutError
 from tutelage.train.learner import SHARDS, Learner, Step
 from tutelage.train.run.checkpoints import metric_of
 from tutelage.train.run.folder import Run
 
 STATE = "state.pt"
+PRODUCTS = "products.json"
+"""The file of a checkpoint that tells which libraries computed the matrix products."""
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -121,6 +125,9 @@ class Loop:
     def _write(self, state: Mapping[str, Any], folder: Path) -> None:
         self.save(folder)
         torch.save(dict(state), folder / STATE)
+        products = products_state()
+        if products is not None:
+            (folder / PRODUCTS).write_text(json.dumps(products) + "\n", encoding="utf-8")
 
     def _share(self, shards: Mapping[str, Tensor], folder: Path) -> None:
         self.run.ranks.barrier()  # rank 0 makes the folder
@@ -178,6 +185,14 @@ def saved_state(run: Run) -> Mapping[str, Any]:
     state = torch.load(latest / STATE, map_location="cpu", weights_only=True, mmap=True)
     extra: Mapping[str, Any] = state["extra"]
     return extra
+
+
+def resume_libraries(run: Run) -> str:
+    """Compute matrix products by the libraries of the latest checkpoint. Returns a remark where others are used."""
+    latest = run.latest()
+    if latest is None or not (latest / PRODUCTS).exists():
+        return ""
+    return resume_products(json.loads((latest / PRODUCTS).read_text(encoding="utf-8")))
 
 
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:

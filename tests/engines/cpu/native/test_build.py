@@ -26,7 +26,7 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "PREBUILT", tmp_path / "prebuilt")
     monkeypatch.setattr(build, "targets", lambda: (FASTER, SLOWER))
     monkeypatch.setattr(build, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(build, "_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(build, "folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(build, "_compiler", lambda: ["c++"])
     monkeypatch.setattr(build, "_version", lambda compiler: "1")
     monkeypatch.setattr(build, "_compile", lambda command, target: None)

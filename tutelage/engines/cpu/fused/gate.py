@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
+from tutelage.engines.cpu import products
 from tutelage.engines.cpu.attention_interface import gradients_are_differentiated
 from tutelage.engines.cpu.fused.norm import recomputed
 from tutelage.engines.cpu.fused.trial import features, is_one_matrix, wave
@@ -31,7 +32,7 @@ class FusedGate:
         with recomputed(x):
             gate, up = self.gate_proj(x), self.up_proj(x)
         if not torch.is_grad_enabled():
-            return self.down_proj(silu(gate).mul_(up))
+            return self.down_proj(swiglu(gate, up))
         down = self.down_proj
         if is_one_matrix(down) and down.weight.dtype == gate.dtype:
             projected: Tensor = _ProjectedSwiGlu.apply(gate, up, down.weight, down.bias)
@@ -61,7 +62,8 @@ class _ProjectedSwiGlu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(gate, up, weight)
-        return linear(silu(gate).mul_(up), weight, bias)
+        product = swiglu(gate, up)
+        return products.output(product.flatten(0, -2), weight, bias).unflatten(0, product.shape[:-1])
 
     @staticmethod
     @once_differentiable
@@ -86,10 +88,16 @@ def projected_swiglu_gradients(
 
     `wanted` says whether the gradients of W and b are. The one of W is None where it was added in place, too.
     """
-    flat, inner = grad.flatten(0, -2), grad @ weight
+    flat = grad.flatten(0, -2)
+    inner = products.input_gradient(flat, weight).view_as(gate)
     product, to_gate, to_up = gate_gradients(gate, up, inner)
-    to_weight = add_product(weight, flat.T, product.flatten(0, -2)) if wanted[0] else None
+    to_weight = add_product(weight, flat, product.flatten(0, -2)) if wanted[0] else None
     return to_gate, to_up, to_weight, flat.sum(0) if wanted[1] else None
+
+
+def swiglu(gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"]) -> Float[Tensor, "*rows m"]:
+    """silu(g) · u. With the kernels the bits of a row do not depend on the number of rows."""
+    return elementwise.swiglu(gate, up) if elementwise.supports(gate, small=True) else silu(gate).mul_(up)
 
 
 def gate_gradients(
@@ -111,7 +119,7 @@ class _SwiGlu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        return silu(gate).mul_(up)
+        return swiglu(gate, up)
 
     @staticmethod
     @once_differentiable

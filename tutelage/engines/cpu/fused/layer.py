@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from tutelage.engines.cpu import products
 from tutelage.engines.cpu.attention_interface import attention_under, reads_cache
 from tutelage.engines.cpu.fused.attention import FusedAttention
 from tutelage.engines.cpu.fused.gate import FusedGate
@@ -30,6 +31,7 @@ from tutelage.engines.cpu.fused.mixed_steps import (
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
 from tutelage.engines.cpu.fused.trial import features, is_unmodified, wave
 from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, layer_outputs
+from tutelage.engines.cpu.native import elementwise
 
 _selection: ContextVar[tuple[object, Tensor | None]] = ContextVar("selection", default=(None, None))
 
@@ -99,11 +101,18 @@ class FusedLayer:
 
     @torch.no_grad()
     def decodes_as_it_scores(self) -> bool:
-        """Whether the layer is computed in mixed steps, and decoding merges none of its adapters."""
+        """Whether a decoding step computes the bits that the layer computes: in two steps on the compiled kernels, with
+        all adapters beside W."""
         weight = self.input_layernorm.weight
         x = weight.new_zeros(1, 1, len(weight), dtype=torch.float32)
-        products = self.products_of_steps(x)
-        return products is not None and self.is_mixed(x) and all(map(is_decoded, products))
+        found = self.products_of_steps(x)
+        if found is None:
+            return False
+        if torch.is_autocast_enabled("cpu"):
+            return self.is_mixed(x) and all(map(is_decoded, found))
+        sizes = (x.shape[-1], self.mlp.up_proj.out_features, self.self_attn.head_dim // 2)
+        whole = all(elementwise.supports(x.new_empty(1, size), small=True) for size in sizes)
+        return whole and self.self_attn.head_dim % 2 == 0 and products.products().is_invariant
 
     def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
         """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""

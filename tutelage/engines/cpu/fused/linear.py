@@ -13,6 +13,7 @@ from jaxtyping import Float
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 
+from tutelage.engines.cpu import products
 from tutelage.engines.cpu.decoding_weights import active_adapters, is_matrix
 from tutelage.engines.cpu.fused.trial import is_one_matrix, is_unmodified
 from tutelage.engines.cpu.gradients import add_product
@@ -59,15 +60,19 @@ class Linear(NamedTuple):
 
     def __call__(self, x: Float[Tensor, "N in"]) -> Float[Tensor, "N out"]:
         """y, without a gradient."""
-        y = nn.functional.linear(x, self.weight, self.bias)
-        return y if self.lora_a is None else y.addmm_(x @ self.lora_a.T, self._b().T, alpha=self.scale)
+        if self.lora_a is None:
+            return products.output(x, self.weight, self.bias)
+        inside = products.output(x, self.lora_a)
+        return products.output(inside, self.scale * self._b(), self.bias, products.output(x, self.weight))
 
     def add_to_input(
         self, grad: Float[Tensor, "N out"], total: Float[Tensor, "N in"] | None = None
     ) -> Float[Tensor, "N in"]:
         """The gradient of x from `grad`, that of y, added to `total` where there is one already."""
-        to_x = grad @ self.weight if total is None else total.addmm_(grad, self.weight)
-        return to_x if self.lora_a is None else to_x.addmm_(grad @ self._b(), self.lora_a, alpha=self.scale)
+        to_x = products.input_gradient(grad, self.weight, total)
+        if self.lora_a is None:
+            return to_x
+        return products.input_gradient(grad @ self._b().mul(self.scale), self.lora_a, to_x)
 
     def gradients(
         self, grad: Float[Tensor, "N out"], x: Float[Tensor, "N in"], wanted: Sequence[bool]
@@ -78,10 +83,10 @@ class Linear(NamedTuple):
         """
         of_weight, of_bias, of_a, of_b = wanted
         return [
-            add_product(self.weight, grad.T, x) if of_weight else None,
+            add_product(self.weight, grad, x) if of_weight else None,
             grad.sum(0) if of_bias else None,
-            add_product(self._a(), (grad @ self._b()).mul_(self.scale).T, x) if of_a else None,
-            add_product(self._b(), grad.T, (x @ self._a().T).mul_(self.scale)) if of_b else None,
+            add_product(self._a(), (grad @ self._b()).mul_(self.scale), x) if of_a else None,
+            add_product(self._b(), grad, (x @ self._a().T).mul_(self.scale)) if of_b else None,
         ]
 
     def _a(self) -> Tensor:

@@ -63,8 +63,8 @@ def epsilon_of(module: Any) -> Any:
 def rms_norm(
     x: Float[Tensor, "*rows d"], weight: Float[Tensor, " d"], epsilon: float
 ) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, "*rows 1"]]:
-    """y and r of RMSNorm. In bfloat16 the bits of a row do not depend on the number of rows."""
-    if torch.is_autocast_enabled("cpu") and elementwise.supports(x, small=True):
+    """y and r of RMSNorm. With the kernels the bits of a row do not depend on the number of rows."""
+    if elementwise.supports(x, small=True):
         return elementwise.rms_norm(x, weight, epsilon)
     r = reciprocal_rms(x, epsilon)
     return scaled(x, r, weight), r

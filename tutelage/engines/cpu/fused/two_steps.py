@@ -15,13 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import silu
 
 from tutelage.engines.cpu.fused.attention import rotate
-from tutelage.engines.cpu.fused.gate import gate_gradients
+from tutelage.engines.cpu.fused.gate import gate_gradients, swiglu
 from tutelage.engines.cpu.fused.layer_cache import LayerActivations
 from tutelage.engines.cpu.fused.linear import TENSORS, Linear, by_layer, linears
-from tutelage.engines.cpu.fused.norm import reciprocal_rms, rms_norm, rms_norm_gradients, scaled
+from tutelage.engines.cpu.fused.norm import rms_norm, rms_norm_gradients, scaled
 
 
 class AttentionInputs(torch.autograd.Function):
@@ -48,7 +47,7 @@ class AttentionInputs(torch.autograd.Function):
         products, of_heads = linears(scales, tensors[:count]), tensors[count:]
         ctx.scales, ctx.has_norms = scales, bool(of_heads)
         if activations is not None:
-            ctx.save_for_backward(x, reciprocal_rms(x, epsilons[0]), cos, sin, norm, *tensors)
+            ctx.save_for_backward(x, rms_norm(x, norm, epsilons[0])[1], cos, sin, norm, *tensors)
             return activations.query, activations.key, activations.value
         n, r = rms_norm(x, norm, epsilons[0])
         query, key, value = (product(n).view(len(n), -1, width) for product in products)
@@ -113,7 +112,7 @@ class LayerOutputs(torch.autograd.Function):
         else:
             known = (activations.h, activations.gate, activations.up, activations.y)
             h, gate, up, y = known if index is None else (part.index_select(0, index) for part in known)
-            r = reciprocal_rms(h, epsilon)
+            r = rms_norm(h, norm, epsilon)[1]
         ctx.save_for_backward(a, index, h, r, gate, up, norm, *tensors)
         return y
 
@@ -153,4 +152,4 @@ def layer_outputs(
     h = mix(a).add_(x)
     n, r = rms_norm(h, norm, epsilon)
     gate, up = to_gate(n), to_up(n)
-    return h, gate, up, down(silu(gate).mul_(up)).add_(h), r
+    return h, gate, up, down(swiglu(gate, up)).add_(h), r

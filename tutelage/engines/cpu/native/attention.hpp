@@ -3,12 +3,12 @@
 
 #include "pairs.hpp"
 #include "products.hpp"
+#include "score_rows.hpp"
+#include "tiles.hpp"
 
 namespace {
 
-constexpr long SOON = 8;  // tokens: the distance at which the keys of an answer are prefetched
-
-// Numbers of a token's key or value in bfloat16, which are padded with zeros.
+// Numbers of a token's key or value, which are padded with zeros.
 INLINE long padded_width(const Model &model) { return round_up(model.width, LANES); }
 
 struct Angles {
@@ -36,24 +36,23 @@ void rotate(const Model &model, const Layer &layer, const float *cosine, const f
     }
 }
 
-// Stores the key and the value [w] of one head for the last token of the slot at `place`.
+// Stores the key and the value [w] of one head for the last token of the slot at `place`, in the layout of `LineAttention`.
+template <class T>
 void store_token(const Model &model, const Layer &layer, const Lines &lines, long place, const float *key,
                  const float *value) {
-    const long token = lines.written - 1, width = padded_width(model);
-    if (!layer.heads.half) {
-        std::copy_n(key, model.width, layer.keys + place + token * lines.answers[3]);
-        std::copy_n(value, model.width, layer.values + place + token * lines.answers[3]);
-        return;
-    }
-    const long block = place + token / LANES * LANES * width, of_block = token % LANES;
-    Half *keys = reinterpret_cast<Half *>(layer.keys) + block + 2 * of_block;
-    Half *values = reinterpret_cast<Half *>(layer.values) + block + of_block / 2 * 2 * width + of_block % 2;
+    using Number = NumberOf<T>;
+    constexpr long EACH_HOLDS = NUMBERS<T>;
+    const long token = lines.written - 1, width = padded_width(model), of_block = token % LANES;
+    const long block = place + token / LANES * LANES * width;
+    Number *keys = reinterpret_cast<Number *>(layer.keys) + block + of_block * EACH_HOLDS;
+    Number *values = reinterpret_cast<Number *>(layer.values) + block + of_block / EACH_HOLDS * EACH_HOLDS * width +
+                     of_block % EACH_HOLDS;
     for (long i = 0; i < model.width; i += LANES) {
         const long count = std::min(LANES, model.width - i);
-        alignas(64) Half of_key[LANES], of_value[LANES];
+        alignas(64) Number of_key[LANES], of_value[LANES];
         store(of_key, load_some(key + i, count)), store(of_value, load_some(value + i, count));
-        for (long j = 0; j < count; j += 2) std::memcpy(keys + (i + j) * LANES, of_key + j, sizeof(Pair));
-        for (long j = 0; j < count; j++) values[2 * (i + j)] = of_value[j];
+        for (long j = 0; j < count; j += EACH_HOLDS) std::memcpy(keys + (i + j) * LANES, of_key + j, sizeof(T));
+        for (long j = 0; j < count; j++) values[EACH_HOLDS * (i + j)] = of_value[j];
     }
 }
 
@@ -71,51 +70,35 @@ void rotate_and_store(Worker &worker, const Model &model, const Layer &layer, co
             const float *key = x + model.heads * width, *value = key + model.keys * width;
             records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
             const long slot = prompt * step[0] + lines.slots[line] * step[2];
+            const auto store = layer.heads.half ? store_token<Pair> : store_token<float>;
             for (long k = 0; k < model.keys; k++)
-                store_token(model, layer, lines, slot + k * step[1], key + k * width, value + k * width);
+                store(model, layer, lines, slot + k * step[1], key + k * width, value + k * width);
         }
     });
 }
 
-INLINE float dot(const float *x, const float *y, long size) {
-    Floats products{};
-    long i = 0;
-    for (; i + LANES <= size; i += LANES) products += load(x + i) * load(y + i);
-    float rest = 0;
-    for (; i < size; i++) rest += x[i] * y[i];
-    return sum(products) + rest;
-}
-
-// Sum and maximum of 16 columns of scores.
-struct SoftmaxSums {
-    Floats sums, most;
-};
-
-// The numerators exp(score - maximum) of the softmax down each of 16 columns of scores [length][16], in place.
-SoftmaxSums softmax(float *scores, long length) {
-    Floats most = load(scores), sums{};
-    for (long i = 1; i < length; i++) most = larger(load(scores + i * LANES), most);
-    for (long i = 0; i < length; i++) {
-        const Floats numerator = exponential(load(scores + i * LANES) - most);
-        store(scores + i * LANES, numerator), sums += numerator;
-    }
-    return {sums, most};
-}
-
-// Floats of one thread's workspace: queries [w][16], scores [Q + T][16], values [max(Q, T)][16]; or what a `HalfBlock`
-// takes.
+// Floats of one thread's workspace: queries and output [16][w], scores [16][Q + T].
 INLINE long attention_workspace(const Model &model, const Lines &lines) {
     const long tokens = round_up(lines.longest, LANES) + round_up(lines.written, LANES);
-    return 2 * (padded_width(model) + tokens) * LANES;
+    return (2 * padded_width(model) + tokens) * LANES;
 }
 
-// Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line.
-struct Block {
+// Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line. Bit for
+// bit the attention of packed_attention.hpp (T = float) or of half_attention.hpp (T = Pair), where the prompt is the shared
+// prefix and the answer a suffix.
+//
+//     S = Q K^T      Q [16][w], K [w][16 tokens] in blocks       T holds one number, or a pair along what is summed over
+//     O = P V        P [16][tokens], V [tokens][w]
+//
+// Keys and values of a prompt or an answer are blocks of 16 tokens, with w padded to a multiple of 16 (`BlockLayout` in
+// kv_layout.py). What nobody stored is zero.
+template <class T>
+struct LineAttention {
     const Model &model;
     const Layer &layer;
     const Lines &lines;
     const Records &records;
-    long prompt, key, start, queries;  // `start` counts the queries of the key before this block
+    long prompt, key, start, queries;  // `start` counts the queries of the key before these
     float *workspace;
 
     long shared() const { return model.heads / model.keys; }
@@ -128,105 +111,74 @@ struct Block {
         const int64_t *step = lines.answers;
         return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
     }
+    long of_prompt() const { return prompt * lines.prompt_steps[0] + key * lines.prompt_steps[1]; }
 
-    // Attention of the block: heads [n][H + 2K][w] → [n][H w], normalised.
+    // heads [n][H + 2K][w] → [n][H w], normalised.
     void attend(const float *heads, float *into) const {
-        const long length = lines.lengths[prompt];
-        float *query_block = workspace, *scores = query_block + model.width * LANES;
-        const SoftmaxSums found = score(heads, query_block, scores, length);
+        constexpr long EACH_HOLDS = NUMBERS<T>;
+        const long width = padded_width(model), depth = width / EACH_HOLDS, length = lines.lengths[prompt];
+        const long columns = round_up(length, LANES), row = columns + round_up(lines.written, LANES);
+        T *rounded = reinterpret_cast<T *>(workspace);
+        float *output = workspace + LANES * width, *scores = output + LANES * width;
+        put_queries(heads, reinterpret_cast<NumberOf<T> *>(rounded));
+        multiply(queries, columns, depth, rows(rounded, depth), keys(layer.prompt_keys, of_prompt()), scores, row, false);
+        for (long q = 0; q < queries; q = end(q))
+            multiply(end(q) - q, row - columns, depth, rows(rounded + q * depth, depth), keys(layer.keys, answer(q)),
+                     scores + q * row + columns, row, false);
         alignas(64) float inverse[LANES];
-        store(inverse, 1.0f / found.sums);
-        put_lse(found);
-        float *spare = scores + (length + lines.written) * LANES;
-        for (long column = 0; column < model.width; column += LANES)
-            mix(scores, length, inverse, column, spare, into);
+        for (long q = 0; q < queries; q++) {
+            const SoftmaxSum found = softmax({scores + q * row, length, columns, lines.written, row - columns});
+            inverse[q] = 1.0f / found.sum;
+            if (records.lse.keeps(line(q))) records.lse.template of<float>(line(q))[head(q)] = found.log_sum_exp();
+        }
+        multiply(queries, width, columns / EACH_HOLDS, rows(scores, row), values(layer.prompt_values, of_prompt()), output,
+                 width, false);
+        for (long q = 0; q < queries; q = end(q))
+            multiply(end(q) - q, width, pieces(lines.written, EACH_HOLDS),
+                     rows(scores + q * row + columns / EACH_HOLDS, row), values(layer.values, answer(q)),
+                     output + q * width, width, true);
+        for (long q = 0; q < queries; q++) put_output(output + q * width, inverse[q], q, into);
     }
 
-    // Records the log-sum-exp of the scores of all queries.
-    void put_lse(const SoftmaxSums &found) const {
-        alignas(64) float sums[LANES], most[LANES];
-        store(sums, found.sums), store(most, found.most);
-        for (long q = 0; q < queries; q++)
-            if (records.lse.keeps(line(q))) records.lse.of<float>(line(q))[head(q)] = most[q] + std::log(sums[q]);
+    template <class From>
+    static MatrixView<T> rows(const From *x, long row) {
+        return {reinterpret_cast<const T *>(x), row, 1};
+    }
+    VectorView<T> keys(const float *all, long place) const {
+        return {at(all, place), LANES, padded_width(model) / NUMBERS<T> * LANES};
+    }
+    VectorView<T> values(const float *all, long place) const { return {at(all, place), padded_width(model)}; }
+    static const T *at(const float *all, long place) { return reinterpret_cast<const T *>(all) + place / NUMBERS<T>; }
+
+    // The numerators of a row of scores. In float32 the queries are scaled, in bfloat16 the scores.
+    SoftmaxSum softmax(const ScoreRow &row) const {
+        if constexpr (NUMBERS<T> == 1) return row.softmax();
+        row.scale(layer.scale);
+        return row.half_softmax();
     }
 
-    SoftmaxSums score(const float *heads, float *query_block, float *scores, long length) const {
+    // The queries in rows of padded features.
+    void put_queries(const float *heads, NumberOf<T> *into) const {
         const long width = model.width, row = (model.heads + 2 * model.keys) * width;
-        std::fill_n(query_block, width * LANES, 0.0f);
-        for (long q = 0; q < queries; q++) {
-            const float *query = heads + line(q) * row + head(q) * width;
-            for (long i = 0; i < width; i++) query_block[i * LANES + q] = query[i] * layer.scale;
-        }
-        const int64_t *step = lines.prompt_keys;
-        const float *keys = layer.prompt_keys + prompt * step[0] + key * step[1];
-        for (long i = 0; i < length; i += LANES) {
-            prefetch(keys + i, i);
-            set_product(std::min(LANES, length - i), keys + i, step[2], query_block, LANES, width, scores + i * LANES);
-        }
-        float *own = scores + length * LANES;
-        std::fill_n(own, lines.written * LANES, 0.0f);
-        for (long q = 0; q < queries; q = end(q)) {
-            const float *past = layer.keys + answer(q), *values = layer.values + answer(q);
-            const float *next = end(q) < queries ? layer.keys + answer(end(q)) : past;
-            for (long t = 0; t < lines.written; t++) {
-                const long later = t + SOON < lines.written ? t + SOON : t + SOON - lines.written;
-                prefetch_row((t + SOON < lines.written ? past : next) + later * lines.answers[3]);
-                prefetch_row(values + t * lines.answers[3]);
-                for (long lane = q; lane < end(q); lane++)
-                    own[t * LANES + lane] = layer.scale * dot(heads + line(q) * row + head(lane) * width,
-                                                              past + t * lines.answers[3], width);
-            }
-        }
-        return softmax(scores, length + lines.written);
+        const float factor = NUMBERS<T> == 1 ? layer.scale : 1.0f;
+        for (long q = 0; q < queries; q++)
+            for (long i = 0; i < width; i += LANES)
+                store(into + q * padded_width(model) + i,
+                      factor * load_some(heads + line(q) * row + head(q) * width + i, std::min(LANES, width - i)));
     }
 
-    // Prefetches the keys of the next block and the values of this one: their rows are too far apart for the hardware.
-    void prefetch(const float *keys, long position) const {
-        const int64_t *step = lines.prompt_values;
-        const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + position * step[2];
-        for (long i = 0; i < model.width; i++) __builtin_prefetch(keys + 2 * LANES + i * lines.prompt_keys[2], 0, 2);
-        for (long row = 0; row < LANES; row++) prefetch_row(values + row * step[2]);
-    }
-
-    void prefetch_row(const float *row) const {
-        for (long i = 0; i < model.width; i += LANES) __builtin_prefetch(row + i, 0, 2);
-    }
-
-    void mix(const float *probabilities, long length, const float *inverse, long column, float *spare,
-             float *into) const {
-        const long columns = std::min(LANES, model.width - column);
-        const int64_t *step = lines.prompt_values;
-        alignas(64) float tile[LANES * LANES];
-        long row = step[2];
-        const float *values = layer.prompt_values + prompt * step[0] + key * step[1] + column;
-        if (columns < LANES) values = padded(values, row, length, columns, spare);
-        set_product(queries, probabilities, LANES, values, row, length, tile);
-        for (long q = 0; q < queries; q = end(q)) {
-            row = lines.answers[3], values = layer.values + answer(q) + column;
-            if (columns < LANES) values = padded(values, row, lines.written, columns, spare);
-            add_product(end(q) - q, probabilities + length * LANES + q, LANES, values, row, lines.written,
-                        tile + q * LANES);
-        }
-        for (long q = 0; q < queries; q++) {
-            const long at = head(q) * model.width + column;
-            const Floats y = load(tile + q * LANES) * inverse[q];
+    // The output [w] of a query times its factor.
+    void put_output(const float *x, float factor, long q, float *into) const {
+        for (long i = 0; i < model.width; i += LANES) {
+            const long columns = std::min(LANES, model.width - i), at = head(q) * model.width + i;
+            const Floats y = result(layer.heads, factor * load(x + i));
             put(into + line(q) * model.heads * model.width + at, columns, y);
             records.attended.put(line(q), at, columns, y);
         }
     }
-
-    // Rows of fewer than 16 numbers, padded: reading 16 might read beyond the allocated memory.
-    static const float *padded(const float *from, long &row, long length, long columns, float *into) {
-        for (long i = 0; i < length; i++) {
-            std::fill_n(into + i * LANES, LANES, 0.0f);
-            std::copy_n(from + i * row, columns, into + i * LANES);
-        }
-        row = LANES;
-        return into;
-    }
 };
 
-template <class SomeBlock>
+template <class T>
 void attention(Worker &worker, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
                const float *heads, float *into, float *workspace) {
     const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
@@ -238,8 +190,7 @@ void attention(Worker &worker, const Model &model, const Layer &layer, const Lin
         const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
         for (long block = first; block < last; block++) {
             const long start = queries * block / blocks, end = queries * (block + 1) / blocks;
-            const Block plain{model, layer, lines, records, prompt, key, start, end - start, workspace};
-            SomeBlock{plain}.attend(heads, into);
+            LineAttention<T>{model, layer, lines, records, prompt, key, start, end - start, workspace}.attend(heads, into);
         }
     });
 }

@@ -21,7 +21,15 @@ from typing import Any
 import torch
 
 from tutelage.engines.cpu.native.build import built
-from tutelage.engines.cpu.native.structs import STRUCTS, ActivationBlocks, Lines, Matrix, Model, ThreadPool
+from tutelage.engines.cpu.native.structs import (
+    STRUCTS,
+    ActivationBlocks,
+    FloatProduct,
+    Lines,
+    Matrix,
+    Model,
+    ThreadPool,
+)
 from tutelage.errors import TutelageError
 from tutelage.nouns import counted
 
@@ -71,6 +79,8 @@ def library() -> Any:
     found.tutelage_pack_half.argtypes = found.tutelage_pack.argtypes
     found.tutelage_copy_half.argtypes = found.tutelage_pack.argtypes
     found.tutelage_half_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 5]
+    found.tutelage_float_product_workspace.argtypes = [POINTER(FloatProduct)]
+    found.tutelage_float_product.argtypes = [pool, POINTER(FloatProduct), c_void_p]
     found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
     found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
     found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]
@@ -80,6 +90,7 @@ def library() -> Any:
     found.tutelage_rms_norm.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 2, c_float, *[c_void_p] * 2]
     found.tutelage_scale_rows.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
     found.tutelage_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 7]
+    found.tutelage_swiglu.argtypes = [pool, c_int64, *[c_void_p] * 3]
     found.tutelage_gate_gradients.argtypes = [pool, c_int64, *[c_void_p] * 5]
     found.tutelage_rotate.argtypes = [pool, *[c_int64] * 3, *[c_void_p] * 3, c_float, c_void_p]
     found.tutelage_sum_of_squares.argtypes = [pool, c_int64, *[c_void_p] * 2]
@@ -92,12 +103,21 @@ def library() -> Any:
     found.tutelage_mixed_rotate.argtypes = [pool, *[c_int64] * 4, *[c_void_p] * 3, c_float, *norm]
     found.tutelage_mixed_add.argtypes = [pool, c_int64, *[c_void_p] * 3]
     found.tutelage_parts.argtypes = [c_int64, c_int64]
-    for name in ("step_workspace", "packed_attention_workspace", "parts"):
+    for name in ("step_workspace", "float_product_workspace", "packed_attention_workspace", "parts"):
         getattr(found, f"tutelage_{name}").restype = c_int64
-    steps = ("step", "product", "half_product", "pack", "pack_half", "copy_half", "exponential")
+    steps = (
+        "step",
+        "product",
+        "half_product",
+        "float_product",
+        "pack",
+        "pack_half",
+        "copy_half",
+        "exponential",
+    )
     attention = [f"{kind}_attention{part}" for kind in ("packed", "half") for part in ("", "_gradients")]
     norms, sums = ("rms_norm", "scale_rows", "norm_gradients"), ("sum_of_squares", "softmax")
-    elementwise = (*norms, "gate_gradients", "rotate", *sums)
+    elementwise = (*norms, "swiglu", "gate_gradients", "rotate", *sums)
     mixed = ("norm", "norm_gradients", "swiglu", "swiglu_gradients", "rotate", "add")
     for name in (*steps, *attention, *elementwise, *(f"mixed_{name}" for name in mixed)):
         getattr(found, f"tutelage_{name}").restype = None

@@ -24,7 +24,7 @@ from tutelage.errors import TutelageError
 SOURCES = [
     Path(__file__).with_name(name)
     for name in (
-        *("step.cpp", "half_products.cpp", "packed_attention.cpp"),
+        *("step.cpp", "float_products.cpp", "half_products.cpp", "packed_attention.cpp"),
         *("elementwise.cpp", "mixed.cpp", "structs.cpp"),
     )
 ]
@@ -75,9 +75,9 @@ def built() -> Path:
     if ready is not None:
         return ready
     command = [*_compiler(), *FLAGS, _tuned()]
-    name = hashlib.sha256("\0".join([*command, _version(command[0]), _processor()]).encode())
-    name.update(_content())
-    target = _folder() / f"kernels-{name.hexdigest()[:20]}.so"
+    name = hashlib.sha256("\0".join([*command, _version(command[0]), processor()]).encode())
+    name.update(content())
+    target = folder() / f"kernels-{name.hexdigest()[:20]}.so"
     if not target.exists():
         _compile(command, target)
     return target
@@ -91,7 +91,7 @@ def targets() -> tuple[Target, ...]:
 def prebuilt_name(target: Target) -> str:
     """The file name of the library of these sources for `target`."""
     digest = hashlib.sha256("\0".join([*FLAGS, target.flags]).encode())
-    digest.update(_content())
+    digest.update(content())
     return f"kernels-{target.name}-{digest.hexdigest()[:20]}.so"
 
 
@@ -113,7 +113,7 @@ def _prebuilt() -> Path | None:
 
 def _instruction_sets() -> frozenset[str]:
     """The instruction sets of the processor; empty where the system does not tell them."""
-    lines = (line for line in _processor().splitlines() if line.startswith("flags"))
+    lines = (line for line in processor().splitlines() if line.startswith("flags"))
     return frozenset(next(lines, "").partition(":")[2].split())
 
 
@@ -121,12 +121,12 @@ def _instruction_sets() -> frozenset[str]:
 def multiplies_bf16() -> bool:
     """Whether this processor has instructions for products of bf16: AVX512-BF16, AMX, or those of ARM. True where the
     system does not tell."""
-    words = {word for line in _processor().splitlines() for word in line.split()}
+    words = {word for line in processor().splitlines() for word in line.split()}
     told = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
     return not told or bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def _content() -> bytes:
+def content() -> bytes:
     """The text of all sources and headers."""
     paths = (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp")))
     return b"".join(path.read_bytes() for path in paths)
@@ -173,7 +173,8 @@ def _compiler() -> list[str]:
     )
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Where what is made for this machine is kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutelage"
 
 
@@ -187,7 +188,7 @@ def _version(compiler: str) -> str:
     return done.stdout
 
 
-def _processor() -> str:
+def processor() -> str:
     """The name and the instruction sets of the processor, as far as the system tells them."""
     try:
         lines = CPUINFO.read_text().splitlines()

@@ -57,6 +57,13 @@ void tutelage_norm_gradients(const ThreadPool *pool, int64_t rows, int64_t d, co
     norm_gradients(*pool, rows, d, g, x, r, w, more, sums, [&](long i, Floats y) { store(to_x + i, y); });
 }
 
+// p = silu(g) u. The size is a multiple of 16.
+void tutelage_swiglu(const ThreadPool *pool, int64_t size, const float *g, const float *u, float *p) {
+    for_rows(*pool, size / LANES, LANES, [&](long, long first, long end) {
+        for (long i = first * LANES; i < end * LANES; i += LANES) store(p + i, silu(load(g + i)) * load(u + i));
+    });
+}
+
 // p = silu(g) u, and the gradients of g and u. `to_gate` holds the gradient of p and is overwritten. The size is a
 // multiple of 16.
 void tutelage_gate_gradients(const ThreadPool *pool, int64_t size, const float *g, const float *u, float *p,
@@ -78,10 +85,9 @@ void tutelage_rotate(const ThreadPool *pool, int64_t n, int64_t heads, int64_t w
         for (long row = first; row < end; row++)
             for (long head = row * heads; head < (row + 1) * heads; head++)
                 for (long i = head * w, j = row * w; i < head * w + half; i += LANES, j += LANES) {
-                    const Floats a = load(x + i), b = load(x + i + half);
-                    const Floats c = load(cos + j), s = direction * load(sin + j);
-                    store(y + i, a * c - b * s);
-                    store(y + i + half, b * c + a * s);
+                    const Rotated pair(load(x + i), load(x + i + half), load(cos + j), direction * load(sin + j));
+                    store(y + i, pair.first);
+                    store(y + i + half, pair.second);
                 }
     });
 }

@@ -33,7 +33,7 @@ def supports_rotation(x: Float[Tensor, "... H w"], cos: Float[Tensor, "..."]) ->
     """Whether `rotate` takes these: heads of two halves of whole vectors, and angles of each token for itself."""
     width = x.shape[-1]
     fits = cos.dtype == x.dtype and cos.shape == (*x.shape[:-2], 1, width) and width % (2 * LANES) == 0
-    return fits and supports(x)
+    return fits and supports(x, small=True)
 
 
 def rms_norm(
@@ -80,6 +80,15 @@ def norm_gradients(
         byref(thread_pool()), r.numel(), len(weight), *pointers, to_add, to_x.data_ptr(), sums.data_ptr()
     )
     return to_x, sums.sum(0)
+
+
+def swiglu(gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"]) -> Float[Tensor, "*rows m"]:
+    """p = silu(g) · u, with the bits that a decoding step computes."""
+    gate, up = gate.contiguous(), up.contiguous()
+    product = torch.empty_like(gate)
+    pointers = (each.data_ptr() for each in (gate, up, product))
+    library().tutelage_swiglu(byref(thread_pool()), gate.numel(), *pointers)
+    return product
 
 
 def gate_gradients(
@@ -151,7 +160,7 @@ def _agree_with_torch() -> bool:
     angles, logits = torch.cat((grad, grad), -1).unsqueeze(1), torch.cat((x, up, more[:, :3]), -1)
     pairs, rotation = torch.complex(x, up), torch.complex(grad.cos(), -grad.sin())
     rotated = torch.view_as_real(pairs * rotation)
-    expected = [normed, x * r * weight, of_norm[0] + more, of_norm[1], product, *of_product]
+    expected = [normed, x * r * weight, of_norm[0] + more, of_norm[1], product, product, *of_product]
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
     expected += [logits.double().softmax(-1), logits.double().logsumexp(-1)]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
@@ -159,6 +168,7 @@ def _agree_with_torch() -> bool:
         rms_norm(x, weight, 0.0)[0],
         scaled_rows(x, r, weight),
         *to_norm,
+        swiglu(x, up),
         *gate_gradients(x, up, grad.clone()),
     ]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)

@@ -14,7 +14,8 @@ constexpr long PIECE = 64;  // rows of B
 constexpr long AHEAD = PIECE * LANES;  // floats: the distance at which a panel is prefetched
 
 INLINE long round_up(long x, long multiple) { return (x + multiple - 1) / multiple * multiple; }
-INLINE long blocks_of(long lines) { return (lines + LANES - 1) / LANES; }
+INLINE long pieces(long count, long each) { return (count + each - 1) / each; }
+INLINE long blocks_of(long lines) { return pieces(lines, LANES); }
 
 // The maximum of `most` and `count` numbers, lane by lane.
 INLINE Floats larger(const float *x, long count, Floats most) {

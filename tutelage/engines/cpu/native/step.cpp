@@ -3,7 +3,6 @@
 // C++17 without libraries.
 
 #include "attention.hpp"
-#include "half_decoding.hpp"
 
 namespace {
 
@@ -74,7 +73,7 @@ struct Step {
         });
         each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
             float *into = attended + first * model.heads * model.width;
-            const auto attend = layer.heads.half ? attention<HalfBlock> : attention<Block>;
+            const auto attend = layer.heads.half ? attention<Pair> : attention<float>;
             attend(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
         });
         const Input mixed{attended, false, nullptr, 0, adapted};

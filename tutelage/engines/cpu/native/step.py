@@ -80,9 +80,7 @@ class NativeStep:
             (prompt_keys, prompt_values), (keys, values) = entry.prompt, entry.answer
             layer.prompt_keys, layer.prompt_values = prompt_keys.data_ptr(), prompt_values.data_ptr()
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
-        (p, k, _, w), of_tokens = prompt_keys.stride(), prompt_values.stride()[:3]
-        lines.prompt_key_steps[:], lines.prompt_value_steps[:] = (p, k, w), of_tokens
-        lines.answer_steps[:] = keys.stride()[:4]
+        lines.prompt_steps[:], lines.answer_steps[:] = prompt_keys.stride()[:2], keys.stride()[:3]
         self.version = cache.version
         self.blocks = None if self.recording is None else self._activation_blocks(self.recording)
 

@@ -16,6 +16,7 @@ int64_t tutelage_struct_layout(const char *name, int64_t *size, int64_t *alignme
     LAYOUT(Model);
     LAYOUT(Lines);
     LAYOUT(ActivationBlocks);
+    LAYOUT(FloatProduct);
     LAYOUT(PackedSequence);
 #undef LAYOUT
     return 0;

@@ -54,9 +54,9 @@ struct Model {
 struct Lines {
     int64_t count, prompts, longest, written;
     const int64_t *first, *lengths, *slots;
-    // Strides of keys and values: [P, K, w, Q]; [P, K, Q, w]; [P, K, G, room, w], each without the last one. In bfloat16
-    // only those of P, K and G are read: a head's tokens are blocks of 16 (see half_decoding.hpp).
-    int64_t prompt_keys[3], prompt_values[3], answers[4];
+    // Strides of keys and values in blocks of 16 tokens: those of P and K of the prompts [P, K, blocks], those of P, K and
+    // G of the answers [P, K, G, blocks].
+    int64_t prompt_steps[2], answers[3];
 };
 
 // Where the activations of the layers are kept. Each layer and group of lines has a block with room for `places`
@@ -67,6 +67,20 @@ struct ActivationBlocks {
     int64_t groups;
     const int64_t *places;         // [groups]
     const int64_t *group, *first;  // [n]
+};
+
+// C [rows][columns] = A B + bias, or += A B + bias where `accumulate` is not 0, in float32, with A[i][k] = a[i * a_row +
+// k * a_step], B[k][j] = b[k * b_row + j * b_step] and C[i][j] = c[i * c_row + j]. One of the steps of each of A and B is 1.
+// `bias` may be null.
+struct FloatProduct {
+    int64_t rows, columns, depth;
+    const float *a;
+    int64_t a_row, a_step;
+    const float *b;
+    int64_t b_row, b_step;
+    const float *bias;
+    float *c;
+    int64_t c_row, accumulate;
 };
 
 // A packed sequence of N tokens in consecutive sequences (shared prefixes, suffixes and lone sequences) of M tokens: the

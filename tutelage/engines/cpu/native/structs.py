@@ -55,9 +55,8 @@ class Lines(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("count", "prompts", "longest", "written")),
         *((name, c_void_p) for name in ("first", "lengths", "slots")),
-        ("prompt_key_steps", c_int64 * 3),
-        ("prompt_value_steps", c_int64 * 3),
-        ("answer_steps", c_int64 * 4),
+        ("prompt_steps", c_int64 * 2),
+        ("answer_steps", c_int64 * 3),
     ]
 
 
@@ -70,6 +69,17 @@ class ActivationBlocks(Structure):
         ("places", POINTER(c_int64)),
         ("group", c_void_p),
         ("first", c_void_p),
+    ]
+
+
+class FloatProduct(Structure):
+    """A product of matrices in float32, with the steps between their rows and columns."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("rows", "columns", "depth")),
+        *(("a", c_void_p), ("a_row", c_int64), ("a_step", c_int64)),
+        *(("b", c_void_p), ("b_row", c_int64), ("b_step", c_int64)),
+        *(("bias", c_void_p), ("c", c_void_p), ("c_row", c_int64), ("accumulate", c_int64)),
     ]
 
 
@@ -93,6 +103,7 @@ STRUCTS: tuple[type[Structure], ...] = (
     Model,
     Lines,
     ActivationBlocks,
+    FloatProduct,
     PackedSequence,
 )
 """Every struct that Python and C++ share."""

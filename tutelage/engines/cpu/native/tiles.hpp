@@ -12,6 +12,12 @@ constexpr int WIDE = PARTS == 1 ? 4 : 1;  // vectors of a row of a tile
 template <class T>
 constexpr int TALL = std::min(6, std::is_same_v<T, Pair> ? PAIR_ROWS : ROWS);  // rows of a tile
 
+// What an operand is made of: numbers, one or two in an element.
+template <class T>
+constexpr long NUMBERS = std::is_same_v<T, Pair> ? 2 : 1;
+template <class T>
+using NumberOf = std::conditional_t<std::is_same_v<T, Pair>, Half, float>;
+
 // A matrix A[r][k] = x[r * row + k * step].
 template <class T>
 struct MatrixView {

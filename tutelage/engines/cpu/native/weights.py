@@ -1,7 +1,7 @@
 """The weights of a model as `step.cpp` reads them: panels of sixteen rows of W, feature by feature, in one arena.
 
-In bfloat16 they take half of the memory, and a step takes little more than the time of reading them. Adapters are then
-computed as in a forward pass (see `fused.mixed_linear`); in float32 they are merged with W.
+In bfloat16 they take half of the memory, and a step takes little more than the time of reading them. Adapters are
+computed as in a forward pass, beside W (see `fused.linear` and `fused.mixed_linear`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -80,16 +80,18 @@ class NativeWeights:
 
     def _adapted(self, parts: Sequence[nn.Module]) -> list[Linear] | None:
         """The layers with their adapters where the step computes these; None where it has none, or they are merged."""
-        found = [layer for layer in map(Linear.of, parts) if layer is not None] if self.half else []
+        found = [layer for layer in map(Linear.of, parts) if layer is not None]
         has_adapters = any(layer.lora_a is not None for layer in found)
-        return found if has_adapters and len(found) == len(parts) and all(map(is_decoded, found)) else None
+        decoded = not self.half or all(map(is_decoded, found))
+        return found if has_adapters and len(found) == len(parts) and decoded else None
 
     def _sizes(self, parts: Sequence[Any]) -> list[int]:
         """Floats of the panels of a product, and of its adapters."""
         features, outs = int(parts[0].in_features), [int(part.out_features) for part in parts]
-        if not self.half:
-            return [sum(map(panels_of, outs)) * LANES * features]
-        return floats_of(outs, features, sum(layer.rank() for layer in self._adapted(parts) or []))
+        rank = sum(layer.rank() for layer in self._adapted(parts) or [])
+        if self.half:
+            return floats_of(outs, features, rank)
+        return [sum(map(panels_of, outs)) * LANES * (features + rank), panels_of(rank) * LANES * features]
 
     def _matrix(self, parts: Sequence[nn.Module], *, alternating: bool = False) -> Matrix:
         """The product of layers over the same features, one below the other. The panels of two of one shape may
@@ -108,25 +110,44 @@ class NativeWeights:
         return panels.matrix
 
     def _exact_matrix(self, layers: Sequence[Linear], *, alternating: bool) -> Matrix:
-        """`_matrix` in float32, where adapters are merged."""
-        weights = whole_panels([layer.weight for layer in layers], alternating)
-        sizes, features = [len(weight) for weight in weights], weights[0].shape[1]
-        panels = self.arena.take(sum(map(panels_of, sizes)) * LANES * features)
+        """`_matrix` in float32: [W | s B] as panels, and A."""
+        joint = MixedLinears(layers)
+        sizes = [len(layer.weight) for layer in layers]
+        weights = [
+            torch.cat((layer.weight.float(), columns), 1)
+            for layer, columns in zip(layers, joint.columns.split(sizes), strict=True)
+        ]
+        weights = whole_panels(weights, alternating)
+        sizes, width = [len(weight) for weight in weights], weights[0].shape[1]
+        panels = self.arena.take(sum(map(panels_of, sizes)) * LANES * width)
         for weight, (own, step) in zip(
-            weights, places(sizes, panels, LANES * features, alternating), strict=True
+            weights, places(sizes, panels, LANES * width, alternating), strict=True
         ):
-            whole = weight.detach().float().contiguous()
-            library().tutelage_pack(
-                byref(thread_pool()), whole.data_ptr(), *whole.shape, own.data_ptr(), step
-            )
+            _pack(weight, own, step)
         bias = joint_bias([(layer.weight, layer.bias) for layer in layers])
         address = None if bias is None else self._held(bias)
-        return Matrix(panels.data_ptr(), address, out=sum(sizes), in_=features)
+        rank = joint.columns.shape[1]
+        found = Matrix(panels.data_ptr(), address, out=sum(sizes), in_=width, rank=rank)
+        if rank:
+            own = self.arena.take(panels_of(rank) * LANES * (width - rank))
+            _pack(
+                torch.cat([layer.lora_a for layer in layers if layer.lora_a is not None]),
+                own,
+                LANES * (width - rank),
+            )
+            found.lora_a = own.data_ptr()
+        return found
 
     def _held(self, x: Tensor) -> int:
         """The address of a tensor in float32, which is kept alive."""
         self.held.append(x.detach().float().contiguous())
         return self.held[-1].data_ptr()
+
+
+def _pack(weight: Tensor, panels: Tensor, step: int) -> None:
+    """Copy W in float32 into panels that begin `step` floats apart."""
+    whole = weight.detach().float().contiguous()
+    library().tutelage_pack(byref(thread_pool()), whole.data_ptr(), *whole.shape, panels.data_ptr(), step)
 
 
 def can_be_laid_out(model: nn.Module, dtype: torch.dtype = torch.float32) -> bool:

@@ -1,0 +1,308 @@
+"""Matrix products in float32, each by the library that is fastest on this machine.
+
+    output           y = x Wᵀ + b
+    input gradient   ∂x = G W
+    weight gradient  ∂W = Gᵀ X        G: the gradient of y
+
+The libraries are `own` (`native.float_products`), `blas` (behind torch's own products: MKL on most machines) and
+`onednn` (oneDNN on dense tensors). MKL leaves the wide registers of AMD's processors unused; which library is fastest
+depends on the processor, so it is measured (see `Products.measure`), once for each machine, version of torch and number
+of threads. The result is a file beside the compiled kernels. The environment variable `TUTELAGE_PRODUCTS` replaces it.
+
+With `own` the bits of an output do not depend on the other rows, and weight gradients are added in place.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tutelage.config.files import write_atomically
+from tutelage.engines.cpu.native import build, float_products
+from tutelage.errors import TutelageError
+
+Library = Literal["own", "blas", "onednn"]
+VARIABLE = "TUTELAGE_PRODUCTS"
+"""The environment variable that replaces the measurement: a library, or `KIND=LIBRARY` with commas between several."""
+WIDE = 4096
+"""Rows of a weight from which on it counts as a head."""
+MARGIN = 0.05
+"""The share of its time that another library must save to be chosen over `own`."""
+LAYER, HEAD = (512, 576, 1536), (128, 512, 8192)
+"""Rows, features and outputs of the products that are measured."""
+BLOCK = 1 << 20
+"""Numbers of a part of a weight gradient that oneDNN computes at once, before it is added to the sum."""
+
+
+@dataclass(frozen=True)
+class Products:
+    """The library of each kind of product: of layers, and of heads, whose weights have `WIDE` rows or more."""
+
+    output: Library = "own"
+    input_gradient: Library = "own"
+    weight_gradient: Library = "own"
+    head_output: Library = "own"
+    head_input_gradient: Library = "own"
+    head_weight_gradient: Library = "own"
+
+    @classmethod
+    def parse(cls, text: str) -> "Products":
+        """The products of `VARIABLE`. Raises TutelageError for an unknown kind or library."""
+        kinds = [kind.name for kind in fields(cls)]
+        found: dict[str, Any] = {}
+        for part in text.split(","):
+            kind, _, library = part.strip().rpartition("=")
+            if library not in get_args(Library) or kind not in ("", *kinds):
+                raise TutelageError(
+                    f"{VARIABLE} is {text!r}, and {part.strip()!r} names no product: use a library "
+                    f"({', '.join(get_args(Library))}) for all, or KIND=LIBRARY, with KIND one of {', '.join(kinds)}."
+                )
+            found |= dict.fromkeys(kinds, library) if not kind else {kind: library}
+        return cls(**found)
+
+    @classmethod
+    def measure(cls) -> "Products":
+        """The fastest library of each kind, by products of the sizes `LAYER` and `HEAD`. Takes about a second."""
+        return cls(**{kind: _fastest(times) for kind, times in measure().items()})
+
+    def on_this_machine(self) -> "Products":
+        """The same with torch's products in the place of libraries that this machine lacks."""
+        has = available()
+        return Products(
+            **{kind: library if library in has else "blas" for kind, library in asdict(self).items()}
+        )
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether outputs have the same bits whichever rows are beside them, and in a decoding step."""
+        return self.output == self.head_output == "own"
+
+
+def output(
+    x: Float[Tensor, "N in"],
+    weight: Float[Tensor, "out in"],
+    bias: Float[Tensor, " out"] | None = None,
+    total: Float[Tensor, "N out"] | None = None,
+) -> Float[Tensor, "N out"]:
+    """x Wᵀ + b, added to `total` in place where it is given."""
+    return _output(_library("output", weight, x), x, weight, bias, total)
+
+
+def input_gradient(
+    grad: Float[Tensor, "N out"],
+    weight: Float[Tensor, "out in"],
+    total: Float[Tensor, "N in"] | None = None,
+    *,
+    accumulate: bool = True,
+) -> Float[Tensor, "N in"]:
+    """G W, added to `total` where it is given, or written to it without `accumulate`."""
+    return _input_gradient(_library("input_gradient", weight, grad), grad, weight, total, accumulate)
+
+
+def weight_gradient(
+    grad: Float[Tensor, "N out"],
+    x: Float[Tensor, "N in"],
+    total: Float[Tensor, "out in"] | None = None,
+    *,
+    accumulate: bool = True,
+) -> Float[Tensor, "out in"]:
+    """Gᵀ X, added to `total` where it is given, or written to it without `accumulate`."""
+    return _weight_gradient(_library("weight_gradient", grad.T, x), grad, x, total, accumulate)
+
+
+# The libraries --------------------------------------------------------------------------------------------------------
+
+
+def _output(library: Library, x: Tensor, weight: Tensor, bias: Tensor | None, total: Tensor | None) -> Tensor:
+    if library == "own":
+        return float_products.multiply(x, weight.T, total, bias=bias, accumulate=total is not None)
+    y: Tensor = (
+        _onednn(x, weight, bias) if library == "onednn" else torch.nn.functional.linear(x, weight, bias)
+    )
+    return y if total is None else total.add_(y)
+
+
+def _input_gradient(
+    library: Library, grad: Tensor, weight: Tensor, total: Tensor | None, accumulate: bool
+) -> Tensor:
+    accumulate = accumulate and total is not None
+    if library == "own":
+        return float_products.multiply(grad, weight, total, accumulate=accumulate)
+    if library == "blas":
+        return grad @ weight if total is None else total.addmm_(grad, weight, beta=int(accumulate))
+    y = _onednn(grad, weight.T)
+    if total is None:
+        return y
+    return total.add_(y) if accumulate else total.copy_(y)
+
+
+def _weight_gradient(
+    library: Library, grad: Tensor, x: Tensor, total: Tensor | None, accumulate: bool
+) -> Tensor:
+    accumulate = accumulate and total is not None
+    if library == "own":
+        return float_products.multiply(grad.T, x, total, accumulate=accumulate)
+    if total is None:
+        total = x.new_empty(grad.shape[1], x.shape[1])
+    if library == "blas":
+        return total.addmm_(grad.T, x, beta=int(accumulate))
+    right = x.T.contiguous()
+    rows = max(1, BLOCK // x.shape[1])
+    for part, left in zip(total.split(rows), grad.T.split(rows), strict=True):
+        term = _onednn(left.contiguous(), right)
+        part.add_(term) if accumulate else part.copy_(term)
+    return total
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b by oneDNN, which takes transposed views too."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _library(kind: str, weight: Tensor, x: Tensor) -> Library:
+    """The library of a kind of product; torch's own for other types and devices, and for empty matrices."""
+    float32 = weight.dtype == x.dtype == torch.float32
+    if not float32 or x.device.type != "cpu" or not weight.numel() * x.numel():
+        return "blas"
+    library: Library = getattr(products(), kind if len(weight) < WIDE else f"head_{kind}")
+    return library
+
+
+# The choice -----------------------------------------------------------------------------------------------------------
+
+_chosen: dict[int, Products] = {}  # by the number of threads
+
+
+def products() -> Products:
+    """The libraries in use with the present number of threads.
+
+    Raises TutelageError where the environment variable names none.
+    """
+    threads = torch.get_num_threads()
+    if threads not in _chosen:
+        told = os.environ.get(VARIABLE)
+        _chosen[threads] = (Products.parse(told) if told else _kept_or_measured()).on_this_machine()
+    return _chosen[threads]
+
+
+def forget() -> None:
+    """Choose anew at the next product."""
+    _chosen.clear()
+
+
+def state() -> dict[str, object] | None:
+    """The libraries in use and the machine that they were chosen for, to be kept with a checkpoint; None where this
+    process has computed no product."""
+    chosen = _chosen.get(torch.get_num_threads())
+    return None if chosen is None else {"machine": _machine(), "products": asdict(chosen)}
+
+
+def resume(kept: Mapping[str, Any]) -> str:
+    """Use the libraries of `kept`, a `state()`, if it is of this machine and `VARIABLE` is not set.
+
+    Returns a remark where other libraries are used: the bits of the steps to come are then not those that the run would
+    have had without an interruption. Empty otherwise.
+    """
+    if kept["machine"] == _machine() and not os.environ.get(VARIABLE):
+        _chosen[torch.get_num_threads()] = Products(**kept["products"])
+        return ""
+    if kept["machine"] == _machine() and Products(**kept["products"]) == products():
+        return ""
+    return (
+        "The run began with the matrix products of another machine, version of torch, number of threads or "
+        f"{VARIABLE}: from here on its numbers are rounded in another way."
+    )
+
+
+def available() -> tuple[Library, ...]:
+    """The libraries that this machine has."""
+    own: tuple[Library, ...] = ("own",) if float_products.is_supported() else ()
+    return (*own, "blas", *(("onednn",) if _has_onednn() else ()))
+
+
+def _kept_or_measured() -> Products:
+    """The choice in the file of this machine, which is written unless it exists. Of several processes that measure at
+    once the first decides. Where the file cannot be written, every process measures."""
+    file = kept_in()
+    choice = _kept(file)
+    if choice is None:
+        measured = Products.measure()
+        choice = _kept(file) or measured
+        with suppress(OSError, TutelageError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, json.dumps(asdict(choice), indent=2) + "\n")
+    return choice
+
+
+def _kept(file: Path) -> Products | None:
+    try:
+        return Products(**json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def kept_in() -> Path:
+    """The file of the choice for this processor, version of torch, number of threads and version of the kernels."""
+    return build.folder() / f"products-{_machine()}.json"
+
+
+def _machine() -> str:
+    """A hash of all that the speed and the bits of products depend on."""
+    parts = (build.processor(), torch.__version__, str(torch.get_num_threads()), ",".join(available()))
+    return hashlib.sha256("\0".join(parts).encode() + build.content()).hexdigest()[:20]
+
+
+@torch.no_grad()
+def measure() -> dict[str, dict[Library, float]]:
+    """The seconds of each kind of product by each library: the quickest of some runs, the libraries by turns."""
+    return {
+        prefix + kind: _quickest(run)
+        for prefix, sizes in (("", LAYER), ("head_", HEAD))
+        for kind, run in _trials(*sizes).items()
+    }
+
+
+def _trials(rows: int, features: int, outs: int) -> dict[str, Callable[[Library], object]]:
+    """A product of each kind."""
+    x, weight, grad = _wave(rows, features), _wave(outs, features), _wave(rows, outs)
+    total = torch.zeros_like(weight)
+    return {
+        "output": lambda library: _output(library, x, weight, None, None),
+        "input_gradient": lambda library: _input_gradient(library, grad, weight, None, False),
+        "weight_gradient": lambda library: _weight_gradient(library, grad, x, total, True),
+    }
+
+
+def _quickest(run: Callable[[Library], object], times: int = 6) -> dict[Library, float]:
+    quickest = dict.fromkeys(available(), float("inf"))
+    for _ in range(times):
+        for library in quickest:
+            started = time.perf_counter()
+            run(library)
+            quickest[library] = min(quickest[library], time.perf_counter() - started)
+    return quickest
+
+
+def _fastest(seconds: Mapping[Library, float]) -> Library:
+    """The library with the least time; `own` unless another saves `MARGIN` of its time."""
+    fastest = min(seconds, key=seconds.__getitem__)
+    own = seconds.get("own")
+    return "own" if own is not None and seconds[fastest] > own * (1 - MARGIN) else fastest
+
+
+def _wave(rows: int, columns: int) -> Tensor:
+    return torch.arange(float(rows * columns)).mul_(0.7).sin_().view(rows, columns)
