@@ -45,6 +45,7 @@ SUBJECTS = {
     "commands/test_bad_input.py": "mistakes on the command line, of every verb",
     "commands/test_collect_live.py": "live conversations on the command line: several verbs",
     "commands/test_collect_models.py": "models beside people: three verbs together",
+    "commands/test_collect_names.py": "names of raters in whatever leaves a study, and in what training makes of it",
     "commands/test_collect_people.py": "recruiting, paying and forgetting raters: several verbs",
     "commands/test_collect_reward.py": "from a study to a reward model: two verbs together",
     "commands/test_collect_server.py": "several studies, links, sign-in and backups on the command line: several verbs",

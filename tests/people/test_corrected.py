@@ -176,7 +176,7 @@ def test_training_reads_what_was_exported_and_the_study_comes_back(store: Store,
     for name in ("demonstrations.jsonl", "corrections.jsonl"):
         same = [
             [
-                {k: v for k, v in row.items() if k not in ("judgement", "study")}
+                {k: v for k, v in row.items() if k not in ("judgement", "rater", "study")}
                 for row in rows(folder / out, name)
             ]
             for out in ("export", "second")

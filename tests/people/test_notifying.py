@@ -106,6 +106,10 @@ def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) ->
     assert headers["x-tutelage-signature"] == f"sha256={signature}"
     sent = json.loads(body)
     assert sent["study"] == "tutoring"
+    pseudonym = f"rater-{anna}"
+    assert [notice["rater"] for notice in sent["notices"]] == [pseudonym]
+    assert f"by {pseudonym} on" in sent["text"]
+    assert b"anna" not in body
     assert [(notice["kind"], notice["said"], notice["flags"]) for notice in sent["notices"]] == [
         ("flag", "<b>so</b> ü", ["cut_off"])
     ]

@@ -73,7 +73,7 @@ def test_what_was_displayed_and_what_it_means_are_both_stored(store: Store, choi
     )  # fmt: skip
     (record,) = list_judgements(store, study_id)
     assert question.left.startswith(texts[record.left])
-    assert (record.comparison_id, record.rater, record.seconds) == (question.item, "rater 0", 0.007)
+    assert (record.comparison_id, record.rater, record.seconds) == (question.item, vote.pseudonym, 0.007)
 
 
 @given(order=st.permutations(range(4)), ranks=st.lists(st.integers(1, 4), min_size=4, max_size=4))

@@ -80,13 +80,14 @@ def _send_delivery(store: Store, study_id: int, delivery: Delivery, inbox: str) 
 
 
 def notice_row(notice: Notice) -> dict[str, object]:
-    """A notice that somebody gave rise to, as JSON."""
+    """A notice that somebody gave rise to, as JSON; the rater stands in it under the pseudonym, because a webhook is a
+    program elsewhere."""
     return {
         "id": notice.id,
         "kind": notice.kind,
         "item": notice.item,
         "asked": notice.asked,
-        "rater": notice.name,
+        "rater": notice.pseudonym,
         "flags": list(notice.flags),
         "said": notice.text,
         "created": notice.created,

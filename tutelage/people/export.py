@@ -11,13 +11,16 @@
     votes.csv           the judgements in force, for spreadsheets; cells cannot act as formulas
     items.jsonl, raters.jsonl, manifest.json
 
-Corrections and spans have files only where the study asks for them. `restoring.import_export` makes the same study of
-all this again, with the same posteriors.
+No file names a person: raters stand under their pseudonyms (`raters.pseudonym_of`), the same in every file and every
+export of a study. Only raters.jsonl, which is about raters and trains nothing, has the names beside them, where they
+are asked for. Corrections and spans have files only where the study asks for them. `restoring.import_export` makes the
+same study of all this again, with the same posteriors.
 """
 
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -49,7 +52,7 @@ from tutelage.people.store.engine import Store
 from tutelage.people.store.exports import list_versions, record_export
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
-from tutelage.people.store.studies import Study, study_of
+from tutelage.people.store.studies import Study, list_studies, study_of
 from tutelage.people.store.votes import Snapshot, Vote, vote_row
 
 
@@ -61,10 +64,12 @@ def export_study(
     *,
     at: Snapshot | None = None,
     redact: bool = False,
+    names: bool = False,
     actor: str = "owner",
 ) -> "Export":
     """Export a study into a new folder, all files or none. The study keeps a record of the export. With `redact`, what
-    looks like personal data in texts of people is replaced by its kind, as `[email]`.
+    looks like personal data in texts of people is replaced by its kind, as `[email]`. With `names`, raters.jsonl has
+    the names of raters beside their pseudonyms.
 
     Raises:
         TutelageError: the folder is there already, cannot be written, or the selection would mix versions; or the
@@ -89,7 +94,8 @@ def export_study(
             labelled, questions = redacted(labelled, questions, search)
             raters = tuple(redacted_rater(rater, search) for rater in raters)
             manifest["excluded"] = redacted_reasons(cast(Any, manifest["excluded"]), search)
-        contents = Contents(study, labelled, agreements, questions, raters)
+        manifest["names"] = names
+        contents = Contents(study, labelled, agreements, questions, raters, names)
         manifest["files"] = _write_files(partial, contents, store, selection)
         (partial / "manifest.json").write_text(_pretty(manifest), encoding="utf-8")
         os.replace(partial, folder)
@@ -100,6 +106,21 @@ def export_study(
         ) from error
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
     return Export(manifest, found)
+
+
+def export_command(
+    store: Store, study: str, selection: Selection, out: str = "NEW_FOLDER", *, redact: bool = False
+) -> str:
+    """The command that exports a study as the selection says."""
+    if store.path is None:
+        where = [shlex.quote(study), "--db", store.address]
+    else:
+        where = [
+            shlex.quote(str(store.path)),
+            *(["--name", shlex.quote(study)] if len(list_studies(store)) > 1 else []),
+        ]
+    redacts = ["--redact"] if redact else []
+    return " ".join(["tutelage collect export", *where, "--out", out, *selection.flags, *redacts])
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,7 @@ class Contents:
     agreements: Agreements
     questions: Sequence[Question]
     raters: Sequence[Rater]
+    names: bool
 
 
 def _write_files(folder: Path, contents: Contents, store: Store, selection: Selection) -> dict[str, object]:
@@ -132,7 +154,9 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
         "unpaired.jsonl": bad_rows(labelled.bad),
         "votes.jsonl": (vote_row(vote) | consent_row(each) for vote, each in agreed),
         "items.jsonl": map(item_row, questions),
-        "raters.jsonl": (rater_row(rater, labelled, contents.agreements) for rater in contents.raters),
+        "raters.jsonl": (
+            rater_row(rater, labelled, contents.agreements, names=contents.names) for rater in contents.raters
+        ),
     }
     shown = list_versions(store, study.id)
     corrects = any(version.corrections for version in shown)

@@ -83,7 +83,7 @@ def _origin(each: CorrectedAnswer, study: str) -> dict[str, object]:
     return {
         "item_id": question.key,
         "judgement": each.vote.id,
-        "rater": each.vote.rater,
+        "rater": each.vote.pseudonym,
         "split": question.prompt.split,
         "round": question.item.round,
         "study": study,
@@ -101,7 +101,7 @@ def marked_rows(votes: Iterable[Vote], questions: Sequence[Question]) -> Iterato
                 "completion_id": completion.id,
                 "model": completion.sampler,
                 "judgement": vote.id,
-                "rater": vote.rater,
+                "rater": vote.pseudonym,
                 "category": span.category,
                 "start": span.start,
                 "end": span.end,
@@ -126,10 +126,17 @@ def consent_row(made: Agreement | None) -> dict[str, object]:
     }
 
 
-def rater_row(rater: Rater, labelled: LabelledStudy, agreements: Agreements) -> dict[str, object]:
-    row = asdict(rater)
+def rater_row(
+    rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool
+) -> dict[str, object]:
+    """A rater as a line of raters.jsonl, under the pseudonym; with `names` the name and what else the entry says of a
+    person stand beside it."""
+    row = {"rater": rater.pseudonym} | asdict(rater)
     for private in ("id", "study_id", "identity", "contact"):
         del row[private]
+    if not names:
+        del row["name"]
+        row["detail"] = {} if rater.kind == "human" else rater.detail
     name, made = rater.name, agreements.by_rater.get(rater.name, (None,))[-1]
     shown = {key: value for key, value in consent_row(made).items() if key != "consent"}
     return row | {
@@ -171,7 +178,7 @@ def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
         )
         for (vote, consent), found in zip(votes, own, strict=True):
             if vote.latest:
-                cells = [getattr(vote, name) for name in _CSV]
+                cells = [vote.pseudonym if name == "rater" else getattr(vote, name) for name in _CSV]
                 cells += [
                     "abcdef"[vote.sides[0]],
                     " ".join(vote.flags),

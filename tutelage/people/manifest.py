@@ -42,6 +42,10 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
     excluded = asdict(list_exclusions(store, study.id, labelled.snapshot))
     for scope, names in (("rater", unlisted), ("judgement", left_out)):
         excluded[scope] = {name: reason for name, reason in excluded[scope].items() if name not in names}
+    why = excluded["rater"]
+    excluded["rater"] = {rater.pseudonym: why[rater.name] for rater in raters if rater.name in why}
+    accuracy = labelled.labels.accuracy
+    reliability = {vote.pseudonym: accuracy[vote.rater] for vote in labelled.votes if vote.rater in accuracy}
     counted = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     return {
         "format": FORMAT,
@@ -71,7 +75,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
             "total": sum(labelled.correction_fates.values()),
             **labelled.correction_fates,
         },
-        "reliability": labelled.labels.accuracy,
+        "reliability": reliability,
         "strength_agreement": labelled.labels.strength_agreement,
         "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},
         "consents": consent_rows(store, study, labelled, selection),
@@ -85,15 +89,17 @@ def consent_rows(
 ) -> list[dict[str, object]]:
     """The texts that raters were asked to agree to, each as it was shown: with its hash, the raters who agreed to it
     last, by the language of the page too, and the judgements made under it. Then those who agreed to none: raters who
-    are no people, and imported votes. Where nobody wrote down how the standard text was shown, it stands in English."""
+    are no people, and imported votes. Where nobody wrote down how the standard text was shown, the former one stands
+    in English."""
     agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
     live = find_live_models(store, study.id) is not None
     consents = {0: Consent(), **dict(enumerate(list_consents(store, study.id), 1))}
     usual = {number: shown_text(consent, live=live) for number, consent in consents.items()}
+    former = {number: shown_text(consent, live=live, former=True) for number, consent in consents.items()}
     texts = kept_texts(store, study.id)
 
     def shown(made: Agreement) -> tuple[int, str]:
-        return made.number, texts.get(made.sha256) or usual[made.number]
+        return made.number, texts.get(made.sha256) or former[made.number]
 
     raters = [rater.name for rater in list_raters(store, study.id) if selection.lists(rater.kind)]
     latest = [made[-1] for name, made in agreements.by_rater.items() if name in raters]

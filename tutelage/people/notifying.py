@@ -62,9 +62,9 @@ class Message:
         told = ", ".join(f"{count} × {say(words, language)}" for words, count in counts.items())
         return f"{self.study}: {told}"
 
-    def text(self, language: str = ENGLISH) -> str:
-        """The message for people to read."""
-        lines = [say(_line(notice, language), language) for notice in self.notices[:LINES]]
+    def text(self, language: str = ENGLISH, *, names: bool = True) -> str:
+        """The message for people to read; without `names` raters stand in it under their pseudonyms."""
+        lines = [say(_line(notice, language, names), language) for notice in self.notices[:LINES]]
         more = len(self.notices) - LINES
         lines += [say(Sentence("and %(count)s more", count=more), language)] if more > 0 else []
         listed = [f"- {line}" for line in lines]
@@ -189,14 +189,15 @@ class Notifier:
                 _log.warning("The inbox could not be read: %s", error)
 
 
-def _line(notice: Notice, language: str) -> str:
+def _line(notice: Notice, language: str, names: bool) -> str:
     """A notice in a line: what, by whom, on what, and what was said."""
     told: str = WORDS.get(notice.kind, notice.kind)
     if notice.flags:
         flags = ", ".join(say(FLAGS.get(flag, flag.replace("_", " ")), language) for flag in notice.flags)
         told = Sentence("%(what)s (%(flags)s)", what=told, flags=flags)
     if notice.name:
-        told = Sentence("%(what)s by %(name)s", what=told, name=notice.name)
+        who = notice.name if names else notice.pseudonym
+        told = Sentence("%(what)s by %(name)s", what=told, name=who)
     if notice.asked:
         told = Sentence("%(what)s on “%(asked)s”", what=told, asked=_short(notice.asked))
     if notice.text:
@@ -210,9 +211,9 @@ def _short(text: str, most: int = 200) -> str:
 
 
 def _as_json(message: Message) -> dict[str, object]:
-    """The message as a webhook takes it; `text` is what chat services show."""
+    """The message as a webhook takes it, without names of raters; `text` is what chat services show."""
     return {
-        "text": message.text(),
+        "text": message.text(names=False),
         "study": message.study,
         "inbox": message.address,
         "waiting": dict(message.waiting),

@@ -2,7 +2,7 @@
 
 Looked at is what somebody wrote in the study: reasons of answers and of exclusions, better responses, and live
 conversations, the models' answers included, because models repeat what they are told. Prompts and responses that the
-study was made with are not, and names of raters stay where they say who answered.
+study was made with are not. Who answered is told by a pseudonym in any case.
 """
 
 from collections import Counter

@@ -21,6 +21,7 @@ from tutelage.people.store.consents import (
     ask_consent,
     is_standard,
     keep_texts,
+    renew_if_former,
     restore_agreements,
 )
 from tutelage.people.store.engine import Store
@@ -53,16 +54,21 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
     for version in versions[1:]:
         present(store, study.id, version, actor=actor)
     _add_items(store, study, folder, actor)
+    # An export without names leaves raters their pseudonyms; former versions wrote names alone, in every file.
+    raters = [row | {"name": row.get("name", row.get("rater"))} for row in _lines(folder, "raters.jsonl")]
+    names = {row.get("rater", row["name"]): row["name"] for row in raters}
     with store.write(alone=True) as connection:
-        for row in _lines(folder, "raters.jsonl"):
+        for row in raters:
             insert_rater(
                 connection, study.id, row["name"], now=store.now(), kind=row["kind"], role=row["role"],
                 quota=row["quota"], detail=row["detail"], actor=actor, same_name=True,
             )  # fmt: skip
-    rows = _lines(folder, "votes.jsonl")
+    rows = [row | {"rater": names[row["rater"]]} for row in _lines(folder, "votes.jsonl")]
     write_answers(store, study.id, [_told(row) for row in rows], source=str(folder), actor=actor)
-    _agree_again(store, study, manifest.get("consents", ()), rows, folder, actor)
-    _exclude_again(store, study, manifest["excluded"], folder, actor)
+    _agree_again(store, study, manifest.get("consents", ()), raters, rows, actor)
+    excluded = manifest["excluded"]
+    by_name = {names.get(rater, rater): reason for rater, reason in excluded["rater"].items()}
+    _exclude_again(store, study, excluded | {"rater": by_name}, folder, actor)
     return study_of(store, study.id)
 
 
@@ -121,8 +127,8 @@ def _agree_again(
     store: Store,
     study: Study,
     texts: Iterable[Mapping[str, Any]],
+    raters: Iterable[Mapping[str, Any]],
     votes: Iterable[Mapping[str, Any]],
-    folder: Path,
     actor: str,
 ) -> None:
     """Bring back the texts about consent, and who agreed to which: as votes tell, and raters for the newest."""
@@ -140,15 +146,15 @@ def _agree_again(
         known = made.get((number, shown[1]))
         made[number, shown[1]] = Agreement(min(moment, known.at) if known else moment, number, *shown)
 
-    for row in _lines(folder, "raters.jsonl"):
+    for row in raters:
         if row.get("consented") is not None:
             agreed(row["name"], row, row.get("agreed", 0), row["consented"])
     for row in votes:
         if row.get("consent") is not None:
             agreed(row["rater"], row, row["consent"], row["created"])
-    restore_agreements(
-        store, study.id, Agreements({name: tuple(sorted(made.values())) for name, made in found.items()})
-    )
+    agreements = Agreements({name: tuple(sorted(made.values())) for name, made in found.items()})
+    restore_agreements(store, study.id, agreements)
+    renew_if_former(store, study.id, agreements, actor=actor)
 
 
 def _exclude_again(store: Store, study: Study, excluded: Mapping[str, Any], folder: Path, actor: str) -> None:

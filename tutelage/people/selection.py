@@ -58,6 +58,20 @@ class Selection:
                 ),
             )
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The rules as flags of `tutelage collect export`, those left out that it assumes."""
+        usual, words = Selection(), list[str]()
+        for name, given in (("kinds", self.kinds), ("versions", self.versions or ())):
+            if given != (getattr(usual, name) or ()):
+                words += [f"--{name}", *map(str, given)]
+        if self.ties != usual.ties:
+            words += ["--ties", self.ties]
+        if self.min_votes != usual.min_votes:
+            words += ["--min-votes", str(self.min_votes)]
+        words += [f"--{name}" for name in ("weights", "margins") if getattr(self, name)]
+        return (*words, *(() if self.use_strength else ("--no-use-strength",)))
+
     def lists(self, kind: str) -> bool:
         """Whether an export lists raters of this kind and their judgements. Those of people and of model judges are
         there with what became of them; simulated raters, which are trials of a study, only where they are named."""

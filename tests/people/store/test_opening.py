@@ -24,8 +24,11 @@ from tutelage.people import (
     add_items,
     add_rater,
     backup,
+    consent,
     count_study,
+    get_rater,
     label_study,
+    list_events,
     list_raters,
     list_studies,
     list_votes,
@@ -39,6 +42,7 @@ from tutelage.people.platforms import Visitor
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.store import migrations, opening, schema
 from tutelage.people.store.backup import backups, newest_backup
+from tutelage.people.store.consents import Consent, ask_consent, consent_of
 from tutelage.people.store.migrations.versions import v1_baseline
 from tutelage.people.store.recruitments import recruit
 from tutelage.people.store.visits import enter, list_visits
@@ -297,7 +301,10 @@ def test_a_study_of_version_1_says_what_it_said_then(url: str) -> None:
     for name, then in expected.items():
         study = open_study(store, name)
         labelled = label_study(store, study.id, Selection(ties="keep"))
-        votes = [vote_row(vote) for vote in list_votes(store, study.id, every_revision=True)]
+        votes = [
+            vote_row(vote) | {"rater": vote.rater}
+            for vote in list_votes(store, study.id, every_revision=True)
+        ]
         assert plain([as_then(row) for row in votes]) == then["votes"]
         assert plain([preference_row(row, name) for row in labelled.rows]) == then["preferences"]
         assert dict(labelled.fates) == then["fates"]
@@ -339,6 +346,39 @@ def test_practice_is_taken_out_of_the_counts_of_an_older_study(url: str) -> None
     assert list_raters(store, study.id) == after
     assert list_visits(store, study.id) == visits
     store.close()
+
+
+def test_who_agreed_to_the_former_standard_text_is_asked_again(url: str) -> None:
+    """Under the rules about votes and retention that there were; a text of the study's own stays, and so does a
+    standard text to which nobody agreed."""
+    store = open_store(url, clock=Clock())
+    asks = {"plain": None, "ruled": Consent("", "erase", 90), "own": Consent("Ours."), "nobody": None}
+    raters = {}
+    for name, asked_for in asks.items():
+        study = study_of(store, 1, name=name)
+        if asked_for is not None:
+            ask_consent(store, study.id, asked_for)
+        raters[name] = add_rater(store, study.id, f"{name} rater").id
+        if name != "nobody":
+            consent(store, raters[name])
+    with store.write(alone=True) as connection:
+        connection.execute(schema.revision.update().values(version_num="v11"))
+    store.close()
+    for _ in range(2):
+        store = open_store(url, clock=Clock())
+        found = {name: open_study(store, name) for name in asks}
+        assert {name: study.consent for name, study in found.items()} == {
+            "plain": 1, "ruled": 2, "own": 1, "nobody": 0,
+        }  # fmt: skip
+        assert {name: get_rater(store, rater).agreed for name, rater in raters.items()} == {
+            "plain": 0, "ruled": 1, "own": 1, "nobody": 0,
+        }  # fmt: skip
+        for number in (1, 2):
+            assert consent_of(store, found["ruled"].id, number) == asks["ruled"]
+        assert [
+            event.subject for event in list_events(store, found["ruled"].id, action="consent_version")
+        ] == ["2", "1"]
+        store.close()
 
 
 def as_then(row: dict[str, Any]) -> dict[str, Any]:

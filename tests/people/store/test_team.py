@@ -97,11 +97,11 @@ def test_a_reviewers_judgement_decides_and_is_marked_as_theirs(store: Store, tmp
     assert row.preference.chosen.startswith("good")
     assert row.preference.p_chosen > 0.99
     assert list_judgements(store, study.id) == before
-    export_study(store, study.id, tmp_path / "out")
+    export_study(store, study.id, tmp_path / "out", names=True)
     written = [json.loads(line) for line in (tmp_path / "out" / "votes.jsonl").read_text().splitlines()]
-    assert [each["chosen_by"] for each in written if each["rater"] == "Rita"] == ["reviewer"]
+    assert [each["chosen_by"] for each in written if each["rater"] == rita.pseudonym] == ["reviewer"]
     roles = [json.loads(line) for line in (tmp_path / "out" / "raters.jsonl").read_text().splitlines()]
-    assert {each["name"]: each["role"] for each in roles}["Rita"] == "reviewer"
+    assert {each["rater"]: each["role"] for each in roles}[rita.pseudonym] == "reviewer"
     again = import_export(store, tmp_path / "out", name="again")
     same = label_study(store, open_study(store, again.name).id, Selection())
     assert same.labels == labelled.labels

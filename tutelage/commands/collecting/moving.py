@@ -37,8 +37,9 @@ def write(settings: Export) -> int:
     )
     with closing(store):
         made = export_study(
-            store, study.id, settings.out, selection, redact=settings.redact, actor=operator()
-        )
+            store, study.id, settings.out, selection,
+            redact=settings.redact, names=settings.names, actor=operator(),
+        )  # fmt: skip
     manifest = made.manifest
     fates = dict(manifest["judgements"])
     total = fates.pop("total")

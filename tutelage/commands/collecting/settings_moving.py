@@ -33,6 +33,9 @@ class Export(Settings):
     redact: bool = False
     """Write [email], [phone], [iban], [card], [ip], [name] or [address] in place of what looks like personal data in
     texts that people wrote."""
+    names: bool = False
+    """Write the names of raters into raters.jsonl, the file about raters. Everywhere else, and without this everywhere,
+    a pseudonym such as rater-7 stands for each: 7 is the rater's number in the study."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,8 @@ class Recruit(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Payments(Settings):
-    """Write time and counts of every visit as CSV, with the identifiers of the platform, to pay by."""
+    """Write time and counts of every visit as CSV, to pay by: with the names of raters and the identifiers of the
+    platform, so keep it apart from exports."""
 
     out: Path | None = None
     """File to write; it must not exist. Without one the table is printed."""

@@ -120,6 +120,8 @@ class ItemPage:
 class RaterCounts:
     """What a rater has done, in numbers."""
 
+    rater: str
+    """What stands for the rater in judgements, exports and messages of webhooks."""
     name: str
     kind: RaterKind
     state: Literal["training", "active", "paused"]
@@ -274,6 +276,7 @@ class VoteLine:
     id: int
     item: str
     rater: str
+    """The pseudonym of the rater, as in exports."""
     rater_kind: RaterKind
     pool: str
     verdict: str

@@ -4,7 +4,7 @@ how long people are kept."""
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,8 +26,18 @@ _TEXTS = Sentence(
     "The texts are written by language models and may be wrong or unpleasant; you may always say that you cannot judge."
 )
 _PURPOSE = Sentence(
+    "The answers train and measure language models. A better response that you write becomes text that they learn from."
+    " Your name is not part of the training data."
+)
+_PURPOSE_LIVE = Sentence(
+    "The answers train and measure language models. What you write to the models, and a better response that you write,"
+    " become text that they learn from. Your name is not part of the training data."
+)
+_PURPOSE_FORMER = Sentence(
     "The answers train and measure language models. Your name is not part of the training data."
 )
+"""Until version 12 of the tables, which asks raters again who had agreed to it. So does the next change of the standard
+text: its former sentences stay here, and a revision of the tables calls for what `renew_consent` does."""
 _FREEDOM = Sentence(
     "Stop whenever you like. You can change an answer as long as you take part. Some questions have a known answer, "
     "and some come twice: that tells how sure answers are, not how good you are."
@@ -98,22 +108,23 @@ class Agreements:
         return None if found is None else found.number
 
 
-def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
+def standard_points(*, live: bool, former: bool = False) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
     """What a study without a text of its own tells, as headings with their sentences; `live` where raters talk to
-    models."""
+    models, and `former` as it read until version 12 of the tables."""
+    purpose = _PURPOSE_FORMER if former else _PURPOSE_LIVE if live else _PURPOSE
     return (
         (Sentence("What is kept."), (_KEPT_LIVE if live else _KEPT, _TEXTS)),
-        (Sentence("What it is for."), (_PURPOSE,)),
+        (Sentence("What it is for."), (purpose,)),
         (Sentence("You are free."), (_FREEDOM,)),
     )
 
 
-def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
+def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH, former: bool = False) -> str:
     """The text as raters see it in a language, in Markdown: their study's own, which is in one language only, or the
-    standard text."""
+    standard text; with `former`, as they saw it until version 12 of the tables."""
     if asked.text:
         return asked.text
-    points = standard_points(live=live)
+    points = standard_points(live=live, former=former)
     return "".join(
         f"- **{say(heading, language)}** {' '.join(say(each, language) for each in sentences)}\n"
         for heading, sentences in points
@@ -121,10 +132,17 @@ def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
 
 
 def is_standard(text: str) -> bool:
-    """Whether a text is the standard one, in any language, with its lines broken anywhere."""
+    """Whether a text is the standard one, or the former one, in any language, with its lines broken anywhere."""
     plain = " ".join(text.split())
-    known = (shown_text(Consent(), live=live, language=code) for live in (False, True) for code in LANGUAGES)
-    return any(plain == " ".join(each.split()) for each in known)
+    return any(
+        plain == " ".join(each.split()) for former in (False, True) for each in _standard_texts(former)
+    )
+
+
+def _standard_texts(former: bool) -> Iterator[str]:
+    for live in (False, True):
+        for code in LANGUAGES:
+            yield shown_text(Consent(), live=live, language=code, former=former)
 
 
 def text_hash(text: str) -> str:
@@ -198,14 +216,40 @@ def ask_consent(store: Store, study_id: int, new: Consent, *, actor: str = "owne
         study = lock(connection, schema.study, study_id)
         if load_consent(connection, study_id, study["consent"]) == new:
             return int(study["consent"])
-        mine = _rows.c.study_id == study_id
-        number = (connection.scalar(sa.select(sa.func.max(_rows.c.number)).where(mine)) or 0) + 1
-        row = asdict(new) | {"study_id": study_id, "number": number, "created": store.now()}
-        inserted(connection, _rows, row)
-        connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(consent=number))
-        detail = {"votes": new.votes, "retention_days": new.retention_days}
-        record_event(connection, study_id, store.now(), actor, "consent_version", str(number), **detail)
-        return number
+        return _add_consent(connection, study_id, new, store.now(), actor)
+
+
+def renew_consent(connection: Connection, study_id: int, now: int, *, actor: str = "owner") -> None:
+    """Give the standard text a new number where a study has none of its own and somebody agreed to the present number:
+    what it says has changed, and they are asked again."""
+    raters, present = schema.rater.c, sa.select(schema.study.c.consent).where(schema.study.c.id == study_id)
+    number = connection.scalar(present)
+    assert number is not None, "a study has a number of its text"
+    agreed = sa.and_(raters.study_id == study_id, raters.kind == "human", raters.agreed == number)
+    somebody = sa.select(raters.id).where(agreed, raters.consented.is_not(None)).limit(1)
+    asked = load_consent(connection, study_id, number)
+    if not asked.text and connection.scalar(somebody) is not None:
+        _add_consent(connection, study_id, asked, now, actor)
+
+
+def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, actor: str = "owner") -> None:
+    """`renew_consent` where people agreed to a standard text that is not the present one."""
+    with store.write() as connection:
+        number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
+        present = set(map(text_hash, _standard_texts(former=False)))
+        newest = (made[-1] for made in agreements.by_rater.values())
+        if any(made.number == number and made.sha256 not in present for made in newest):
+            renew_consent(connection, study_id, store.now(), actor=actor)
+
+
+def _add_consent(connection: Connection, study_id: int, new: Consent, now: int, actor: str) -> int:
+    mine = _rows.c.study_id == study_id
+    number = (connection.scalar(sa.select(sa.func.max(_rows.c.number)).where(mine)) or 0) + 1
+    inserted(connection, _rows, asdict(new) | {"study_id": study_id, "number": number, "created": now})
+    connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(consent=number))
+    detail = {"votes": new.votes, "retention_days": new.retention_days}
+    record_event(connection, study_id, now, actor, "consent_version", str(number), **detail)
+    return number
 
 
 def list_consents(store: Store, study_id: int) -> tuple[Consent, ...]:

@@ -214,7 +214,8 @@ def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
 
 
 def _rewrite_exports(connection: Connection, rater: Rater, name: str) -> int:
-    """Let the manifests that are kept name the number; returns how many exports were made since the rater came."""
+    """Take the name and the reasons from the manifests that are kept; returns how many exports were made since the
+    rater came."""
     mine = sa.and_(_exports.c.study_id == rater.study_id, _exports.c.created >= rater.created)
     rows = connection.execute(sa.select(_exports.c.id, _exports.c.manifest).where(mine)).all()
     numbers = _numbers_of_judgements(connection, rater)
@@ -222,10 +223,12 @@ def _rewrite_exports(connection: Connection, rater: Rater, name: str) -> int:
         manifest = json.loads(row.manifest)
         reasons = manifest.get("excluded", {}).get("judgement", {})
         reasons |= dict.fromkeys(reasons.keys() & numbers, _STANDS_IN)
+        # Former versions wrote names into manifests.
+        known, stays = (rater.pseudonym,) * 2 if "names" in manifest else (rater.name, name)
         for part in (manifest.get("reliability"), manifest.get("excluded", {}).get("rater")):
-            if part and rater.name in part:
-                value = part.pop(rater.name)
-                part[name] = _STANDS_IN if isinstance(value, str) else value
+            if part and known in part:
+                value = part.pop(known)
+                part[stays] = _STANDS_IN if isinstance(value, str) else value
         text = json.dumps(manifest, ensure_ascii=False)
         connection.execute(_exports.update().where(_exports.c.id == row.id).values(manifest=text))
     return len(rows)

@@ -22,7 +22,7 @@ from tutelage.people.store.counting import ItemCounts, LockedItem
 from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.leases import Lease
-from tutelage.people.store.raters import Rater, load_rater
+from tutelage.people.store.raters import Rater, load_rater, pseudonym_of
 from tutelage.people.texts import refuse_unstorable
 
 NoticeKind: TypeAlias = Literal[
@@ -36,6 +36,7 @@ _notices, _items, _raters, _said = schema.notice, schema.item, schema.rater, sch
 _given = schema.assignment
 _NOTICES = (
     sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
+    .add_columns(_raters.c.kind.label("rater_kind"))
     .add_columns(_said.c.verdict, _said.c.flags, _said.c.reason)
     .outerjoin(_items, _items.c.id == _notices.c.item_id)
     .outerjoin(schema.prompt, schema.prompt.c.id == _items.c.prompt_id)
@@ -76,6 +77,12 @@ class Notice:
     closed: int | None
     closed_by: str | None
     facts: Mapping[str, object] = field(default_factory=dict)
+    rater_kind: str = ""
+
+    @property
+    def pseudonym(self) -> str:
+        """What stands for the rater outside the study; empty where the notice is about nobody."""
+        return "" if self.rater is None else pseudonym_of(self.rater, self.rater_kind, self.name)
 
 
 def notice_answer(
@@ -289,5 +296,5 @@ def _notice(row: sa.RowMapping) -> Notice:
     return Notice(
         row["id"], row["kind"], row["key"], messages[-1].content if messages else "", row["rater_id"],
         row["name"] or "", row["verdict"] or "", tuple(json.loads(row["flags"] or "[]")), text, row["created"],
-        row["closed"], row["closed_by"], facts,
+        row["closed"], row["closed_by"], facts, row["rater_kind"] or "",
     )  # fmt: skip

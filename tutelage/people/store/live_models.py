@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from tutelage import nouns
 from tutelage.errors import TutelageError
 from tutelage.people.store import schema
+from tutelage.people.store.consents import renew_consent
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.studies import load_study
 from tutelage.people.texts import refuse_unstorable
@@ -83,6 +84,8 @@ def set_live_models(
         row = _content(live) | {"study_id": study_id, "created": store.now()}
         inserted(connection, _rows, row)
         told = {"models": list(live.names), "turns": live.turns, "openings": len(live.openings)}
+        if before is None:  # the standard text says more from now on
+            renew_consent(connection, study_id, store.now(), actor=actor)
         record_event(connection, study_id, store.now(), actor, "live_models", f"round {live.round}", **told)
         found = live_models(connection, study_id)
         assert found is not None

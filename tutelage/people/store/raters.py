@@ -1,6 +1,7 @@
 """Raters: people, model judges and simulated raters, all in the same table."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -22,6 +23,7 @@ DECIDING: tuple[Role, ...] = ("owner", "reviewer")
 """The roles whose judgement of an item decides its label. Such a judgement is `chosen_by` the role."""
 
 LONGEST_NAME = 80
+_PSEUDONYM = re.compile(r"rater-\d+", re.IGNORECASE)
 
 
 class NameTaken(FieldError):
@@ -89,6 +91,19 @@ class Rater:
     identity: str | None = None
     contact: str = ""
     removed: int | None = None
+
+    @property
+    def pseudonym(self) -> str:
+        """What stands for the rater outside the study."""
+        return pseudonym_of(self.id, self.kind, self.name)
+
+
+def pseudonym_of(number: int, kind: str, name: str) -> str:
+    """What stands for a rater outside the study, in exports, records and messages to programs: for a person the number
+    of the rater in the database, as `rater-7`. A model judge or simulated rater, who is nobody, keeps the name, unless
+    it reads like the pseudonym of a person."""
+    keeps_name = kind != "human" and not _PSEUDONYM.fullmatch(name)
+    return name if keeps_name else f"rater-{number}"
 
 
 def _raters(people: sa.Exists) -> sa.Select:

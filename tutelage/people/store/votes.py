@@ -24,7 +24,7 @@ from tutelage.people.kinds.values import PairVerdict
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.exclusions import Exclusions, exclusions_until
-from tutelage.people.store.raters import DECIDING
+from tutelage.people.store.raters import DECIDING, pseudonym_of
 
 VERDICTS = ("a", "b", "tie", "both_bad", "skip")
 """The verdicts that records have."""
@@ -45,15 +45,16 @@ class Snapshot:
 class Vote:
     """A judgement with everything known about it.
 
-    `sides` is the order of display; `excluded` says why it does not count, if it does not; `chosen_by` why it was
-    asked (an `owner` or a `reviewer` adjudicates); `latest` whether no later revision replaces it. `correction` and
-    `spans` are about canonical indices.
+    `rater` is the name; `sides` is the order of display; `excluded` says why it does not count, if it does not;
+    `chosen_by` why it was asked (an `owner` or a `reviewer` adjudicates); `latest` whether no later revision replaces
+    it. `correction` and `spans` are about canonical indices.
     """
 
     id: int
     assignment: int
     item: str
     rater: str
+    rater_id: int
     rater_kind: str
     pool: str
     chosen_by: str
@@ -82,6 +83,11 @@ class Vote:
     spans: tuple[Span, ...]
 
     @property
+    def pseudonym(self) -> str:
+        """What stands for the rater outside the study."""
+        return pseudonym_of(self.rater_id, self.rater_kind, self.rater)
+
+    @property
     def decides(self) -> bool:
         """Whether it is an adjudication, which decides the label of the item."""
         return self.chosen_by in DECIDING
@@ -97,7 +103,7 @@ class Vote:
         return find_kind(self.kind).pairs(self.said, len(self.sides))
 
 
-_FIELDS = tuple(field.name for field in fields(Vote))
+_FIELDS = tuple(field.name for field in fields(Vote) if field.name != "rater_id")
 _NOTHING = {name: empty for kind in KINDS.values() for name, empty in kind.traits.parts.items()}
 """The parts of all kinds, so that every line of a file has the same fields."""
 
@@ -189,12 +195,13 @@ def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
 
 
 def as_record(vote: Vote) -> Judgement:
-    """The record that statistics and files use; seconds are of active time where it is known."""
+    """The record that statistics and files use, under the rater's pseudonym; seconds are of active time where it is
+    known."""
     milliseconds = vote.active_ms if vote.active_ms is not None else vote.wall_ms or 0
     return Judgement(
         id=str(vote.id),
         comparison_id=vote.item,
-        rater=vote.rater,
+        rater=vote.pseudonym,
         verdict=vote.verdict,  # type: ignore[arg-type]  # one of VERDICTS
         strength=vote.strength,
         left="a" if vote.sides[0] == 0 else "b",
@@ -204,8 +211,8 @@ def as_record(vote: Vote) -> Judgement:
 
 
 def vote_row(vote: Vote) -> dict[str, object]:
-    """A vote as a line of votes.jsonl."""
-    values = {name: getattr(vote, name) for name in _FIELDS}
+    """A vote as a line of votes.jsonl, under the rater's pseudonym."""
+    values = {name: getattr(vote, name) for name in _FIELDS} | {"rater": vote.pseudonym}
     content = dict(values.pop("content"))
     values |= {"correction": correction_row(vote.correction), "spans": span_rows(vote.spans)}
     return values | _NOTHING | content | {name: dict(values[name]) for name in ("criteria", "displayed")}
@@ -222,6 +229,7 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         assignment=row["assignment_id"],
         item=row["key"],
         rater=row["name"],
+        rater_id=row["rater_id"],
         rater_kind=row["rater_kind"],
         pool=row["pool"],
         chosen_by=row["chosen_by"],

@@ -96,9 +96,10 @@ def test_what_is_exported_is_what_the_files_of_an_export_hold(world: World) -> N
 
 def test_judgements_of_simulated_raters_are_listed_where_they_are_asked_for(world: World) -> None:
     for name, kind in (("robot", "simulated"), ("judge", "llm"), ("anna", "human")):
-        work(world.store, [add_rater(world.store, world.study.id, name, kind=kind).id])  # type: ignore[arg-type]
+        rater = add_rater(world.store, world.study.id, name, kind=kind)  # type: ignore[arg-type]
+        work(world.store, [rater.id])
     asks = program(world, "export")
-    for query, names in (({}, {"anna", "judge"}), ({"kinds": "simulated"}, {"robot"})):
+    for query, names in (({}, {rater.pseudonym, "judge"}), ({"kinds": "simulated"}, {"robot"})):
         listed = [json.loads(line) for line in asks.get("/votes", **query).text.splitlines()]
         assert {vote["rater"] for vote in listed} == names
 

@@ -143,6 +143,7 @@ def _item(question: Question) -> ItemValue:
 def _rater(rater: Rater) -> RaterCounts:
     tallies = rater.tallies
     return RaterCounts(
+        rater=rater.pseudonym,
         name=rater.name,
         kind=rater.kind,
         state=rater.state,

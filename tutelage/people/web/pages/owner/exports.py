@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from tutelage.errors import TutelageError
 from tutelage.people import Selection, label_study, list_questions, list_votes
-from tutelage.people.export import export_study
+from tutelage.people.export import export_command, export_study
 from tutelage.people.export_rows import preference_row
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
@@ -89,7 +89,7 @@ def _form(call: Call, asked: Fields, error: TutelageError | None = None) -> Resp
         redact=_redacts(asked),
         most_places=PLACES,
         address=item_address,
-        command=command_line(call, selection) + (" --redact" if _redacts(asked) else ""),
+        command=export_command(call.store, call.here.name, selection, redact=_redacts(asked)),
         exports=list_exports(call.store, call.here.id)[:10],
         too_many=judgements >= TOO_MANY,
         place="export",
@@ -142,23 +142,6 @@ def selection_from(asked: Fields) -> Selection:
         weights=last("weights", "") == "yes",
         margins=last("margins", "") == "yes",
     )
-
-
-def command_line(call: Call, selection: Selection) -> str:
-    """The same export in a terminal."""
-    default = Selection()
-    where = str(call.store.path) if call.store.path else f"{call.here.name} --db {call.store.address}"
-    words = ["tutelage collect export", where, "--out NEW_FOLDER"]
-    if selection.kinds != default.kinds:
-        words.append(f"--kinds {' '.join(selection.kinds)}")
-    if selection.versions:
-        words.append(f"--versions {' '.join(map(str, selection.versions))}")
-    if selection.ties != default.ties:
-        words.append(f"--ties {selection.ties}")
-    if selection.min_votes != default.min_votes:
-        words.append(f"--min-votes {selection.min_votes}")
-    words += [f"--{name}" for name in ("weights", "margins") if getattr(selection, name)]
-    return " ".join(words)
 
 
 def _redacts(asked: Fields) -> bool:
