@@ -47,43 +47,49 @@ ROOMS = (
         "data",
         "",
     ),
+    Room("distributed", "the processes that compute one run together", libraries="torch"),
+    Room(
+        "progress",
+        "what a process does at the moment, told where it happens; its line on the terminal",
+        "distributed",
+        "rich",
+    ),
     Room(
         "people",
         "the web application in which people compare answers; never torch",
-        "sentences extras data stats figures",
+        "sentences progress extras data stats figures",
     ),
     Room(
         "core",
         "tensors in, tensors out: returns, advantages, surrogates, KL, losses",
         libraries="torch jaxtyping",
     ),
-    Room("distributed", "the processes that compute one run together", libraries="torch"),
     Room("algorithms", "recipes: which pieces of `core` make PPO, GRPO, ...", "core", "torch jaxtyping"),
     Room("planning", "the bill of a run beforehand: memory, operations, time, cost as closed forms", "", ""),
     Room(
         "engines",
         "how a transformer computes: `plain` is the reference, `cpu` the fast one",
-        "planning distributed core data config",
+        "planning distributed core data config progress",
     ),
     Room(
         "models",
         "what a policy or a reward model is: loading, adapters, heads, saving",
-        "engines planning distributed core data config",
+        "engines planning distributed core data config progress",
     ),
     Room(
         "rewards",
         "what completions are worth: models, functions, rules, judges",
-        "models distributed core data config",
+        "models distributed core data config progress",
     ),
     Room(
         "rollout",
         "where completions come from: a policy, a server, a script",
-        "models engines distributed core data config",
+        "models engines distributed core data config progress",
     ),
     Room(
         "train",
         "the two loops (`rl`, `supervised`) and the run directory (`run`)",
-        "rollout rewards models engines planning algorithms distributed core data config",
+        "rollout rewards models engines planning algorithms distributed core data config progress",
     ),
     Room(
         "infer",
@@ -105,26 +111,31 @@ ROOMS = (
         "workflows",
         "what the verbs do, as functions of settings to results: the Python API",
         "report evaluation serving infer train rewards rollout models engines planning algorithms distributed core "
-        "people stats data config extras",
+        "people stats data config extras progress",
     ),
     Room(
         "rounds",
         "the demonstration: workflows as stages with fingerprints",
-        "workflows train people simulate stats data config",
+        "workflows train people simulate stats data config progress",
     ),
     Room(
         "lab",
         "experiments: what the KL does, how noisy gradients are, over-optimisation",
         "rounds workflows report evaluation infer train rollout rewards models algorithms core simulate figures data "
-        "config",
+        "config progress",
     ),
     Room(
         "commands",
         "the verbs of the command line: settings, a workflow, what is printed",
         "lab rounds workflows report serving infer train rewards models planning algorithms people "
-        "simulate stats data config",
+        "simulate stats data config progress",
     ),
-    Room("cli", "the table of verbs, help, completion and exit statuses", "distributed config extras", ""),
+    Room(
+        "cli",
+        "the table of verbs, help, completion and exit statuses",
+        "progress distributed config extras",
+        "",
+    ),
     Room("__main__", "`python -m tutelage`", "cli", ""),
 )
 """Every room, from the ground up: a room imports only rooms above it in this table."""
@@ -339,7 +350,7 @@ def test_no_verb_imports_another(verb: str) -> None:
     assert not others & {name for _, name in imported(source)}
 
 
-TERMINAL = {"train/run/terminal.py", "train/run/progress.py", "train/run/interrupt.py"}
+TERMINAL = {"train/run/terminal.py", "train/run/interrupt.py"}
 """What draws progress and answers ctrl-C, for the edges."""
 SILENT = ("workflows", "train", "rollout", "infer", "evaluation", "core", "algorithms")
 

@@ -240,9 +240,18 @@ def _run(module: VerbModule, settings: type[Any], words: list[str], *command: st
     given = settings_from(settings, words, prog=prog, epilogue=examples(*command))
     if processes.world_rank() > 0:  # rank 0 alone prints
         given = dataclasses.replace(given, quiet=True)
-    if computes:
-        _import_libraries()
-    return module.main(given)
+    return _carry_out(module, given, command, computes=computes)
+
+
+def _carry_out(module: VerbModule, given: Any, command: tuple[str, ...], *, computes: bool) -> int:
+    from tutelage.progress.phases import phase
+    from tutelage.progress.terminal import display
+
+    with display(quiet=getattr(given, "quiet", True)):  # verbs that wait for others have no `quiet`
+        if computes:
+            with display(quiet=getattr(given, "quiet", False)), phase(command[0]), phase("import"):
+                _import_libraries()
+        return module.main(given)
 
 
 def _import_libraries() -> None:

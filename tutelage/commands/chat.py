@@ -28,11 +28,13 @@ class Settings:
 def main(settings: Settings) -> int:
     """Load the models and talk."""
     from tutelage.infer.talk import HELP, talk
+    from tutelage.train.run.terminal import remarks
     from tutelage.workflows.loading import load_policy
 
     model = settings.model
     paths = [model.path, *([settings.against] if settings.against else [])]
-    models = {path: load_policy(replace(model, path=path)) for path in paths}
+    with remarks(quiet=False):
+        models = {path: load_policy(replace(model, path=path)) for path in paths}
     print(f"Talking to {' and '.join(paths)}. {HELP}")
     talk(
         models,

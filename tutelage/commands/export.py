@@ -15,9 +15,11 @@ def main(settings: ExportSettings | ExportGgufSettings) -> int:
 
 
 def _model(settings: ExportGgufSettings) -> int:
+    from tutelage.train.run.terminal import remarks
     from tutelage.workflows.export_gguf import export_gguf
 
-    result = export_gguf(settings)
+    with remarks(quiet=settings.quiet):
+        result = export_gguf(settings)
     if not settings.quiet:
         print(
             f"{result.file}: {counted(result.parameters, 'weight')} as {settings.weights}, {result.size / 1e6:,.1f} "

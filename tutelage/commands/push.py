@@ -5,6 +5,8 @@ from pathlib import Path
 
 import tyro
 
+from tutelage.progress.phases import phase
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -22,9 +24,11 @@ class Settings:
 
 def main(settings: Settings) -> int:
     """Upload, and print where the model is; or list what would be uploaded."""
+    from tutelage.progress.terminal import display
     from tutelage.workflows.push import push
 
-    pushed = push(settings.run, settings.repo, public=settings.public, list_only=settings.list_only)
+    with display(), phase("push"):
+        pushed = push(settings.run, settings.repo, public=settings.public, list_only=settings.list_only)
     if settings.list_only:
         for file in pushed.files:
             print(f"{file.stat().st_size / 1e6:10,.2f} MB  {file}")

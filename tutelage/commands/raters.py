@@ -24,10 +24,12 @@ class Settings(RatersSettings):
 def main(settings: Settings) -> int:
     """Measure, write and print."""
     from tutelage.commands.tables.raters import print_raters
+    from tutelage.progress.terminal import display
     from tutelage.report.calibration import write_diagram
     from tutelage.workflows.raters import raters
 
-    found = raters(settings)
+    with display():
+        found = raters(settings)
     print_raters(settings, found, show=settings.show)
     if settings.diagram:
         write_diagram(settings.diagram, found.calibration())

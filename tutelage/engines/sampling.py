@@ -28,6 +28,7 @@ from tutelage.engines.token_sampling import draw
 from tutelage.errors import TutelageError
 from tutelage.nouns import counted
 from tutelage.planning.tokens import rows_at_once as rows_at_once_by_memory
+from tutelage.progress.phases import phase
 
 OnToken = Callable[[Int[Tensor, " B"]], None]
 """A function that is called with the tokens of every step."""
@@ -67,12 +68,15 @@ def sample(
     limit = sampling.max_new_tokens
     _check_room(context_of(backbone.model), max(map(len, prompts.tokens)), limit)
     buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
-    for batch, lines in prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit)):
-        decoder = decoders.decoder(batch, limit)
-        rows = torch.tensor(lines, device=backbone.device)
-        buffer.write(decoder, rows, on_token)
-        rollout = buffer.rollout(prompts, n)
-        decoder.close(rollout.rows(rows))
+    written, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
+    with phase("generate", n * len(prompts.tokens)) as generating:
+        for batch, lines in batches:
+            decoder = decoders.decoder(batch, limit)
+            rows = torch.tensor(lines, device=backbone.device)
+            buffer.write(decoder, rows, on_token)
+            rollout = buffer.rollout(prompts, n)
+            decoder.close(rollout.rows(rows))
+            generating.advance(written := written + len(lines))
     return rollout  # of the last batch, and so complete
 
 

@@ -52,13 +52,13 @@ from tutelage.lab.start import Start
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.progress.terminal import progress
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner
 from tutelage.train.rl.critic import NetworkCritic, make_critic
 from tutelage.train.rl.rollouts import answer, score_references
-from tutelage.train.run.progress import progress
 from tutelage.train.supervised.batches import Order
 
 BETA = 0.1

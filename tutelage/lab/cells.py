@@ -11,6 +11,7 @@ from typing import Any
 from tutelage.config import identity
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
+from tutelage.progress.phases import phase
 from tutelage.train.run.interrupt import Interrupted
 from tutelage.train.run.lines import json_text, read_lines
 
@@ -64,7 +65,8 @@ def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[CellResul
             continue
         log.info(f"{cell.title} ({number} of {len(cells)})")
         try:
-            figures = cell.run(place)
+            with phase(cell.title):
+                figures = cell.run(place)
         except Interrupted as stopped:
             raise Interrupted("Stopped; what is finished is kept, and the same command goes on.") from stopped
         write_atomically(place / SUMMARY, json_text(figures))

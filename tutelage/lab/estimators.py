@@ -31,10 +31,10 @@ from tutelage.lab.policies import between
 from tutelage.lab.start import gold_reward
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.progress.terminal import progress
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.rl.rollouts import answer, score_references
-from tutelage.train.run.progress import progress
 from tutelage.train.supervised.batches import Order
 
 KINDS = ("k1", "k2", "k3", "abs")

@@ -37,6 +37,7 @@ from tutelage.lab.start import gold_reward
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.nouns import counted
+from tutelage.progress.terminal import progress
 from tutelage.rewards.ensemble import Combination, Ensemble, combine
 from tutelage.rewards.model import ModelReward
 from tutelage.rewards.reward import Reward
@@ -44,7 +45,6 @@ from tutelage.rewards.scores import scores_of
 from tutelage.rounds.round import AGREEMENT
 from tutelage.simulate import calibrated_tau, gold, panel
 from tutelage.train.run.lines import json_text
-from tutelage.train.run.progress import progress
 from tutelage.train.run.terminal import complete
 from tutelage.workflows.reward import prepare_reward
 from tutelage.workflows.settings.reward import RewardSettings

@@ -34,6 +34,7 @@ from tutelage.models.checking import (
 from tutelage.models.gguf import model_folder
 from tutelage.models.saving import save_files
 from tutelage.nouns import counted
+from tutelage.progress.phases import phase
 
 _log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()
@@ -89,6 +90,7 @@ def base_of(path: str) -> str:
     return base
 
 
+@phase("load")
 def load_backbone(
     settings: config.Model, lora: config.Lora | None = None, *, seed: int = 0, checkpointing: bool = False
 ) -> Backbone:
@@ -143,6 +145,7 @@ def _load_whole(path: str) -> PreTrainedModel:
     return model
 
 
+@phase("load")
 @torch.no_grad()
 def load_weights(model: nn.Module, path: str) -> None:
     """Replace the weights of a model by those of a folder: a whole model, or an adapter, which is merged.

@@ -33,6 +33,7 @@ from tutelage.models.checking import check_adapter, check_vocabulary, is_classif
 from tutelage.models.gguf import model_folder
 from tutelage.models.reward_card import warn_of_template, write_card
 from tutelage.nouns import counted
+from tutelage.progress.phases import phase
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
@@ -135,6 +136,7 @@ class ScalarModel:
         return [float(score) for score in self.scores(rows)]
 
 
+@phase("load")
 def new_reward_model(
     settings: config.Model, lora: config.Lora, *, seed: int, checkpointing: bool = False
 ) -> ScalarModel:
@@ -180,6 +182,7 @@ def is_reward_model(path: str) -> bool:
     return is_classifier(folder)
 
 
+@phase("load")
 def load_reward_model(settings: config.Model) -> ScalarModel:
     """A saved reward model. Refuses a folder whose head is missing, is of another width, or scores its canned
     inputs otherwise than it did when it was saved."""

@@ -18,6 +18,7 @@ from tutelage.people.store.questions import Assignment
 from tutelage.people.store.raters import add_rater, find_rater
 from tutelage.people.store.studies import study_of
 from tutelage.people.submit import submit
+from tutelage.progress.phases import phase
 
 _SIDES: Mapping[str, Literal["left", "right"]] = {"first": "left", "second": "right"}
 
@@ -48,7 +49,6 @@ def judge_study(
     *,
     detail: Mapping[str, object] | None = None,
     most: int | None = None,
-    done: Callable[[int], None] = lambda count: None,
 ) -> int:
     """Let a judge answer every question that it was not asked yet, or the next `most` of them; returns the number of
     its answers. After an interruption the next call goes on where this one stopped.
@@ -62,13 +62,14 @@ def judge_study(
         raise TutelageError(f"'{study.name}' {study.kind.traits.does}; a model judge compares pairs.")
     rater_id = _judge(store, study_id, name, dict(detail or {}))
     count = 0
-    while most is None or count < most:
-        question = next_assignment(store, rater_id)
-        if question is None:
-            break
-        submit(store, question.id, both_orders(question, compare), rater_id=rater_id)
-        count += 1
-        done(count)
+    with phase(name, most, done=0, loop=True) as judging:
+        while most is None or count < most:
+            question = next_assignment(store, rater_id)
+            if question is None:
+                break
+            submit(store, question.id, both_orders(question, compare), rater_id=rater_id)
+            count += 1
+            judging.advance(count)
     return count
 
 

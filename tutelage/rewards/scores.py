@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tutelage.errors import TutelageError
 from tutelage.nouns import counted
+from tutelage.progress.phases import phase
 from tutelage.rewards.completions import device_of
 from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, reward_name
 
@@ -16,6 +17,7 @@ SHOWN = 60
 """Characters of an answer or value that a message shows."""
 
 
+@phase("score")
 def scores_of(reward: Reward, completions: Sequence[Completion]) -> Tensor:
     """The scores that a reward gives, checked, on the device of the completions' tokens. Float[B]
 
@@ -25,6 +27,7 @@ def scores_of(reward: Reward, completions: Sequence[Completion]) -> Tensor:
     return checked(reward(completions), completions, f"reward {reward_name(reward)}")
 
 
+@phase("score")
 def breakdown_of(reward: Reward, completions: Sequence[Completion]) -> Breakdown:
     """The checked scores of a reward, with those of its parts by name where it has parts; see `scores_of`."""
     if isinstance(reward, CompositeReward):

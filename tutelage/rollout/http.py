@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tutelage import config
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages
+from tutelage.progress.phases import phase
 from tutelage.rollout.sampler import Reply
 
 STREAMS_APART = 1_000_003
@@ -36,8 +37,8 @@ class HttpSampler:
             own = (seed + STREAMS_APART * number) % 2**31  # servers take 32 bits
             return self.endpoint.ask(messages, n=n, seed=own, **options)
 
-        with ThreadPoolExecutor(self.at_once) as pool:
-            return list(pool.map(ask, enumerate(conversations)))
+        with phase("generate", len(conversations)) as generating, ThreadPoolExecutor(self.at_once) as pool:
+            return list(generating.counted(pool.map(ask, enumerate(conversations))))
 
 
 def options_of(sampling: config.Sampling) -> dict[str, float]:

@@ -38,10 +38,10 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.aggregate import Labels, aggregate
+from tutelage.progress.terminal import progress
 from tutelage.simulate import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
 from tutelage.stats.votes import Votes
-from tutelage.train.run.progress import progress
 
 SIDES = ("a", "b")
 STUDY = "demo"

@@ -14,6 +14,7 @@ from typing import Any
 from tutelage.config import identity, to_mapping
 from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
+from tutelage.progress.phases import phase
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str,
         log.info(stage.title)
         began = time.monotonic()
         try:
-            stage.run()
+            with phase(stage.title):
+                stage.run()
         except KeyboardInterrupt:
             raise
         except BaseException:

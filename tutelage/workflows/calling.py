@@ -3,13 +3,15 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 from tutelage.config import Model, resolve
 from tutelage.config.flags import SHORT_FORMS
 from tutelage.errors import TutelageError
+from tutelage.progress.phases import phase
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -39,19 +41,32 @@ class Workflow(Protocol[P, S_in, R_out]):
 
 
 def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[P, S, R]]:
-    """Let a function of `settings`, a settings class, take its fields as keyword arguments too."""
+    """Let a function of `settings`, a settings class, take its fields as keyword arguments too. The call, or the
+    context that `prepare_` of a verb opens, is a phase of the name of the verb."""
 
     def decorate(function: Callable[[S], R]) -> Workflow[P, S, R]:
         name = function.__name__
+        verb = name.removeprefix("prepare_")
 
         @functools.wraps(function)
         def call(*positional: Any, **given: Any) -> R:
-            return function(_settings(name, settings, positional, given))
+            given_settings = _settings(name, settings, positional, given)
+            if name == verb:
+                with phase(verb):
+                    return function(given_settings)
+            return cast(R, _within(verb, cast(AbstractContextManager[Any], function(given_settings))))
 
         call.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+@contextmanager
+def _within(verb: str, opened: AbstractContextManager[R]) -> Iterator[R]:
+    """A context that a workflow opens, as a phase."""
+    with phase(verb), opened as found:
+        yield found
 
 
 def _settings(

@@ -7,6 +7,7 @@ from tutelage import config
 from tutelage.engines.network import inner
 from tutelage.models.backbone import load_backbone
 from tutelage.models.gguf_file import write_gguf
+from tutelage.progress.phases import phase
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.settings.export import ExportGgufSettings
 
@@ -33,7 +34,8 @@ def export_gguf(settings: ExportGgufSettings) -> ExportGgufResult:
     """
     backbone = load_backbone(config.Model(settings.model, device="cpu"))
     model = inner(backbone.model)
-    write_gguf(model, backbone.tokenizer, settings.out, settings.weights, name=_name(settings.model))
+    with phase("save"):
+        write_gguf(model, backbone.tokenizer, settings.out, settings.weights, name=_name(settings.model))
     return ExportGgufResult(
         settings.out, settings.out.stat().st_size, sum(weight.numel() for weight in model.parameters())
     )

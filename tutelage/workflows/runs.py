@@ -24,6 +24,7 @@ from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.nouns import counted
 from tutelage.planning.tokens import scoring_tokens
+from tutelage.progress.phases import phase
 from tutelage.report.model_card import write_model_card
 from tutelage.train.run.drive import Training, resume_libraries
 from tutelage.train.run.folder import Run
@@ -181,6 +182,7 @@ def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
     return cost
 
 
+@phase("save")
 def finish_run(
     run: Run, save: Callable[[Path], object], summary: Mapping[str, object] | None = None
 ) -> dict[str, Any]:

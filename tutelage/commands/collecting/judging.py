@@ -27,11 +27,12 @@ def judge(settings: Judge) -> int:
     from tutelage.people import list_votes
     from tutelage.people.judging import judge_study
     from tutelage.people.store.raters import LONGEST_NAME
+    from tutelage.progress.terminal import display
 
     store, study = open_existing(settings)
     name = settings.rater or (settings.model or settings.reward)[-LONGEST_NAME:]
-    compare, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings)
-    with closing(store):
+    with closing(store), display():
+        compare, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings)
         count = judge_study(store, study.id, name, compare, detail=detail, most=settings.limit)
         said = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
     ties = said.count("tie")

@@ -12,6 +12,7 @@ from tutelage.commands.collecting.questions import Questions, known_questions, m
 from tutelage.commands.collecting.settings_making import Init
 from tutelage.errors import TutelageError
 from tutelage.nouns import counted
+from tutelage.progress.phases import phase
 
 if TYPE_CHECKING:
     from tutelage.people import Presentation, Store, Study
@@ -22,8 +23,10 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
     """Gather the questions first, so that nothing is made where something is wrong with them. `lineage` tells where
     the round comes from; of answers that are sampled here, it is that of the model."""
     from tutelage.people import add_items, open_round, open_store
+    from tutelage.progress.terminal import display
 
-    questions = main_questions(settings)
+    with display(), phase("questions"):
+        questions = main_questions(settings)
     questions += known_questions(settings.golds, "gold") + known_questions(settings.training, "training")
     presentation, live = _presentation(settings), _live_models(settings)
     with closing(open_store(database(settings))) as store:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -46,9 +47,23 @@ def simulate(settings: Simulate) -> int:
     store, study = open_existing(settings)
     if settings.answers is None and find_live_models(store, study.id) is not None:
         raise TutelageError("Live conversations never end by themselves: say how many with --answers.")
+    from tutelage.progress.terminal import progress
+
     raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
-    with closing(store), _site(store, settings.url) as url, ThreadPoolExecutor(settings.raters) as pool:
-        work = [pool.submit(_work, store, study, url, rater, utility, settings) for rater in raters]
+    most = None if settings.answers is None else settings.answers * settings.raters
+    with (
+        closing(store),
+        _site(store, settings.url) as url,
+        progress("answers", most) as advance,
+        ThreadPoolExecutor(settings.raters) as pool,
+    ):
+        given, one_by_one = count(1), threading.Lock()
+
+        def answered() -> None:
+            with one_by_one:
+                advance(next(given), {})
+
+        work = [pool.submit(_work, store, study, url, rater, utility, settings, answered) for rater in raters]
         done = [each.result() for each in work]
     for each in done:
         print(f"{each.name:<12} {len(each.seconds):>7,} answers")
@@ -94,6 +109,7 @@ def _work(
     rater: SimulatedRater,
     utility: Utility,
     settings: Simulate,
+    answered: Callable[[], None],
 ) -> RaterTimes:
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
@@ -109,6 +125,7 @@ def _work(
             began = time.perf_counter()
             client.answer(question.id, said)
             times.append(time.perf_counter() - began)
+            answered()
     return RaterTimes(rater.name, tuple(times))
 
 

@@ -14,6 +14,7 @@ from tutelage.engines.sampling import PromptTokens, Vocabulary
 from tutelage.engines.stopping import StopCondition, plain_text, text_of
 from tutelage.errors import TutelageError
 from tutelage.nouns import counted
+from tutelage.progress.phases import phase
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
@@ -40,6 +41,7 @@ class ServerGenerator:
         self.fleet, self.vocabulary, self.weights, self.device = Fleet(servers), vocabulary, sync, device
         self.version = 0
 
+    @phase("hand over weights")
     def sync(self, version: int) -> None:
         """Have the servers load the policy's weights, called `version` from here on, and test each server on them.
 
@@ -81,7 +83,8 @@ class ServerGenerator:
         ]
         pool = ThreadPoolExecutor(max(1, min(len(requests), self.fleet.width)))
         try:
-            found = list(pool.map(self.fleet.ask, requests))
+            with phase("generate", len(requests)) as generating:
+                found = list(generating.counted(pool.map(self.fleet.ask, requests)))
         finally:
             pool.shutdown(cancel_futures=True)
         responses = [

@@ -15,6 +15,7 @@ from tutelage.algorithms.recipe import (
     prepare,
 )
 from tutelage.core.batch import Rollout
+from tutelage.progress.phases import phase
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.prompts import EncodedPrompt
@@ -59,23 +60,26 @@ def improve(
         started = time.perf_counter()
         seed_step(settings.seed, learner.step)
         generator.sync(learner.step)
-        collection = collect(
-            generator,
-            prompts,
-            reward,
-            recipe,
-            state,
-            settings,
-            step=learner.step,
-            total=learner.total,
-            scored_first=_scored_first(setup, state, prompts(learner.step)),
-        )
+        with phase("generate"):
+            collection = collect(
+                generator,
+                prompts,
+                reward,
+                recipe,
+                state,
+                settings,
+                step=learner.step,
+                total=learner.total,
+                scored_first=_scored_first(setup, state, prompts(learner.step)),
+            )
         answers = collection.answers
         refuse_stale(answers.rollout, learner.step, settings.staleness)
-        scored, judged = judge(setup, answers)
+        with phase("score"):
+            scored, judged = judge(setup, answers)
         greedy = greedy_answers(generator, answers, recipe, settings, reward)
         batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
-        result = update(setup, batch, state)
+        with phase("update"):
+            result = update(setup, batch, state)
         learner.step += 1
         observation = Observation(
             kl_reference=float(kl_reference(scored)), kl_old=result.kl_old, rows=len(batch)

@@ -14,6 +14,7 @@ from torch import Tensor
 from tutelage import config
 from tutelage.distributed.shard_files import save_shards
 from tutelage.engines.choose import products_state, resume_products
+from tutelage.progress.phases import phase
 from tutelage.rollout.generator import RolloutError
 from tutelage.train.learner import SHARDS, Learner, Step
 from tutelage.train.run.checkpoints import metric_of
@@ -52,14 +53,14 @@ class Loop:
     learner: Learner
     steps: Iterator[Step]
     label: str
-    """Name of the loop in a progress bar."""
+    """Name of the loop in its progress."""
     save: Callable[[Path], object]
     """Writes the model into a folder."""
     extra_state: Callable[[Step], Mapping[str, Any]] = lambda step: {}
     """What a run must remember of a step beside the state of the learner, for checkpoints."""
     checkpoints: config.Checkpoints = field(default_factory=config.Checkpoints)
     show: tuple[str, ...] = ("loss",)
-    """Metrics that a progress bar shows."""
+    """Metrics that its progress shows, the most important first."""
     watch: Watch = field(default_factory=Watch)
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext
     """The context in which `save`, which rank 0 calls, has all weights of the model."""
@@ -114,6 +115,7 @@ class Loop:
             self.run.log(step.index, step.metrics)
             raise
 
+    @phase("save")
     def checkpoint(self, step: Step) -> None:
         """Write a checkpoint of the last step, which is `step`. Every rank writes what it has of tensors in shards."""
         state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}

@@ -1,4 +1,4 @@
-"""A training run on a terminal: remarks on standard error, a progress bar, and a polite stop at ctrl-C."""
+"""A verb on a terminal: remarks and progress on standard error, and a polite stop of training at ctrl-C."""
 
 import logging
 import shlex
@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from tutelage.progress.terminal import display, progress
 from tutelage.train.run.drive import Loop, Training
 from tutelage.train.run.interrupt import Interrupted, interrupted
-from tutelage.train.run.progress import progress
 
 R = TypeVar("R")
 
@@ -38,7 +38,7 @@ class StandardError(logging.Handler):
 
 @contextmanager
 def remarks(*, quiet: bool) -> Iterator[None]:
-    """Show what the package logs on standard error: remarks and trouble, with `quiet` only trouble."""
+    """Show on standard error what the package logs, and how far it is; with `quiet` only trouble."""
     logger, handler = logging.getLogger("tutelage"), StandardError()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
@@ -47,7 +47,8 @@ def remarks(*, quiet: bool) -> Iterator[None]:
         False  # a library that logs through the root logger gives it a handler, which would repeat all
     )
     try:
-        yield
+        with display(quiet=quiet):
+            yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -55,7 +56,7 @@ def remarks(*, quiet: bool) -> Iterator[None]:
 
 
 def follow(loop: Loop, *, quiet: bool) -> None:
-    """Take the remaining steps of a loop, with a progress bar unless `quiet`.
+    """Take the remaining steps of a loop, with their progress unless `quiet`.
 
     The first ctrl-C ends the step, writes a checkpoint and raises `Interrupted`.
     """
@@ -76,7 +77,7 @@ def follow(loop: Loop, *, quiet: bool) -> None:
 
 def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool) -> R:
     """Open a training run, follow it to its end and return its result."""
-    with prepared as training:
+    with display(quiet=quiet), prepared as training:
         if training.loop is not None:
             follow(training.loop, quiet=quiet)
         return training.finish()

@@ -12,6 +12,7 @@ from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, LossTerms, Step, seed_step
 
 Splittable = Rows | Pairs
@@ -43,7 +44,8 @@ def fit(
         started = time.perf_counter()
         seed_step(seed, learner.step)
         batch = batches(learner.step)
-        metrics = budget.spend(_take_step, learner, model, batch, objective, budget)
+        with phase("update"):
+            metrics = budget.spend(_take_step, learner, model, batch, objective, budget)
         metrics["tokens_per_second"] = int(batch.lengths().sum()) / (time.perf_counter() - started)
         metrics["tokens_at_once"] = float(budget.tokens)
         learner.step += 1

@@ -7,6 +7,7 @@ from tutelage import config
 from tutelage.config.run import RunSettings
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
@@ -69,6 +70,7 @@ def job_loop(
     )
 
 
+@phase("evaluate")
 def held_out(job: Job) -> dict[str, float]:
     """The look under the names by which it is logged; empty where nothing is held out."""
     return {f"held_out/{name}": value for name, value in job.look().items()} if job.look else {}

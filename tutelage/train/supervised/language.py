@@ -14,6 +14,7 @@ from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.nouns import counted
+from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
@@ -81,6 +82,7 @@ def language_loop(
     )
 
 
+@phase("evaluate")
 @torch.no_grad()
 def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""

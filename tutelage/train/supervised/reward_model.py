@@ -14,6 +14,7 @@ from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
+from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import STATE, Loop, Watch, load_state
 from tutelage.train.run.folder import Run
@@ -167,6 +168,7 @@ def row_states(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Bud
     return of_each_row(model, kept, model.last_states, Budget.of(budget), shape)[place]
 
 
+@phase("evaluate")
 @torch.no_grad()
 def held_out_preferences(
     model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget, loss: ScoringLoss = AS_LABELLED

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tutelage.errors import TutelageError
+from tutelage.progress.phases import phase
 
 SOURCES = [
     Path(__file__).with_name(name)
@@ -132,6 +133,7 @@ def content() -> bytes:
     return b"".join(path.read_bytes() for path in paths)
 
 
+@phase("compile kernels")
 def _compile(command: list[str], target: Path) -> None:
     """Compile the sources into `target`.
 
