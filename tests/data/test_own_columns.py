@@ -158,8 +158,16 @@ def test_values_of_tables_become_json(value: object, held: object) -> None:
     assert json.loads(json.dumps(json_value(value), allow_nan=False)) == held
 
 
+def nested(depth: int) -> list[object]:
+    """[[[…]]]"""
+    value: list[object] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
-    "value", [b"PNG", float("inf"), "\ud800", {"inner": [b"PNG"]}, {"\ud800": 1}, {1, 2}]
+    "value", [b"PNG", float("inf"), "\ud800", {"inner": [b"PNG"]}, {"\ud800": 1}, {1, 2}, nested(5_000)]
 )
 def test_values_that_json_cannot_hold_are_null_and_counted(tmp_path: Path, value: object) -> None:
     with pytest.raises(NotJson):

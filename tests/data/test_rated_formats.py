@@ -89,9 +89,11 @@ def test_ratings_are_averaged_where_no_mean_is_given_and_the_overall_score_is_th
     rows = [
         ultrafeedback(completion("a", ["4", "N/A", "4", "4"]), completion("b", ["5", "1", "1", "1"])),
         ultrafeedback(completion("c", ["N/A"] * 4, overall=3.0), completion("d", ["N/A"] * 4, overall=9.0)),
+        ultrafeedback(completion("e", ["²", *"444"]), completion("f", [*"5555"])),
+        ultrafeedback(completion("g", [10**400] * 4), completion("h", [*"5555"])),
     ]
     loaded = load_preferences(write(tmp_path, rows))
-    assert [(pair.chosen, pair.rejected) for pair in loaded.records] == [("a", "b"), ("d", "c")]
+    assert [(pair.chosen, pair.rejected) for pair in loaded.records] == [("a", "b"), ("d", "c"), ("f", "e")]
 
 
 def test_the_best_answer_of_a_row_is_its_demonstration_if_it_is_good(tmp_path: Path) -> None:

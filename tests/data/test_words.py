@@ -29,6 +29,8 @@ def test_syllables_of_common_words(count: int, words: str) -> None:
         ("A title\n\nA paragraph without an end", 2),
         ('He said "Stop!" and left.', 2),
         ("...", 0),
+        ('Wait... What?! (Yes.) "No!" v1.2.3', 5),
+        ("." * 100_000 + "a. " + "." * 50_000 + '"' * 50_000 + "b", 2),
     ],
 )
 def test_sentences_end_before_white_space_or_a_paragraph(text: str, count: int) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tutelage.evaluation.text import (
     distinct,
     ended,
+    lcs_length,
     lengths,
     ngrams,
     repetition,
@@ -52,6 +53,24 @@ def test_rouge_by_hand() -> None:
     assert ordered["rougeL"] == pytest.approx(3 / 4)
     assert jumbled["rougeL"] == pytest.approx(2 / 4)
     assert ordered["rouge2"] == pytest.approx(1 / 3)
+
+
+@given(st.text("abcd", max_size=20), st.text("abcde", max_size=80))
+def test_the_common_subsequence_is_that_of_the_table(one: str, other: str) -> None:
+    longest = [0] * (len(other) + 1)
+    for a in one:
+        above = longest[:]
+        for place, b in enumerate(other, 1):
+            longest[place] = above[place - 1] + 1 if a == b else max(above[place], longest[place - 1])
+    assert lcs_length(list(one), list(other)) == longest[-1]
+
+
+def test_rouge_of_long_texts_and_words() -> None:
+    """A table of this longest common subsequence has 4 · 10^8 cells; the stemmer recurs once for each y."""
+    words = [str(number) for number in range(20_000)]
+    found = rouge([" ".join(words[1:])], [" ".join(words)], stem=False)
+    assert found["rougeL"] == pytest.approx(2 * 19_999 / 39_999)
+    assert rouge(["y" * 5_000], ["y" * 5_000])["rougeL"] == 1.0
 
 
 def test_rouge_stems_when_asked() -> None:

@@ -147,6 +147,7 @@ def test_columns_and_words_can_be_named(lite: Store, folder: Path) -> None:
             r"No row of .* can be used: the choice 'perhaps' is not known \(1: line 2\)",
         ),
         (HEADER + "Say,a,b,x,y,tie,anna,yesterday,\n", "“yesterday” is no time"),
+        (HEADER + "Say,a,b,x,y,tie,anna,1e300,\n", "“1e300” is no time"),
     ],
 )
 def test_tables_that_hold_no_votes_are_refused(lite: Store, folder: Path, text: str, complaint: str) -> None:

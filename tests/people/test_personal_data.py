@@ -1,9 +1,13 @@
 """What is found in texts, what is not taken for it, and texts without it."""
 
+import re
 import sys
+import time
 from itertools import combinations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tutelage.extras import MissingExtra
 from tutelage.people import personal_data
@@ -140,6 +144,23 @@ def test_several_findings_keep_their_places(search: Search) -> None:
     text = "Anna: a@b.org, +49 30 901820, DE89 3704 0044 0532 0130 00; IP 10.1.2.3"
     assert search.redact(text) == "Anna: [email], [phone], [iban]; IP [ip]"
     assert search.redact(search.redact(text)) == search.redact(text)
+
+
+WHOLE = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W\d_]{2,24}")
+"""An e-mail address in one expression, which takes the square of the length of a word."""
+
+
+@given(st.text("ab.@-_ 1é", max_size=24))
+@example("a@b.de.c@d.de")
+def test_addresses_are_those_of_one_expression(search: Search, text: str) -> None:
+    found = [(each.start, each.end) for each in search.find(text) if each.kind == "email"]
+    assert found == [match.span() for match in WHOLE.finditer(text)]
+
+
+def test_a_long_word_is_searched_once(search: Search) -> None:
+    began = time.monotonic()
+    assert [each.kind for each in search.find("a." * 100_000 + " a@b.de")] == ["email"]
+    assert time.monotonic() - began < 20
 
 
 def test_positions_outside_of_findings_mark_the_same_words() -> None:

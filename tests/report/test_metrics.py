@@ -12,7 +12,9 @@ from tutelage.data.endpoint import Endpoint
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.report.metrics import GROUPS, METRICS, PART, metric_of
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD
-from tutelage.rewards.judge import JudgeReward, judge_metrics
+from tutelage.rewards.judge import JudgeReward
+from tutelage.rewards.metrics import reward_metrics
+from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.train.rl.mixing import PretrainingMix
 
@@ -83,7 +85,8 @@ def written(tiny_model, tmp_path_factory):
         names |= {
             name for row in workflows(tiny_model("llama"), tmp_path_factory.mktemp("runs")) for name in row
         }
-    return names | set(judge_metrics(JudgeReward(PaidEndpoint(Endpoint("http://localhost:1/v1", "judge")))))
+    judge = JudgeReward(PaidEndpoint(Endpoint("http://localhost:1/v1", "judge")))
+    return names | set(reward_metrics(WeightedReward(((1.0, judge), (1.0, ExactMatch())))))
 
 
 def test_every_metric_of_a_run_is_in_the_table(written):

@@ -10,8 +10,9 @@ from tutelage.data.judging import Opinion, PairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint, Usage
 from tutelage.data.records import Messages
 from tutelage.errors import TutelageError
-from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward, judge_metrics
+from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import swiss
+from tutelage.rewards.metrics import reward_metrics
 from tutelage.rewards.rules import LengthLimit
 from tutelage.rewards.weighted import CappedReward, WeightedReward
 
@@ -145,5 +146,5 @@ def test_the_judge_says_what_it_was_asked() -> None:
             reward([completion("a"), completion("b")])
         assert reward.usage.requests == len(served.asked) == 4
     whole = WeightedReward(((1.0, CappedReward(JudgeReward(paid), highest=8.0)), (1.0, LengthLimit(3))))
-    assert judge_metrics(whole)["judge/requests"] == 4.0
-    assert judge_metrics(LengthLimit(3)) == {}
+    assert reward_metrics(whole)["judge/requests"] == 4.0
+    assert reward_metrics(LengthLimit(3)) == {}

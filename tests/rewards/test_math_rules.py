@@ -4,9 +4,12 @@ import sys
 from fractions import Fraction
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tutelage.errors import TutelageError
-from tutelage.rewards.math_rules import MathMatch, NumberMatch, last_number
+from tutelage.rewards import limits
+from tutelage.rewards.math_rules import MathMatch, Number, NumberMatch, last_number
 
 from .made import completion
 
@@ -29,7 +32,54 @@ from .made import completion
     ],
 )
 def test_the_last_number_of_a_text(text: str, number: Fraction | None) -> None:
-    assert last_number(text) == number
+    found = last_number(text)
+    assert (None if found is None else found.ratio * 10**found.exponent) == number
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "score"),
+    [
+        ("It is 3e9999999999.", "42", 0.0),
+        ("9e20", "42", 0.0),
+        ("42", "3e9999999999", 0.0),
+        ("7e40000000", "70e39999999", 1.0),
+        ("1e400", "10e399", 1.0),
+        ("1e400", "1e401", 0.0),
+        ("-1e400", "1e400", 0.0),
+        ("5e-9999999999", "50e-10000000000", 1.0),
+        ("0e9999999999", "0", 1.0),
+        ("5e-9999999999", "0", 0.0),
+        ("It is 42, or " + "1" * 5000, "42", 0.0),
+        ("1e" + "9" * 5000, "42", 0.0),
+        ("7/" + "0" * 600, "7", 0.0),
+    ],
+)
+def test_numbers_of_any_size_are_compared_exactly(answer: str, wanted: str, score: float) -> None:
+    assert NumberMatch(tolerance=0.0)([completion(answer, answer=wanted)]) == [score]
+
+
+EXPONENTS = st.integers(-700, 700)
+
+
+@given(st.fractions(), EXPONENTS, st.fractions(), EXPONENTS, st.floats(0, 0.99))
+@example(Fraction(1), 400, Fraction(10), 399, 0.0)
+def test_closeness_is_that_of_the_written_out_numbers(
+    one: Fraction, a: int, other: Fraction, b: int, tolerance: float
+) -> None:
+    x, y = one * Fraction(10) ** a, other * Fraction(10) ** b
+    near = abs(x - y) <= Fraction(tolerance) * abs(y)
+    assert Number(one, a).is_near(Number(other, b), tolerance) == near
+
+
+def test_a_row_with_a_number_beyond_the_limits_is_refused_by_name() -> None:
+    with pytest.raises(TutelageError, match=r"row of prompt p has .*640.*'answer': '999"):
+        NumberMatch()([completion("7", answer="9" * 5000)])
+
+
+def test_a_row_with_a_formula_beyond_the_limits_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.5)
+    with pytest.raises(TutelageError, match=r"row of prompt p has .*in time.*'answer'"):
+        MathMatch()([completion("7", answer="$9^{9^{9^{9}}}$")])
 
 
 @pytest.mark.parametrize(
@@ -81,6 +131,8 @@ def test_formulas_are_compared_by_what_they_mean(answer: str, wanted: str, score
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "math_verify", None)
+    monkeypatch.delitem(sys.modules, "tutelage.rewards.formulas", raising=False)
+    monkeypatch.delattr("tutelage.rewards.formulas", raising=False)
     with pytest.raises(TutelageError, match=r"tutelage\[rules\]"):
         MathMatch()
 

@@ -51,6 +51,11 @@ def test_tags_are_words(tags: tuple[str, ...]) -> None:
         ('Here: {"name": "Ada"}', 0.0, 0.0),
         ("", 0.0, 0.0),
         ("[" * 100_000, 0.0, 0.0),
+        (' \n```  \n\n {"name": "Ada"}\n\n ``` \n', 1.0, 1.0),
+        ('```python\n{"name": "Ada"}\n```', 0.0, 0.0),
+        ('```json {"name": "Ada"}\n```', 0.0, 0.0),
+        ('```json\n{"name": "Ada"}```', 0.0, 0.0),
+        ("```\n```", 0.0, 0.0),
     ],
 )
 def test_json_with_and_without_a_schema(tmp_path: Path, answer: str, plain: float, fulfilled: float) -> None:
@@ -74,6 +79,8 @@ def test_a_schema_that_is_none(tmp_path: Path, content: str | None, told: str) -
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
+    monkeypatch.delitem(sys.modules, "tutelage.rewards.schemas", raising=False)
+    monkeypatch.delattr("tutelage.rewards.schemas", raising=False)
     assert JsonFormat()([completion("1")]) == [1.0]
     with pytest.raises(TutelageError, match=r"tutelage\[rules\]"):
         JsonFormat("schema.json")

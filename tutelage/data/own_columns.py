@@ -40,8 +40,16 @@ def json_value(value: object) -> object:
     """The value as JSON holds it, with lists for sequences: equal to itself after a round trip through JSON.
 
     Dates, times and decimals become text; NaN, the usual mark of a missing number in a table, becomes None.
-    Raises NotJson for anything else that JSON has no counterpart of: bytes, infinities, half a surrogate pair.
+    Raises NotJson for anything else that JSON has no counterpart of: bytes, infinities, half a surrogate pair; and for
+    what is nested too deeply to be written.
     """
+    try:
+        return _json(value)
+    except RecursionError:
+        raise NotJson(f"a {type(value).__name__} that is nested too deeply") from None
+
+
+def _json(value: object) -> object:
     match value:
         case None | bool() | int():
             return value
@@ -54,9 +62,9 @@ def json_value(value: object) -> object:
         case Decimal():
             return str(value)
         case Mapping():
-            return {str(json_value(str(key))): json_value(item) for key, item in value.items()}
+            return {str(_json(str(key))): _json(item) for key, item in value.items()}
         case Sequence() if not isinstance(value, str | bytes | bytearray | memoryview):
-            return [json_value(item) for item in value]
+            return [_json(item) for item in value]
     raise NotJson(type(value).__name__)
 
 

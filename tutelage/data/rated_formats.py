@@ -148,7 +148,11 @@ def _rating(completion: Values) -> float:
         return number(completion, "fine-grained_score", 0.0)
     aspects = completion.get("annotations")
     given = [each.get("Rating") for each in aspects.values()] if isinstance(aspects, Mapping) else []
-    ratings = [float(rating) for rating in given if str(rating).replace(".", "", 1).isdigit()]
+    ratings = [
+        number({"Rating": rating}, "Rating", 0.0)
+        for rating in given
+        if str(rating).replace(".", "", 1).isdecimal()
+    ]
     if ratings:
         return mean(ratings)
     if completion.get("overall_score") is None:

@@ -6,7 +6,10 @@ A *word* is a run of letters, digits or underscores, with inner apostrophes and 
 import re
 
 WORD = re.compile(r"\w+(?:['’\-]\w+)*")
-_SENTENCE_END = re.compile(r"[.!?…。！？]+(?=[\"'”’»)\]*_`]*(?:\s|\Z))|\n\s*\n")
+_SENTENCE_END = re.compile(
+    # From the first mark of a run to its last, so that a long run is read once.
+    r"(?<![.!?…。！？])[.!?…。！？]++(?=[\"'”’»)\]*_`]*+(?:\s|\Z))|\n\s*\n"
+)
 _VOWELS = re.compile(r"[aeiouyáàâäãéèêëíìîïóòôöõúùûü]+")
 _SILENT_END = re.compile(r"(?<=[^aeiouy])(?:e|es|ed)\Z")
 _SPOKEN_END = re.compile(r"(?:[^aeiouyrlw]les?|[sxz]es|[cs]hes|ges|ces|[td]ed|dred)\Z")

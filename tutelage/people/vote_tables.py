@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 
 from tutelage.data.identity import prompt_id, stable_id
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
@@ -23,6 +24,8 @@ from tutelage.people.vote_columns import CHOICES, Columns, require_columns
 
 HELD_OUT_SHARE = 10
 SHOWN = 5
+YEAR_10000 = 253_402_300_800
+"""Seconds since the epoch that are no time any more."""
 IDENTICAL = Sentence("both responses are the same text")
 
 
@@ -205,9 +208,11 @@ def milliseconds(text: str) -> int:
     if not text:
         return 0
     try:
-        return int(float(text) * 1000)
-    except (ValueError, OverflowError):
-        pass
+        seconds = float(text)
+    except ValueError:
+        seconds = inf
+    if abs(seconds) < YEAR_10000:
+        return int(seconds * 1000)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

@@ -138,6 +138,13 @@ SCORES = (
     Metric("judge/kept", "Requests that were answered by replies that were kept.", COUNT),
     Metric("judge/tokens", "Tokens that judges read and wrote.", TOKENS),
     Metric("judge/cost", "What they cost, by `price_read` and `price_written`.", "your currency"),
+    Metric(
+        "rules/over_limits",
+        "Answers that rules could not read within their limits of size and time since the run began; they score as "
+        "those that do not match.",
+        COUNT,
+        "0, or a few: a policy that writes more of them earns nothing by them.",
+    ),
 )
 """Answers and what they are worth: `improve`, and as far as there are scores other verbs that sample."""
 

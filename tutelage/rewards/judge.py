@@ -21,7 +21,7 @@ from tutelage.data.records import Messages
 from tutelage.data.templates import conversation_text, fill
 from tutelage.errors import TutelageError
 from tutelage.rewards.matches import Match, Schedule, round_robin
-from tutelage.rewards.reward import Completion, Reward, made_of
+from tutelage.rewards.reward import Completion
 
 
 @dataclass(frozen=True)
@@ -136,20 +136,6 @@ class PairwiseJudgeReward:
         one, other = players[first], players[second]
         preferred = self.opinions(one.messages, one.answer, other.answer).settled.preferred
         return {"first": 1.0, "second": 0.0, "tie": 0.5}[preferred]
-
-
-def judge_metrics(reward: Reward) -> dict[str, float]:
-    """Counts of what the judges in a reward were asked since they were made: judge/requests (sent), judge/kept
-    (answered by replies that were kept), judge/tokens (read and written) and judge/cost; nothing without a judge."""
-    usages = [part.usage for part in made_of(reward) if isinstance(part, JudgeReward | PairwiseJudgeReward)]
-    if not usages:
-        return {}
-    return {
-        "judge/requests": float(sum(usage.requests for usage in usages)),
-        "judge/kept": float(sum(usage.kept for usage in usages)),
-        "judge/tokens": float(sum(usage.read + usage.written for usage in usages)),
-        "judge/cost": sum(usage.cost for usage in usages),
-    }
 
 
 def _different(group: Sequence[Completion]) -> list[Completion]:

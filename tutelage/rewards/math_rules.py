@@ -1,34 +1,62 @@
 """Rules for answers that are numbers or formulas, compared with a column of the prompt's row."""
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 from tutelage.errors import TutelageError
+from tutelage.rewards.limits import LimitExceeded, answered
+from tutelage.rewards.patterns import compiled, last_match
 from tutelage.rewards.reward import Completion
-from tutelage.rewards.rules import column_value, compiled, last_match
+from tutelage.rewards.rules import column_value
 
 _NUMBER = re.compile(
     r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:/\d+)?"
 )
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
-SECONDS = 5
-"""Seconds that math-verify may think about one answer."""
+DIGITS = 640
+"""Characters of the longest number that is read: as many digits as every setting of Python reads."""
 
 
-def last_number(text: str) -> Fraction | None:
-    """The last number of a text, exactly: "1,234.5", "-3", "2/3" and "1e3" are numbers."""
-    found = [number for match in _NUMBER.finditer(text) if (number := _exact(match[0])) is not None]
-    return found[-1] if found else None
+@dataclass(frozen=True)
+class Number:
+    """ratio · 10^exponent. The power is never written out, so 1e9999999999 is as good a number as 42."""
+
+    ratio: Fraction
+    exponent: int = 0
+
+    def is_near(self, wanted: "Number", tolerance: float) -> bool:
+        """|self − wanted| ≤ tolerance · |wanted|, exactly."""
+        if not self.ratio or not wanted.ratio:
+            return self.ratio == wanted.ratio
+        shift = self.exponent - wanted.exponent
+        if (
+            abs(shift) > 3 * DIGITS
+        ):  # more than both ratios, of DIGITS at most, and a tolerance below 1 make up for
+            return False
+        ratio = self.ratio * Fraction(10) ** shift
+        return abs(ratio - wanted.ratio) <= Fraction(tolerance) * abs(wanted.ratio)
 
 
-def _exact(text: str) -> Fraction | None:
+def last_number(text: str) -> Number | None:
+    """The last number of a text, exactly: "1,234.5", "-3", "2/3" and "1e3" are numbers.
+
+    Raises LimitExceeded where it is longer than `DIGITS`.
+    """
+    found = (_exact(match) for match in reversed(_NUMBER.findall(text)))
+    return next((number for number in found if number is not None), None)
+
+
+def _exact(text: str) -> Number | None:
+    if len(text) > DIGITS:
+        raise LimitExceeded(f"The number {text[:20]} … is too long to be read.")
     over, _, under = text.replace(",", "").replace("−", "-").partition("/")
+    significand, _, exponent = over.lower().partition("e")
     try:
-        return Fraction(over) / Fraction(under or 1)
+        return Number(Fraction(significand) / Fraction(under or 1), int(exponent or 0))
     except (ValueError, ZeroDivisionError):
         return None
 
@@ -64,11 +92,21 @@ class NumberMatch:
         return [float(self._right(one)) for one in completions]
 
     def _right(self, one: Completion) -> bool:
-        wanted = last_number(str(column_value(one, self.column)))
+        wanted = self._wanted(one)
+        found = answered(self.name, one.answer, lambda: self._found(one.answer))
+        return found is not None and found.is_near(wanted, self.tolerance)
+
+    def _found(self, answer: str) -> Number | None:
+        return last_number(last_match(self.pattern, answer) or "")
+
+    def _wanted(self, one: Completion) -> Number:
+        try:
+            wanted = last_number(str(column_value(one, self.column)))
+        except LimitExceeded as error:
+            raise _unreadable(one, self.column, f"a number of more than {DIGITS} digits") from error
         if wanted is None:
             raise _unreadable(one, self.column, "no number")
-        found = last_number(last_match(self.pattern, one.answer) or "")
-        return found is not None and abs(found - wanted) <= Fraction(self.tolerance) * abs(wanted)
+        return wanted
 
 
 @dataclass(frozen=True)
@@ -83,7 +121,7 @@ class MathMatch:
     column: str = "answer"
 
     def __post_init__(self) -> None:
-        _math_verify()
+        _formulas()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -92,39 +130,38 @@ class MathMatch:
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where a row has no expression in the column."""
-        wanted = {str(column_value(one, self.column)): one for one in completions}
-        parsed = {text: self._expression(text, one) for text, one in wanted.items()}
-        return [float(self._right(parsed[str(one.data[self.column])], one.answer)) for one in completions]
+        formulas = _formulas()
+        rows = {str(column_value(one, self.column)): one for one in completions}
+        wanted = {text: self._expression(text, one) for text, one in rows.items()}
 
-    def _expression(self, text: str, one: Completion) -> Any:
+        def right(one: Completion) -> bool:
+            expression = wanted[str(one.data[self.column])]
+            return answered(self.name, one.answer, lambda: formulas.equal(expression, one.answer)) or False
+
+        return [float(right(one)) for one in completions]
+
+    def _expression(self, text: str, one: Completion) -> str:
+        """The text of a column as it is read: LaTeX without delimiters gets them."""
         bare = "\\" in text and not _DELIMITED.search(text)
-        found = _parsed(f"${text}$" if bare else text)
-        if all(isinstance(part, str) for part in found):
+        expression = f"${text}$" if bare else text
+        try:
+            readable = _formulas().readable(expression)
+        except LimitExceeded as error:
+            raise _unreadable(one, self.column, "more than math-verify reads in time") from error
+        if not readable:
             raise _unreadable(one, self.column, "nothing that math-verify reads")
-        return found
-
-    def _right(self, wanted: Any, answer: str) -> bool:
-        return bool(_math_verify().verify(wanted, _parsed(answer), timeout_seconds=_seconds()))
+        return expression
 
 
-def _parsed(text: str) -> Any:
-    return _math_verify().parse(text, parsing_timeout=_seconds())
-
-
-def _seconds() -> int | None:
-    """The library's time limit works by a signal, which only the main thread may wait for."""
-    return SECONDS if threading.current_thread() is threading.main_thread() else None
-
-
-def _math_verify() -> Any:
+def _formulas() -> ModuleType:
     try:
-        import math_verify
+        from tutelage.rewards import formulas
     except ImportError as error:
         raise TutelageError(
             "The rule math needs the library math-verify: pip install 'tutelage[rules]'. The rule number compares "
             "plain numbers without it."
         ) from error
-    return math_verify
+    return formulas
 
 
 def _unreadable(one: Completion, column: str, lacking: str) -> TutelageError:

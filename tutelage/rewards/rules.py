@@ -4,12 +4,13 @@ A rule that reads a column of the prompts names it in `columns`, so that rows wi
 sampled (see `rewards.columns`).
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from tutelage.errors import TutelageError
+from tutelage.rewards.limits import answered
+from tutelage.rewards.patterns import compiled, last_match, matches
 from tutelage.rewards.reward import Completion
 
 Unit = Literal["characters", "words", "tokens"]
@@ -61,8 +62,10 @@ class PatternMatch:
         compiled(self.pattern)
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        pattern = compiled(self.pattern)
-        return [float(pattern.fullmatch(one.answer.strip()) is not None) for one in completions]
+        return [float(self._fits(one.answer.strip())) for one in completions]
+
+    def _fits(self, answer: str) -> bool:
+        return answered(self.name, answer, lambda: matches(self.pattern, answer)) or False
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class ExactMatch:
         return _spaced(str(column_value(one, self.column)))
 
     def _found(self, answer: str) -> str | None:
-        found = last_match(self.pattern, answer)
+        found = answered(self.name, answer, lambda: last_match(self.pattern, answer))
         return None if found is None else _spaced(found)
 
 
@@ -106,22 +109,6 @@ def column_value(one: Completion, column: str) -> object:
             f"own columns are: {', '.join(one.data) or 'none'}."
         )
     return value
-
-
-def last_match(pattern: str, text: str) -> str | None:
-    """The last match of a regular expression, its first group where it has one; the whole text without a pattern."""
-    if not pattern:
-        return text
-    *_, last = [None, *compiled(pattern).finditer(text)]
-    return None if last is None else last[1 if last.re.groups else 0] or ""
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A regular expression whose dot matches line breaks too. Raises TutelageError for any other text."""
-    try:
-        return re.compile(pattern, re.DOTALL)
-    except re.error as error:
-        raise TutelageError(f"{pattern!r} is no regular expression: {error}.") from error
 
 
 def _spaced(text: str) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 from tutelage.data.words import ngrams, reading_grade
 from tutelage.errors import TutelageError
+from tutelage.rewards.limits import answered
 from tutelage.rewards.reward import Completion
-
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -56,37 +56,57 @@ class JsonFormat:
 
     def __post_init__(self) -> None:
         if self.schema:
-            _ = self._validator
+            _ = self._schema
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         return [float(self._fits(one.answer)) for one in completions]
 
     def _fits(self, answer: str) -> bool:
-        fenced = _FENCED.match(answer)
+        value = _unfenced(answer)
+        return answered(self.name, answer, lambda: self._holds(value)) or False
+
+    def _holds(self, value: str) -> bool:
+        if self.schema:
+            return _schemas().fulfils(self._schema, value)
         try:
-            value = json.loads(fenced[1] if fenced else answer)
-        except (ValueError, RecursionError):
+            json.loads(value)
+        except ValueError:
             return False
-        return not self.schema or bool(self._validator.is_valid(value))
+        return True
 
     @cached_property
-    def _validator(self) -> Any:
+    def _schema(self) -> str:
+        """The text of the schema. Raises TutelageError where it is none."""
+        schemas = _schemas()
         try:
-            import jsonschema
-        except ImportError as error:
-            raise TutelageError(
-                "A JSON schema needs the library jsonschema: pip install 'tutelage[rules]'."
-            ) from error
-        try:
-            schema = json.loads(Path(self.schema).read_text(encoding="utf-8"))
-            kind = jsonschema.validators.validator_for(schema)
-            kind.check_schema(schema)
+            schema = Path(self.schema).read_text(encoding="utf-8")
+            schemas.check(schema)
         except OSError as error:
             raise TutelageError(f"The JSON schema {self.schema} cannot be read: {error.strerror}.") from error
-        except (ValueError, jsonschema.SchemaError) as error:
+        except (ValueError, schemas.jsonschema.SchemaError) as error:
             reason = str(error).splitlines()[0]
             raise TutelageError(f"{self.schema} is no JSON schema: {reason}.") from error
-        return kind(schema)
+        return schema
+
+
+def _schemas() -> ModuleType:
+    try:
+        from tutelage.rewards import schemas
+    except ImportError as error:
+        raise TutelageError(
+            "A JSON schema needs the library jsonschema: pip install 'tutelage[rules]'."
+        ) from error
+    return schemas
+
+
+def _unfenced(answer: str) -> str:
+    """What stands in a fence of ``` that surrounds the whole answer; the answer where there is none."""
+    text = answer.strip()
+    if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
+        return answer
+    info, _, rest = text[3:-3].partition("\n")
+    inside, end, after = rest.rpartition("\n")
+    return inside if info.rstrip() in ("", "json") and end and not after.strip() else answer
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tutelage.models.policy import Policy
 from tutelage.planning.tokens import group_tokens
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.judge import judge_metrics
+from tutelage.rewards.metrics import reward_metrics
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.ahead import Ahead, RolloutRequest
@@ -187,14 +187,14 @@ def _watched(settings: ImproveSettings) -> dict[str, str]:
 def _look(
     settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward
 ) -> Callable[[Step], dict[str, float]]:
-    """The work beside a step: a few answers are written to be read, the first steps are remarked upon, and what judges
-    were asked is counted."""
+    """The work beside a step: a few answers are written to be read, the first steps are remarked upon, and what the
+    reward counts is told."""
     first = FirstSteps(recipe, settings.sampling, settings.steps)
 
     def look(step: Step) -> dict[str, float]:
         first.look(step)
         write_samples(run, step, settings.sample_every)
-        asked = judge_metrics(reward)
+        asked = reward_metrics(reward)
         return run.ranks.totals(asked) if asked else {}
 
     return look

@@ -16,7 +16,8 @@ from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.judge import PairwiseJudgeReward, judge_metrics
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.metrics import reward_metrics
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.folder import Run
@@ -70,7 +71,7 @@ def online_job(
             return {}
         groups = answers.of(step // steps)
         scores = statistics(groups, [best for best, _ in best_and_worst(groups)])
-        return scores | judge_metrics(reward) | {"round": float(step // steps + 1)}
+        return scores | reward_metrics(reward) | {"round": float(step // steps + 1)}
 
     items = InRounds(pairs_of, steps, settings.batch_size, settings.seed)
     job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)

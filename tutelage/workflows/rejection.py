@@ -11,7 +11,7 @@ from tutelage.data.records import Prompt
 from tutelage.infer.best_of_n import best_of_n_kl
 from tutelage.models.policy import Policy
 from tutelage.rewards.columns import require_columns
-from tutelage.rewards.judge import judge_metrics
+from tutelage.rewards.metrics import reward_metrics
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.train.run.drive import Training
@@ -102,7 +102,7 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
         round, figures = step // steps + 1, statistics(groups, kept)
         if figures["groups/dead"] > MOST:
             remark(_told_nothing_apart(round, figures["groups/dead"]))
-        return figures | judge_metrics(reward) | {"round": float(round)}
+        return figures | reward_metrics(reward) | {"round": float(round)}
 
     items = InRounds(rows_of, steps, settings.batch_size, settings.seed)
     pad = pad_token_id(policy.tokenizer)

@@ -1,0 +1,32 @@
+"""What rewards count beside their scores, as metrics of a run."""
+
+from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
+from tutelage.rewards.limits import exceeded
+from tutelage.rewards.math_rules import MathMatch, NumberMatch
+from tutelage.rewards.reward import Reward, made_of
+from tutelage.rewards.rules import ExactMatch, PatternMatch
+from tutelage.rewards.text_rules import JsonFormat
+
+LIMITED = ExactMatch | NumberMatch | MathMatch | PatternMatch | JsonFormat
+"""The rules that may go beyond the limits of `rewards.limits`."""
+
+
+def reward_metrics(reward: Reward) -> dict[str, float]:
+    """Counts since the process began: what the judges in a reward were asked, and which answers its rules could not
+    read.
+
+    judge/requests (sent), judge/kept (answered by replies that were kept), judge/tokens (read and written) and
+    judge/cost; rules/over_limits (see `rewards.limits`). Nothing for what the reward does not hold.
+    """
+    parts = list(made_of(reward))
+    found: dict[str, float] = {}
+    if rules := {part.name for part in parts if isinstance(part, LIMITED)}:
+        found["rules/over_limits"] = float(sum(map(exceeded, rules)))
+    if usages := [part.usage for part in parts if isinstance(part, JudgeReward | PairwiseJudgeReward)]:
+        found |= {
+            "judge/requests": float(sum(usage.requests for usage in usages)),
+            "judge/kept": float(sum(usage.kept for usage in usages)),
+            "judge/tokens": float(sum(usage.read + usage.written for usage in usages)),
+            "judge/cost": sum(usage.cost for usage in usages),
+        }
+    return found

@@ -1,0 +1,34 @@
+"""JSON schemas, held against answers in the worker (see `limits`): a schema may hold regular expressions."""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import jsonschema
+
+from tutelage.rewards.limits import limited
+
+
+def check(schema: str) -> None:
+    """Raise ValueError or jsonschema.SchemaError for a text that is no JSON schema."""
+    parsed = json.loads(schema)
+    jsonschema.validators.validator_for(parsed).check_schema(parsed)
+
+
+def fulfils(schema: str, text: str) -> bool:
+    """Whether a text is JSON that fulfils the schema. Raises LimitExceeded."""
+    return limited(_fulfils, schema, text)
+
+
+def _fulfils(schema: str, text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    return bool(_validator(schema).is_valid(value))
+
+
+@lru_cache(maxsize=8)
+def _validator(schema: str) -> Any:
+    parsed = json.loads(schema)
+    return jsonschema.validators.validator_for(parsed)(parsed)
