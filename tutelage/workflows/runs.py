@@ -31,7 +31,7 @@ from tutelage.train.run.folder import Run
 from tutelage.train.run.follower import Follower, Opening
 from tutelage.train.run.lines import read_lines
 from tutelage.train.run.profiling import profiled
-from tutelage.train.run.trackers import Tracker, trackers
+from tutelage.train.run.trackers import start_tracker
 from tutelage.workflows.remedies import change_that_fits
 from tutelage.workflows.results import MODEL, TrainingResult
 
@@ -85,23 +85,27 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
 def _opened(
     settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks: Ranks, stack: ExitStack
 ) -> Run:
-    """The run directory, written by this process and closed with `stack`."""
-    sinks: list[Tracker] = []
-    for tracker in trackers(settings.trackers, settings.out, config.to_mapping(settings)):
-        stack.callback(tracker.close)
-        sinks.append(tracker)
-    if settings.profile:
-        sinks.append(stack.enter_context(profiled(settings.out)))
-    run = Run.open(
-        settings.out,
-        settings,
-        resume=settings.resume or is_restart(),
-        data=fingerprint(*data),
-        keep=settings.checkpoints.keep,
-        trackers=sinks,
-        ranks=ranks,
+    """The run directory, written by this process and closed with `stack`. Trackers and the profiler write into it: they
+    start once it is this run's, and not for a run that is finished."""
+    run = stack.enter_context(
+        Run.open(
+            settings.out,
+            settings,
+            resume=settings.resume or is_restart(),
+            data=fingerprint(*data),
+            keep=settings.checkpoints.keep,
+            ranks=ranks,
+        )
     )
-    return stack.enter_context(run)
+    if run.finished:
+        return run
+    for name in settings.trackers:
+        tracker = start_tracker(name, run.path, config.to_mapping(settings), run.past)
+        stack.callback(tracker.close)
+        run.add_tracker(tracker)
+    if settings.profile:
+        run.add_tracker(stack.enter_context(profiled(run.path)))
+    return run
 
 
 def _refuse_other_settings(settings: RunSettings, ranks: Ranks) -> None:

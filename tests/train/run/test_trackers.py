@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tutelage.errors import TutelageError
-from tutelage.train.run.trackers import trackers
+from tutelage.train.run.trackers import Past, start_tracker
 
 
 def test_an_unknown_tracker_is_refused_with_the_known_ones(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_an_unknown_tracker_is_refused_with_the_known_ones(tmp_path: Path) -> No
         TutelageError,
         match=r"no tracker 'wandbb'; the known ones are wandb, .*, mlflow, and module:NAME",
     ):
-        trackers(["wandbb"], tmp_path, {})
+        start_tracker("wandbb", tmp_path, {})
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(TutelageError, match=rf'pip install "tutelage\[{name}\]"'):
-        trackers([name], tmp_path, {})
+        start_tracker(name, tmp_path, {})
 
 
 class Pretended(ModuleType):
@@ -60,12 +60,12 @@ def test_a_tracker_gets_the_metrics_and_its_failures_are_said_once(
 ) -> None:
     wandb = Pretended()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    (track,) = trackers(["wandb"], tmp_path / "first", {"seed": 3})
+    track = start_tracker("wandb", tmp_path, {"seed": 3})
     for step in (1, 2, 3):
         track(step, {"loss": 0.5})
     assert wandb.sent == [(1, {"loss": 0.5})]
     assert wandb.options["config"] == {"seed": 3}
-    assert wandb.options["name"] == "first"
+    assert wandb.options["name"] == tmp_path.name
     assert caplog.text.count("The tracker wandb fails (no network)") == 1
 
 
@@ -74,7 +74,7 @@ def test_a_tracker_that_does_not_start_is_reported(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(wandb, "init", lambda **options: 1 / 0)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     with pytest.raises(TutelageError, match="wandb does not start: division by zero"):
-        trackers(["wandb"], tmp_path, {})
+        start_tracker("wandb", tmp_path, {})
 
 
 class Own:
@@ -102,7 +102,7 @@ def failing(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def test_ones_own_tracker_is_started_told_and_closed(tmp_path: Path) -> None:
-    (track,) = trackers([f"{__name__}:Own"], tmp_path, {"seed": 3})
+    track = start_tracker(f"{__name__}:Own", tmp_path, {"seed": 3})
     track(1, {"loss": 0.5})
     track.close()
     assert Own.started.seen == [tmp_path, {"seed": 3}, (1, {"loss": 0.5}), "closed"]
@@ -121,11 +121,11 @@ def test_ones_own_tracker_is_started_told_and_closed(tmp_path: Path) -> None:
 )
 def test_ones_own_tracker_that_cannot_be_used_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(TutelageError, match=message):
-        trackers([name], tmp_path, {})
+        start_tracker(name, tmp_path, {})
 
 
 def test_a_failing_end_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (track,) = trackers([f"{__name__}:Own"], tmp_path, {})
+    track = start_tracker(f"{__name__}:Own", tmp_path, {})
     del Own.started.seen
     track.close()
     assert "fails (" in caplog.text
@@ -167,6 +167,9 @@ class Service(ModuleType):
     def log_batch(self, run: str, metrics: list[tuple[Any, ...]]) -> None:
         self.calls.append(("metrics", run, [(name, value, step) for name, value, _, step in metrics]))
 
+    def update_run(self, run: str, status: str) -> None:
+        self.calls.append(("update", run, status))
+
     def set_terminated(self, run: str, status: str) -> None:
         self.calls.append(("end", run, status))
 
@@ -176,11 +179,15 @@ def test_trackio_gets_steps_and_waits_until_they_are_sent(
 ) -> None:
     service = Service("trackio")
     monkeypatch.setitem(sys.modules, "trackio", service)
-    (track,) = trackers(["trackio"], tmp_path / "first", {"seed": 3})
+    track = start_tracker("trackio", tmp_path, {"seed": 3})
     track(1, {"loss": 0.5})
     track.close()
-    options = {"project": "tutelage", "name": "first", "config": {"seed": 3}, "resume": "allow"}
-    assert service.calls == [("init", options), ("log", {"loss": 0.5}, 1), ("finish",)]
+    (_, options), *calls = service.calls
+    assert options["name"].startswith(f"{tmp_path.name}-")
+    assert options | {"name": ""} == {
+        "project": "tutelage", "name": "", "config": {"seed": 3}, "resume": "allow",
+    }  # fmt: skip
+    assert calls == [("log", {"loss": 0.5}, 1), ("finish",)]
 
 
 @pytest.mark.parametrize(("finished", "status"), [(True, "FINISHED"), (False, "KILLED")])
@@ -191,7 +198,7 @@ def test_mlflow_gets_settings_steps_and_how_the_run_ended(
     entities.Metric = lambda *values: values  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", service)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    (track,) = trackers(["mlflow"], tmp_path, {"model": {"path": "a"}})
+    track = start_tracker("mlflow", tmp_path, {"model": {"path": "a"}})
     track(2, {"loss": 0.5, "kl/old": 0.1})
     if finished:
         (tmp_path / "summary.json").write_text("{}")
@@ -202,3 +209,35 @@ def test_mlflow_gets_settings_steps_and_how_the_run_ended(
         ("metrics", "r", [("loss", 0.5, 2), ("kl/old", 0.1, 2)]),
         ("end", "r", status),
     ]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+def test_a_run_that_goes_on_keeps_its_id_and_repeats_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    service, entities = Service(name), ModuleType("mlflow.entities")
+    entities.Metric = lambda *values: values  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, name, service)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+
+    def session(past: Past, *steps: int) -> tuple[Any, list[int]]:
+        """The id of a run whose tracker is started and told some steps, and the steps that reach the service."""
+        service.calls.clear()
+        track = start_tracker(name, tmp_path, {}, past)
+        for step in steps:
+            track(step, {"loss": 0.5})
+        track.close()
+        options = [call[1] for call in service.calls if call[0] == "init"]
+        names = [(given.get("id"), given["name"]) for given in options] or [
+            call[1] for call in service.calls[-1:]
+        ]
+        return names, [call[-1] for call in service.calls if call[0] == "log"] + [
+            row[-1] for call in service.calls if call[0] == "metrics" for row in call[2]
+        ]
+
+    first, told = session(Past(), 0, 1, 2, 3)
+    assert told == [0, 1, 2, 3]
+    assert session(Past(logged=3, kept=1), 2) == (first, [])  # stopped at once, before it had caught up
+    assert session(Past(logged=2, kept=1), 2, 3, 4) == (first, [4])
+    (tmp_path / "trackers.json").unlink()
+    assert session(Past(logged=4, kept=1), 2, 3)[1] == [2, 3]  # new to the tracker

@@ -4,6 +4,7 @@
     metrics.jsonl    one object per step: {"step", "seconds", ...}
     samples.jsonl    {"step", "prompt", "completion", ...}
     checkpoints/     step-N, complete or not there
+    trackers.json    what trackers have seen of the run, where there are some
     summary.json     the figures at the end; its presence says that the run is finished
 
 `kill -9` at any moment loses at most the steps since the last checkpoint. With several ranks, only the first one opens
@@ -30,8 +31,8 @@ from tutelage.config.files import read_mapping, write_atomically
 from tutelage.distributed.ranks import ALONE, Ranks
 from tutelage.errors import TutelageError
 from tutelage.train.run.checkpoints import CheckpointFolder, step_of
-from tutelage.train.run.lines import Lines, json_text, keep_until
-from tutelage.train.run.trackers import Tracker
+from tutelage.train.run.lines import Lines, json_text, keep_until, read_lines
+from tutelage.train.run.trackers import SEEN, WRITTEN, Past, Tracker
 
 INCIDENTAL = (
     *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
@@ -49,7 +50,6 @@ class Run:
         path: Path,
         lock: IO[str],
         checkpoints: CheckpointFolder,
-        trackers: tuple[Tracker, ...],
         ranks: Ranks,
         resumes: bool,
     ) -> None:
@@ -58,17 +58,22 @@ class Run:
         """The processes that compute the run; this one writes it."""
         self._lock, self._resumes = lock, resumes
         self._checkpoints = checkpoints
-        self._trackers = trackers
+        self._trackers: list[Tracker] = []
         latest = checkpoints.latest()
         self.start = step_of(latest) if latest else 0
         """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
         last = math.inf if self.finished else step_of(latest) if latest else -1
+        logged = [
+            step for row in read_lines(path / "metrics.jsonl") if isinstance(step := row.get("step"), int)
+        ]
         kept = keep_until(path / "metrics.jsonl", last)
         keep_until(path / "samples.jsonl", last)
         self._metrics = Lines(path / "metrics.jsonl")
         self._samples = Lines(path / "samples.jsonl")
         self.last = kept[-1] if kept else {}
         """The metrics of the step to go on after, empty for a new run."""
+        self.past = Past(max(logged, default=-1), step_of(latest) if latest else -1)
+        """What trackers have seen of the run."""
         seconds = self.last.get("seconds", 0.0)
         self._began = time.monotonic() - (seconds if isinstance(seconds, int | float) else 0.0)
 
@@ -82,7 +87,6 @@ class Run:
         data: str = "",
         keep: int = 2,
         higher_is_better: bool = False,
-        trackers: Iterable[Tracker] = (),
         ranks: Ranks = ALONE,
     ) -> "Run":
         """Begin a run in a new or empty folder, or open the one that is there.
@@ -102,10 +106,14 @@ class Run:
         try:
             _check_or_begin(path, settings, data, resume)
             folder = CheckpointFolder(path / "checkpoints", keep=keep, higher_is_better=higher_is_better)
-            return cls(path, lock, folder, tuple(trackers), ranks, resume)
+            return cls(path, lock, folder, ranks, resume)
         except BaseException:
             lock.close()
             raise
+
+    def add_tracker(self, tracker: Tracker) -> None:
+        """Tell a tracker all metrics that are logged from now on."""
+        self._trackers.append(tracker)
 
     @property
     def finished(self) -> bool:
@@ -233,6 +241,7 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
                 f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
                 "choose another --out."
             )
+        (path / SEEN).unlink(missing_ok=True)
         write_atomically(config, json_text(_description(settings) | ({"data": data} if data else {})))
         return
     if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
@@ -265,7 +274,7 @@ def _left_at_once(path: Path) -> bool:
     its settings were."""
     names = {file.name for file in path.iterdir()} - {".lock", "config.json"}
     logs = {"metrics.jsonl", "samples.jsonl"}
-    return names <= logs | {"checkpoints"} and not (
+    return names <= logs | {"checkpoints", *WRITTEN} and not (
         any((path / name).stat().st_size for name in names & logs)
         or ("checkpoints" in names and any((path / "checkpoints").iterdir()))
     )

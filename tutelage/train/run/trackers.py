@@ -1,13 +1,18 @@
 """Optional trackers: the metrics of a run, sent elsewhere too. Once they are set up they never stop a run."""
 
 import importlib
+import json
 import logging
+import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from tutelage.config.differences import flat
+from tutelage.config.files import write_atomically
 from tutelage.errors import TutelageError
 
 log = logging.getLogger(__name__)
@@ -17,19 +22,56 @@ Tracker: TypeAlias = Callable[[int, Mapping[str, float]], None]
 Start: TypeAlias = Callable[[Path, Mapping[str, object]], Tracker]
 """Starts a tracker for the run in a folder, with its settings. A tracker that has a method `close` is closed with the
 run."""
+SEEN = "trackers.json"
+"""The file of a run's folder that holds what each tracker has seen of it, so that the run goes on under its id."""
+WRITTEN = (SEEN, "tensorboard", "wandb")
+"""What trackers write into a run's folder."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a tracker has seen of a run that goes on."""
+
+    logged: int = -1
+    """The last step that was logged before the run stopped."""
+    kept: int = -1
+    """The last of them that the run keeps: those after it are computed again."""
+    id: str = ""
+    """The id that the tracker gave the run; empty where the run is new to it."""
+
+
+class _Known(ABC):
+    """A tracker of this file: called with a step and its metrics, closed with the run."""
+
+    id: str
+    """The id that it gave the run."""
+    repeats: ClassVar[bool] = False
+    """Whether it takes steps again that were logged before the run stopped. Others are told those after them: a run
+    that goes on computes the same."""
+
+    @abstractmethod
+    def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None: ...
+
+    @abstractmethod
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class KeptTracker:
     """A tracker whose failures are logged once and otherwise ignored."""
 
-    def __init__(self, name: str, tracker: Tracker) -> None:
+    def __init__(self, name: str, tracker: Tracker, after: int = -1) -> None:
         self.name = name
         self._tracker = tracker
+        self._after = after
         self._warned = False
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the metrics of a step."""
-        self._try(lambda: self._tracker(step, metrics))
+        """Send the metrics of a step, where it comes after those that the tracker has."""
+        if step > self._after:
+            self._try(lambda: self._tracker(step, metrics))
 
     def close(self) -> None:
         """End what was started, where the tracker has an end."""
@@ -44,29 +86,54 @@ class KeptTracker:
             self._warned = True
 
 
-def trackers(names: Iterable[str], path: Path, settings: Mapping[str, object]) -> tuple[KeptTracker, ...]:
-    """The trackers called `names` (wandb, tensorboard, trackio, mlflow, or one's own as `module:NAME`) for the run in
-    `path`.
+def start_tracker(
+    name: str, path: Path, settings: Mapping[str, object], past: Past | None = None
+) -> KeptTracker:
+    """The tracker `name` (wandb, tensorboard, trackio, mlflow, or one's own as `module:NAME`) for the run in `path`.
 
-    Raises TutelageError for an unknown name and for a tracker that is not installed or does not start.
+    A run that goes on keeps its place in a tracker that knew it. Raises TutelageError for an unknown name and for a
+    tracker that is not installed or does not start.
     """
-    return tuple(KeptTracker(name, _start(name, path, settings)) for name in names)
-
-
-def _start(name: str, path: Path, settings: Mapping[str, object]) -> Tracker:
-    own = ":" in name
-    start = _named(name) if own else _KNOWN.get(name)
-    if start is None:
+    if ":" in name:
+        return KeptTracker(name, _own(name, path, settings))
+    known = _KNOWN.get(name)
+    if known is None:
         raise TutelageError(
             f"There is no tracker {name!r}; the known ones are {', '.join(_KNOWN)}, and module:NAME is your own."
         )
+    seen = _seen(path)
+    given = past or Past()
+    past = (
+        replace(seen[name], kept=given.kept, logged=max(given.logged, seen[name].logged))
+        if name in seen
+        else Past()
+    )
+    try:
+        tracker = known(path, settings, past)
+    except ImportError as error:
+        raise TutelageError(
+            f'The tracker {name} is not installed: pip install "tutelage[{name}]".'
+        ) from error
+    except Exception as error:
+        raise TutelageError(f"The tracker {name} does not start: {error}") from error
+    seen |= {name: replace(past, id=tracker.id)}
+    write_atomically(path / SEEN, json.dumps({each: asdict(of_run) for each, of_run in seen.items()}))
+    return KeptTracker(name, tracker, -1 if known.repeats else past.logged)
+
+
+def _seen(path: Path) -> dict[str, Past]:
+    """What trackers had seen of the run when they were last started, by tracker."""
+    if not (path / SEEN).exists():
+        return {}
+    content = json.loads((path / SEEN).read_text(encoding="utf-8"))
+    return {name: Past(**of_run) for name, of_run in content.items()}
+
+
+def _own(name: str, path: Path, settings: Mapping[str, object]) -> Tracker:
+    start = _named(name)
     try:
         tracker = start(path, settings)
     except Exception as error:
-        if isinstance(error, ImportError) and not own:
-            raise TutelageError(
-                f'The tracker {name} is not installed: pip install "tutelage[{name}]".'
-            ) from error
         raise TutelageError(f"The tracker {name} does not start: {error}") from error
     if not callable(tracker):
         raise TutelageError(
@@ -90,32 +157,20 @@ def _named(name: str) -> Start:
     return start
 
 
-def _wandb(path: Path, settings: Mapping[str, object]) -> Tracker:
-    wandb = importlib.import_module("wandb")  # an extra, not there to be checked
+class _Wandb(_Known):
+    """A run of Weights & Biases in its project `tutelage`; a run that goes on does so under its id."""
 
-    run = wandb.init(project="tutelage", name=path.name, dir=str(path), config=dict(settings), resume="allow")
-    return lambda step, metrics: run.log(dict(metrics), step=step)
-
-
-def _tensorboard(path: Path, settings: Mapping[str, object]) -> Tracker:
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(log_dir=str(path / "tensorboard"))
-
-    def track(step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
-
-    return track
-
-
-class _Trackio:
-    """A run of trackio, in its project `tutelage`; a resumed run goes on in it."""
-
-    def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
-        trackio: Any = importlib.import_module("trackio")
-        self._run = trackio.init(project="tutelage", name=path.name, config=dict(settings), resume="allow")
+    def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
+        wandb: Any = importlib.import_module("wandb")  # an extra, not there to be checked
+        self.id = past.id or secrets.token_hex(4)
+        self._run = wandb.init(
+            project="tutelage",
+            name=path.name,
+            id=self.id,
+            dir=str(path),
+            config=dict(settings),
+            resume="allow",
+        )
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)
@@ -125,34 +180,80 @@ class _Trackio:
         self._run.finish()
 
 
-class _MLflow:
-    """A run of the MLflow experiment `tutelage`, where MLFLOW_TRACKING_URI says. A resumed run begins another."""
+class _TensorBoard(_Known):
+    """Event files in the folder `tensorboard` of the run. Steps that a run computes again after it stopped take the
+    place of those that were written before."""
 
-    def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
+    repeats = True
+
+    def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.id = "tensorboard"
+        behind = past.kept + 1 if past.id else None
+        self._writer = SummaryWriter(log_dir=str(path / "tensorboard"), purge_step=behind)
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class _Trackio(_Known):
+    """A run of trackio, in its project `tutelage`. Trackio goes on in the latest run of a name, so an id is part of
+    it."""
+
+    def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
+        trackio: Any = importlib.import_module("trackio")
+        self.id = past.id or f"{path.name}-{secrets.token_hex(2)}"
+        self._run = trackio.init(project="tutelage", name=self.id, config=dict(settings), resume="allow")
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """Wait until everything is sent."""
+        self._run.finish()
+
+
+class _MLflow(_Known):
+    """A run of the MLflow experiment `tutelage`, where MLFLOW_TRACKING_URI says."""
+
+    def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
         mlflow: Any = importlib.import_module("mlflow")
         self._path = path
         self._metric: Any = importlib.import_module("mlflow.entities").Metric
         self._client = mlflow.MlflowClient()
+        self.id = past.id or self._begin(settings)
+        if past.id:
+            self._client.update_run(self.id, status="RUNNING")
+
+    def _begin(self, settings: Mapping[str, object]) -> str:
         known = self._client.get_experiment_by_name("tutelage")
         experiment = known.experiment_id if known else self._client.create_experiment("tutelage")
-        self._id = self._client.create_run(experiment, run_name=path.name).info.run_id
+        run: str = self._client.create_run(experiment, run_name=self._path.name).info.run_id
         for name, value in flat(settings).items():
-            self._client.log_param(self._id, name, value)
+            self._client.log_param(run, name, value)
+        return run
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
         rows = [self._metric(name, value, now, step) for name, value in metrics.items()]
-        self._client.log_batch(self._id, metrics=rows)
+        self._client.log_batch(self.id, metrics=rows)
 
     def close(self) -> None:
         """Say how the run ended."""
         finished = (self._path / "summary.json").exists()
-        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
+        self._client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
 
 
-_KNOWN: dict[str, Start] = {
-    "wandb": _wandb,
-    "tensorboard": _tensorboard,
+_KNOWN: Mapping[str, type[_Known]] = {
+    "wandb": _Wandb,
+    "tensorboard": _TensorBoard,
     "trackio": _Trackio,
     "mlflow": _MLflow,
 }
