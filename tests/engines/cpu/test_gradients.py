@@ -119,11 +119,11 @@ def test_bf16_gradients_are_accumulated_in_float32(tiny_model):
 def test_a_matrix_product_is_added_to_the_gradient_in_place():
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(3, 4))
-    terms = [(torch.randn(3, 5), torch.randn(5, 4)) for _ in range(2)]
-    expected = sum(left @ right for left, right in terms)
+    terms = [(torch.randn(5, 3), torch.randn(5, 4)) for _ in range(2)]
+    expected = sum(grad.T @ x for grad, x in terms)
     total = None
-    for left, right in terms:
-        total = add_product(weight, left, right, total)
+    for grad, x in terms:
+        total = add_product(weight, grad, x, total)
     torch.testing.assert_close(total, expected)
     assert weight.grad is None
     with Gradients(holder([weight])).in_place():

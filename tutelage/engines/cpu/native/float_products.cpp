@@ -10,7 +10,8 @@ namespace {
 
 constexpr long RUN = TALL<float>;         // rows of a tile
 constexpr long CHUNK = 1 << 20;           // floats of a copy
-constexpr long DEEP = 2048, DEPTH = 384;  // terms of a chunk, and those that are added before the next columns
+constexpr long DEPTH = 384;               // terms of a chunk: a block of its columns stays in the second cache
+constexpr long TOGETHER = 32;             // terms that are copied at once: those of more columns share cache lines
 constexpr long ROW_BLOCK = 16 * RUN, COLUMN_BLOCK = 192, FEWEST_COLUMNS = WIDE * LANES;
 
 // A product, and the chunks in which its operands are copied.
@@ -25,7 +26,7 @@ struct Chunks {
           a{whole.a, whole.a_row, whole.a_step},
           b{whole.b, whole.b_row, whole.b_step},
           copies_a(whole.a_step != 1),
-          depth(std::min<long>(DEEP, whole.depth)),
+          depth(std::min<long>(DEPTH, whole.depth)),
           columns(most(whole.columns, FEWEST_COLUMNS)),
           rows(copies_a ? most(whole.rows, RUN) : whole.rows) {}
 
@@ -73,11 +74,13 @@ INLINE void transpose(const float *from, long row, float *to, long to_row) {
 void copy_columns(Worker &worker, MatrixView<float> b, long depth, long columns, float *into) {
     const long panels = blocks_of(columns);
     if (b.step == 1) {
-        worker.share(depth, 8 * worker.threads, [&](long first, long end) {
-            for (long k = first; k < end; k++)
-                for (long p = 0; p < panels; p++)
-                    store(into + (p * depth + k) * LANES,
-                          load_some(b.x + k * b.row + p * LANES, std::min(LANES, columns - p * LANES)));
+        worker.share(pieces(depth, TOGETHER), 8 * worker.threads, [&](long first, long end) {
+            for (long start = first * TOGETHER; start < std::min(depth, end * TOGETHER); start += TOGETHER)
+                for (long p = 0; p < panels; p++) {
+                    const long count = std::min(LANES, columns - p * LANES);
+                    for (long k = start; k < std::min(depth, start + TOGETHER); k++)
+                        store(into + (p * depth + k) * LANES, load_some(b.x + k * b.row + p * LANES, count));
+                }
         });
         return;
     }
@@ -99,18 +102,18 @@ void copy_columns(Worker &worker, MatrixView<float> b, long depth, long columns,
 // Copies A [rows][depth] into runs [rows / RUN][depth][RUN]; of the last one the first rows only.
 void copy_runs(Worker &worker, MatrixView<float> a, long rows, long depth, float *into) {
     constexpr long RUNS = 8;  // whose rows share cache lines of A
-    const long groups = pieces(rows, RUNS * RUN);
-    worker.share(groups, 8 * worker.threads, [&](long first, long end) {
+    worker.share(pieces(rows, RUNS * RUN), 8 * worker.threads, [&](long first, long end) {
         for (long group = first; group < end; group++)
-            for (long k = 0; k < depth; k++)
-                for (long run = group * RUNS; run < (group + 1) * RUNS && run * RUN < rows; run++) {
-                    const float *from = a.x + k * a.step + run * RUN * a.row;
-                    float *to = into + (run * depth + k) * RUN;
-                    if (a.row == 1 && (run + 1) * RUN <= rows) {
-                        std::memcpy(to, from, RUN * sizeof(float));
-                        continue;
-                    }
-                    for (long i = 0; i < std::min(RUN, rows - run * RUN); i++) to[i] = from[i * a.row];
+            for (long start = 0; start < depth; start += TOGETHER)
+                for (long row = group * RUNS * RUN; row < std::min(rows, (group + 1) * RUNS * RUN); row += RUN) {
+                    const long stop = std::min(depth, start + TOGETHER), count = std::min(RUN, rows - row);
+                    const float *from = a.x + row * a.row;
+                    float *to = into + row * depth;
+                    if (a.row == 1 && count == RUN)
+                        for (long k = start; k < stop; k++) std::memcpy(to + k * RUN, from + k * a.step, RUN * sizeof(float));
+                    else
+                        for (long k = start; k < stop; k++)
+                            for (long i = 0; i < count; i++) to[k * RUN + i] = from[k * a.step + i * a.row];
                 }
     });
 }
@@ -164,14 +167,12 @@ struct Chunk {
         const FloatProduct &whole = chunks.whole;
         const long height = std::min(ROW_BLOCK, rows - top), some = std::min(width, columns - left);
         float *c = whole.c + (row + top) * whole.c_row + column + left;
-        for (long k = 0; k < depth; k += DEPTH)
-            for (long r = 0; r < height; r += RUN) {
-                MatrixView<float> from{a().x + (top + r) * whole.a_row + k, whole.a_row, 1};
-                if (chunks.copies_a) from = {copied_a + ((top + r) / RUN * depth + k) * RUN, 1, RUN};
-                add_terms(std::min(RUN, height - r), some, std::min(DEPTH, depth - k), from,
-                          copied_b + left * depth + k * LANES, depth * LANES, c + r * whole.c_row, whole.c_row,
-                          whole.accumulate || term + k > 0);
-            }
+        for (long r = 0; r < height; r += RUN) {
+            MatrixView<float> from{a().x + (top + r) * whole.a_row, whole.a_row, 1};
+            if (chunks.copies_a) from = {copied_a + (top + r) * depth, 1, RUN};
+            add_terms(std::min(RUN, height - r), some, depth, from, copied_b + left * depth, depth * LANES,
+                      c + r * whole.c_row, whole.c_row, whole.accumulate || term > 0);
+        }
         if (!whole.bias || term + depth < whole.depth) return;
         for (long r = 0; r < height; r++)
             for (long i = 0; i < some; i++) c[r * whole.c_row + i] += whole.bias[column + left + i];
