@@ -290,6 +290,14 @@ def test_adapters_in_shards(tiny_model, worlds, data, tmp_path):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+def test_adapters_on_tied_layers_in_shards(tiny_model, worlds, data, tmp_path):
+    given = settings_of("sft", tiny_model("qwen3"), data) | {"tokens_at_once": 40, "rouge": 0}
+    given |= {"lora": {"rank": 2, "targets": "q_proj,embed_tokens,lm_head"}}
+    run("sft", given | {"out": tmp_path / "alone"})
+    worlds(2).run(run, "sft", given | {"out": tmp_path / "shared", "shard": "full"})
+    assert_same_run(tmp_path / "alone", tmp_path / "shared")
+
+
 def test_preferences_of_its_own_in_shards(tiny_model, worlds, data, reward_model, tmp_path):
     given = settings_of("rejection", tiny_model("llama"), data) | {"reward": [reward_model]}
     run("dpo", given | {"out": tmp_path / "alone"})

@@ -83,6 +83,17 @@ def test_answers_of_servers_for_other_verbs(tiny_model, tmp_path, data, serve):
     assert stub.label == "default", "no weights are handed over for answers of a fixed model"
 
 
+def test_whole_models_are_not_handed_over_to_servers_that_tie_what_has_an_adapter(
+    tiny_model, tmp_path, data, serve
+):
+    base, lora = tiny_model("qwen3"), config.Lora(rank=2, targets="q_proj,lm_head")
+    settings = settings_of(
+        base, data, tmp_path / "run", lora=lora, rollouts=serve(VllmStub(base)), sync="disk"
+    )
+    with pytest.raises(TutelageError, match=r"--sync disk .* lm_head \(--lora\.targets\)"):
+        tt.improve(settings)
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_our_own_server_is_a_rollout_server(tiny_model, tmp_path, data, rank):
     """By the API that it shares with vLLM, as a run with a stub of vLLM has it."""

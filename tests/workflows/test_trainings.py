@@ -6,11 +6,12 @@ import logging
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_verbs import files, improve_settings, read_jsonl, reward_settings, sft_settings
 
 import tutelage as tt
 from tutelage.commands import sft as verb
+from tutelage.models import backbone, saving
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
 from tutelage.workflows import runs
@@ -132,3 +133,28 @@ def test_a_run_whose_reader_stops_goes_on_from_its_checkpoint(tiny_model, tmp_pa
     tt.sft(sft_settings(base, data, tmp_path / "left", resume=True, **whole))
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "left"))
     assert steps(tmp_path / "whole") == steps(tmp_path / "left")
+
+
+@pytest.mark.parametrize("verb", ["sft", "reward"])
+def test_a_run_whose_saved_model_is_not_the_trained_one_stays_unfinished(
+    tiny_model, tmp_path, data, monkeypatch, verb
+):
+    """And ends well once that is mended, with the model that it would have had."""
+    run, make = {"sft": (tt.sft, sft_settings), "reward": (tt.reward, reward_settings)}[verb]
+    base, out = tiny_model("gpt2"), tmp_path / "run"
+
+    def save_files(model, tokenizer, folder, **more):
+        saving.save_files(model, tokenizer, folder, **more)
+        if folder.name == ".model":
+            tensors = load_file(folder / "model.safetensors")
+            tensors["transformer.wpe.weight"][:9] *= 2
+            save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backbone, "save_files", save_files)
+        with pytest.raises(tt.TutelageError, match=r"not the one that was trained.*checkpoints/step-\d+\.$"):
+            run(make(base, data, out))
+    assert not {"summary.json", "model", ".model"} & {file.name for file in out.iterdir()}
+    run(make(base, data, out, resume=True))
+    run(make(base, data, tmp_path / "undisturbed"))
+    assert equal(weights(out), weights(tmp_path / "undisturbed"))

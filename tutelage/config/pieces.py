@@ -48,7 +48,8 @@ class Lora:
     dropout: float = 0.0
     """Dropout before the adapters, between 0 and 1."""
     targets: str = "auto"
-    """Which linear layers get one: auto (those of attention and feed-forward), or names joined by commas."""
+    """Which layers get one: auto (the linear ones of attention and feed-forward), or names joined by commas. A head and
+    an embedding that share a matrix have one each in the saved model where one of them has an adapter."""
 
     def __post_init__(self) -> None:
         if self.rank < 0:

@@ -32,6 +32,7 @@ from tutelage.models.checking import (
     without_warnings,
 )
 from tutelage.models.gguf import model_folder
+from tutelage.models.merging import merge, tied_layers
 from tutelage.models.saving import save_files
 from tutelage.nouns import counted
 from tutelage.progress.phases import phase
@@ -107,9 +108,9 @@ def load_backbone(
     tokenizer = load_tokenizer(folder)
     model: Any
     if is_adapter(folder):
-        model = _load_adapter(folder, lora)
+        model = _load_adapter(folder, tokenizer, lora)
     else:
-        model = _load_whole(folder)
+        model = load_whole(folder)
         if lora is not None and lora.rank:
             model = add_lora(model, lora, task="CAUSAL_LM", seed=seed)
     check_vocabulary(inner(model), tokenizer, settings.path)
@@ -128,7 +129,8 @@ def _round_weights(model: nn.Module, dtype: torch.dtype) -> None:
         weight.data = weight.data.to(dtype)
 
 
-def _load_whole(path: str) -> PreTrainedModel:
+def load_whole(path: str) -> PreTrainedModel:
+    """The causal language model of a folder or hub name, in float32. Raises TutelageError where it lacks weights."""
     check_folder(path)
     if is_classifier(path):
         raise TutelageError(
@@ -153,7 +155,7 @@ def load_weights(model: nn.Module, path: str) -> None:
     Adapters of `model` itself stay as they are. Raises TutelageError, and changes nothing, where the folder has other
     weights than the model.
     """
-    source = _load_adapter(path, None) if is_adapter(path) else _load_whole(path)
+    source = _load_adapter(path, load_tokenizer(path)) if is_adapter(path) else load_whole(path)
     found = dict(source.named_parameters())
     own = {
         name.replace(".base_layer.", "."): parameter
@@ -210,14 +212,15 @@ def check_folder(path: str) -> None:
         raise TutelageError(f"{path!r} has a config.json but no weights (*.safetensors).")
 
 
-def _load_adapter(path: str, lora: config.Lora | None) -> PreTrainedModel | PeftModel:
+def _load_adapter(path: str, tokenizer: Any, lora: config.Lora | None = None) -> PreTrainedModel | PeftModel:
     settings = check_adapter(path, "CAUSAL_LM", "language model")
     name = settings["base_model_name_or_path"]
-    base = _load_whole(name)
+    base = load_whole(name)
     with loading_adapter(path, name):
         model = PeftModel.from_pretrained(base, path, is_trainable=lora is not None and lora.rank > 0)
+    check_finite(model, f"{path!r} cannot be used")
     if lora is None or not lora.rank:
-        return model.merge_and_unload().requires_grad_(True)
+        return merge(model, tokenizer).requires_grad_(True)
     if settings.get("r") != lora.rank:
         raise TutelageError(
             f"{path!r} is a LoRA adapter of rank {settings.get('r')}, but --lora.rank is {lora.rank}. "
@@ -246,7 +249,7 @@ def add_lora(
     try:
         with torch.random.fork_rng(devices=[]), without_warnings():
             torch.manual_seed(seed)
-            return get_peft_model(model, settings).eval()
+            adapted = get_peft_model(model, settings).eval()
     except ValueError as error:
         names = sorted(
             {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
@@ -255,6 +258,13 @@ def add_lora(
             f"--lora.targets {lora.targets!r} matches no layer of this model. "
             f"Its linear layers are: {', '.join(names)}."
         ) from error
+    if tied := tied_layers(adapted):
+        _log.info(
+            "%s has an adapter (--lora.targets), and its weight is also that of another layer: the saved model has a "
+            "matrix for each (tie_word_embeddings is false).",
+            " and ".join(tied),
+        )
+    return adapted
 
 
 def _refuse_rank(model: nn.Module, rank: int) -> None:
@@ -301,13 +311,15 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:
     """Write weights, configuration and tokenizer as transformers (or PEFT) would; weights that are not finite are
-    refused.
+    refused. Of a model with several adapters the trained one is written.
 
-    Beside an adapter PEFT would write an embedding that has a row more than the base's. That row belongs to the pad
-    token and is 0, so loading makes it anew.
+    Beside an adapter PEFT would write an embedding that is adapted, or has a row more than the base's. That row belongs
+    to the pad token and is 0, so loading makes it anew.
     """
     check_saved(model, folder)
-    more = {"save_embedding_layers": False} if isinstance(model, PeftModel) else {}
+    more: dict[str, Any] = {}
+    if isinstance(model, PeftModel):
+        more = {"save_embedding_layers": False, "selected_adapters": ["default"]}
     save_files(model, tokenizer, folder, **more)
 
 

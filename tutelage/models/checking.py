@@ -97,9 +97,11 @@ def loading_adapter(path: str, base: str) -> Iterator[None]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Inside, PEFT and transformers say nothing of their own future, which no user of ours can do anything about."""
+    """Inside, PEFT and transformers say nothing of their own future, which no user of ours can do anything about, and
+    nothing of adapters on tied weights, which `merging` takes care of."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")
         yield
 
 

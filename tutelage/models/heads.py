@@ -29,8 +29,16 @@ from tutelage.engines.engine import Engine
 from tutelage.engines.network import Backbone, context_of, inner, precision, trunk
 from tutelage.errors import TutelageError
 from tutelage.models import backbone as loading
-from tutelage.models.checking import check_adapter, check_vocabulary, is_classifier, loading_adapter
+from tutelage.models.checking import (
+    check_adapter,
+    check_finite,
+    check_saved,
+    check_vocabulary,
+    is_classifier,
+    loading_adapter,
+)
 from tutelage.models.gguf import model_folder
+from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.reward_card import warn_of_template, write_card
 from tutelage.nouns import counted
 from tutelage.progress.phases import phase
@@ -116,10 +124,19 @@ class ScalarModel:
         README.md that says how others read it."""
         whole = self
         if isinstance(self.model, PeftModel):
-            merged = copy.deepcopy(self.model).merge_and_unload()
+            check_saved(self.model, folder)
+            merged = merge(copy.deepcopy(self.model), self.tokenizer)
             whole = ScalarModel(replace(self.backbone, model=merged))
         whole.save(folder)
         write_card(folder, self.tokenizer)
+
+    def verify(self, folder: Path) -> None:
+        """Raise TutelageError where the whole model in a folder, as transformers loads it, scores otherwise."""
+        trained, saved = (
+            output_of(self.model, self.tokenizer),
+            output_of(_load_scalar(str(folder)), self.tokenizer),
+        )
+        refuse_difference(trained, saved, self.tokenizer, "The saved model")
 
     @torch.no_grad()
     def fingerprint(self) -> list[float]:
@@ -225,7 +242,8 @@ def _load_scalar_adapter(path: str) -> Any:
     make_room(base, tokenizer)
     with loading_adapter(path, base_path):
         model = PeftModel.from_pretrained(base, path)
-    return model.merge_and_unload()
+    check_finite(model, f"{path!r} cannot be used")
+    return merge(model, tokenizer)
 
 
 def _check_fingerprint(model: ScalarModel, folder: Path) -> None:

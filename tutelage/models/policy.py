@@ -21,9 +21,9 @@ from tutelage.engines.engine import Engine
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, context_of, end_ids_of, head_of, inner, verified_head
 from tutelage.engines.sampling import PromptTokens
-from tutelage.models.backbone import save_model
+from tutelage.models.backbone import load_whole, save_model
 from tutelage.models.checking import check_saved
-from tutelage.models.saving import save_files
+from tutelage.models.merging import merge, output_of, refuse_difference
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
@@ -223,31 +223,38 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
-        if isinstance(self.model, PeftModel):
-            check_saved(self.model, folder)
-            save_files(self.model, self.tokenizer, folder, selected_adapters=["default"])
-        else:
-            save_model(self.model, self.tokenizer, folder)
+        save_model(self.model, self.tokenizer, folder)
 
     def save_whole(self, folder: Path) -> None:
         """Write the policy as a whole model: an adapter is folded into its weights, and this policy stays as it is."""
         if not isinstance(self.model, PeftModel):
             save_model(self.model, self.tokenizer, folder)
             return
-        merged = copy.deepcopy(self.model)
-        merged.set_adapter("default")
-        save_model(merged.merge_and_unload(), self.tokenizer, folder)
+        check_saved(self.model, folder)
+        copied = copy.deepcopy(self.model)
+        copied.set_adapter("default")
+        save_model(merge(copied, self.tokenizer), self.tokenizer, folder)
+
+    def verify(self, folder: Path) -> None:
+        """Raise TutelageError where the whole model in a folder, as transformers loads it, is not this policy."""
+        trained, saved = (
+            output_of(self.model, self.tokenizer),
+            output_of(load_whole(str(folder)), self.tokenizer),
+        )
+        refuse_difference(trained, saved, self.tokenizer, "The saved model")
 
 
 def _adapter_is_zero(model: PeftModel) -> bool:
     """Whether the adapter changes nothing yet, as a new one does."""
-    return all(not p.any() for name, p in model.named_parameters() if "lora_B" in name)
+    last = ("lora_B", "lora_embedding_A")  # the parts that are 0 at first
+    return all(not p.any() for name, p in model.named_parameters() if any(part in name for part in last))
 
 
 def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
     own = dict(model.named_parameters())
     with torch.no_grad():
         for name, parameter in own.items():
-            if f".{target}." in name:
-                parameter.copy_(own[name.replace(f".{target}.", f".{source}.")])
+            words = name.split(".")  # the name of the adapter is the last of them in an embedding
+            if "lora_" in name and target in words:
+                parameter.copy_(own[".".join(source if word == target else word for word in words)])
                 parameter.requires_grad_(False)

@@ -143,7 +143,7 @@ def _training(
     def conclude() -> DistillResult:
         figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
         with policy.gathered_to_save():
-            return DistillResult(run.path, finish_run(run, policy.save_whole, figures))
+            return DistillResult(run.path, finish_run(run, policy, figures))
 
     return Training(loop, conclude)
 

@@ -116,7 +116,7 @@ def _training(
 
     def conclude() -> DpoResult:
         with policy.gathered_to_save():
-            return DpoResult(run.path, finish_run(run, policy.save_whole, prepared.counts))
+            return DpoResult(run.path, finish_run(run, policy, prepared.counts))
 
     return Training(loop, conclude)
 

@@ -80,8 +80,8 @@ def _model(settings: ExportSettings) -> str:
     folder = model_folder(settings.model.path)
     if is_adapter(folder):
         raise TutelageError(
-            f"{settings.model.path!r} is an adapter, which {settings.to} cannot go on with: save the whole model "
-            "(train it with --lora.rank 0, or merge it with peft's merge_and_unload), and export that."
+            f"{settings.model.path!r} is an adapter, which {settings.to} cannot go on with: give a whole model, such "
+            "as the model/ of a finished run, in which the adapter is merged."
         )
     return _whole_path(folder)
 

@@ -10,6 +10,7 @@ from tutelage.data.endpoint import KEY
 from tutelage.distributed.ranks import Ranks
 from tutelage.engines.sampling import Vocabulary
 from tutelage.errors import TutelageError
+from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
 from tutelage.rollout.ahead import Ahead
 from tutelage.rollout.dealt import dealt_generator, shared_generator
@@ -52,6 +53,11 @@ def _trained_elsewhere(
     """The generator that asks the servers, and hands them the weights of the policy."""
     staleness = ahead.staleness
     servers, how = _servers(settings.rollouts), settings.sync_by
+    if how == "disk" and (tied := tied_layers(policy.model)):
+        raise TutelageError(
+            f"--sync disk hands over a whole model with a matrix of its own for {' and '.join(tied)} (--lora.targets), "
+            "which the servers' model shares with another layer. Use --sync lora, or other targets."
+        )
     save = policy.save if how == "lora" else policy.save_whole
     folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
     probe = Probe(policy, sampling.temperature)

@@ -104,7 +104,7 @@ def _training(
     def conclude() -> ImproveResult:
         figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
         with policy.gathered_to_save():
-            return ImproveResult(run.path, finish_run(run, policy.save_whole, figures))
+            return ImproveResult(run.path, finish_run(run, policy, figures))
 
     return Training(loop, conclude)
 

@@ -68,7 +68,7 @@ def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Tra
 
     def conclude() -> LanguageResult:
         with policy.gathered_to_save():
-            return LanguageResult(run.path, finish_run(run, policy.save_whole, {"rows": len(train)}))
+            return LanguageResult(run.path, finish_run(run, policy, {"rows": len(train)}))
 
     return Training(loop, conclude)
 

@@ -80,7 +80,7 @@ def _training(
 
     def conclude() -> RejectionResult:
         with policy.gathered_to_save():
-            return RejectionResult(run.path, finish_run(run, policy.save_whole, source.counts))
+            return RejectionResult(run.path, finish_run(run, policy, source.counts))
 
     return Training(loop, conclude)
 

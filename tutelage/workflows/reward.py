@@ -102,7 +102,7 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
         with model.gathered():
             figures |= _centre(model, train, settings, max_length, budget)
             figures |= _quality(model, train, held_out, settings, max_length, budget, data.study)
-            return RewardResult(run.path, finish_run(run, model.save_whole, figures))
+            return RewardResult(run.path, finish_run(run, model, figures))
 
     return Training(loop, conclude)
 

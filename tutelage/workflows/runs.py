@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -188,20 +188,29 @@ def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
 
 @phase("save")
 def finish_run(
-    run: Run, save: Callable[[Path], object], summary: Mapping[str, object] | None = None
+    run: Run, model: Policy | ScalarModel, summary: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
     """Write the final model to `model/`, then summary.json, which marks the run as finished, then the model's card.
     Returns the summary.
 
     The summary holds the newest value of every metric, what `summary` adds, and the peak memory of the process.
+
+    Raises TutelageError where what was written computes something else than `model`: then the run stays unfinished.
     """
-    return run.ranks.shared(lambda: _write_final(run, save, summary or {}))
+    return run.ranks.shared(lambda: _write_final(run, model, summary or {}))
 
 
-def _write_final(run: Run, save: Callable[[Path], object], summary: Mapping[str, object]) -> dict[str, Any]:
+def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, object]) -> dict[str, Any]:
     unfinished = run.path / ".model"
     shutil.rmtree(unfinished, ignore_errors=True)
-    save(unfinished)
+    try:
+        model.save_whole(unfinished)
+        model.verify(unfinished)
+    except TutelageError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise TutelageError(
+            f"{error} So the run is not finished; what was trained is kept in {run.latest()}."
+        ) from error
     shutil.rmtree(run.path / MODEL, ignore_errors=True)
     unfinished.rename(run.path / MODEL)
     run.finish(last_metrics(run.path) | dict(summary) | {"peak_rss_mb": peak_memory_mb()})

@@ -128,7 +128,7 @@ def _training(
         figures: dict[str, float] = {"rows": len(data.train), "dropped": data.dropped}
         figures |= _rouge(policy, data.answerable[: settings.rouge], settings, run.ranks)
         with policy.gathered_to_save():
-            return SftResult(run.path, finish_run(run, policy.save_whole, figures))
+            return SftResult(run.path, finish_run(run, policy, figures))
 
     return Training(loop, conclude)
 

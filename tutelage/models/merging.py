@@ -1,0 +1,128 @@
+"""Adapters merged into the weights of a model, and models compared by what they compute.
+
+LoRA computes x (W + s B A)ᵀ, and merging writes W + s B A in the place of W. Where W is tied, as that of an embedding
+and a head, the sum is right for the adapted layer alone: it gets a matrix of its own first. What was merged, and what
+was saved, is compared with what was trained on a few tokens.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+
+from tutelage.engines.network import context_of, inner
+from tutelage.errors import TutelageError
+
+TEXT = "What is rain? Water that falls from the clouds."
+TEXT_TOKENS, SPECIAL_TOKENS, SPREAD_TOKENS = 16, 8, 8
+"""Tokens of a comparison, at most: of a text and special ones, which training has probably seen, and from all over the
+vocabulary."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model computes on a row of `tokens`: the log-probabilities of the next token at every place, or the scores
+    of a reward model."""
+
+    tokens: tuple[int, ...]
+    values: Float[Tensor, "places V"] | Float[Tensor, "1 1"]
+    epsilon: float
+    """The spacing of numbers near 1 in the precision of the weights."""
+
+
+def merge(model: PeftModel, tokenizer: Any) -> Any:
+    """The transformers model of `model` with its active adapters in the weights. `model` itself is used up.
+
+    An adapted layer whose weight is also that of another layer gets its own; with a head beside its embedding,
+    `tie_word_embeddings` of the configuration is then false. Raises TutelageError where the merged model computes
+    something else.
+    """
+    trained = output_of(model, tokenizer)
+    _untie(model)
+    whole: Any = model.merge_and_unload()
+    refuse_difference(trained, output_of(whole, tokenizer), tokenizer, "The model with its adapter merged")
+    return whole
+
+
+@torch.no_grad()
+def output_of(model: nn.Module, tokenizer: Any) -> Output:
+    """What a model computes on a few tokens, by its own forward pass in the precision of its weights. On the CPU."""
+    tokens = _tokens(model, tokenizer)
+    row = torch.tensor([tokens], device=next(model.parameters()).device)
+    logits = model(input_ids=row, attention_mask=torch.ones_like(row)).logits.float().cpu()
+    epsilon = max(torch.finfo(weight.dtype).eps for weight in model.parameters())
+    return Output(tokens, logits if logits.dim() == 2 else logits[0].log_softmax(-1), epsilon)
+
+
+def refuse_difference(trained: Output, other: Output, tokenizer: Any, what: str) -> None:
+    """Raise TutelageError where `other`, the output of `what`, is not that of the trained model up to rounding."""
+    if trained.values.shape != other.values.shape:
+        raise TutelageError(
+            f"{what} is not the one that was trained: its output has the shape {tuple(other.values.shape)} instead of "
+            f"{tuple(trained.values.shape)}."
+        )
+    apart = (trained.values - other.values).abs().nan_to_num(torch.inf)
+    apart[trained.values == other.values] = 0.0  # an infinite logit less itself is no number
+    largest, allowed = float(apart.max()), _tolerance(trained, other)
+    if largest <= allowed:
+        return
+    place, token = divmod(int(apart.argmax()), apart.shape[1])
+    if len(apart) == 1:
+        where = f"its score of a completion is {largest:.3g} off"
+    else:
+        before, after = (repr(tokenizer.decode([one])) for one in (trained.tokens[place], token))
+        where = f"log π({after}) behind {before} is {largest:.3g} nats off"
+    raise TutelageError(
+        f"{what} is not the one that was trained: {where}, where {allowed:.1g} is allowed for rounding."
+    )
+
+
+def _tolerance(one: Output, other: Output) -> float:
+    """√ε times the largest output: the largest difference that rounding explains."""
+    finite = one.values[one.values.isfinite()]
+    size = float(finite.abs().max()) if finite.numel() else 1.0
+    return float(max(one.epsilon, other.epsilon) ** 0.5 * max(1.0, size))
+
+
+def _tokens(model: nn.Module, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens of a comparison, without the pad token, which a classifier passes over."""
+    vocabulary = min(len(tokenizer), int(inner(model).config.get_text_config().vocab_size))
+    text, special = tokenizer.encode(TEXT)[:TEXT_TOKENS], tokenizer.all_special_ids[:SPECIAL_TOKENS]
+    spread = (number * vocabulary // SPREAD_TOKENS for number in range(SPREAD_TOKENS))
+    found = [*text, *special, *spread][: context_of(model)]
+    return tuple(token for token in found if token < vocabulary and token != tokenizer.pad_token_id)
+
+
+def tied_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The adapted layers whose weight is also that of another layer, without their adapters, by name."""
+    whole = inner(model)
+    owners = Counter(id(weight) for part in whole.modules() for weight in part.parameters(recurse=False))
+    adapted = (
+        (name, layer.get_base_layer())
+        for name, layer in whole.named_modules()
+        if isinstance(layer, BaseTunerLayer)
+    )
+    return {
+        name: base
+        for name, base in adapted
+        if any(owners[id(weight)] > 1 for weight in base.parameters(recurse=False))
+    }
+
+
+def _untie(model: PeftModel) -> None:
+    """Give every adapted layer a weight of its own. Where that parts a head from its embedding, the configuration says
+    so."""
+    tied = tied_layers(model)
+    for base in tied.values():
+        for name, weight in list(base.named_parameters(recurse=False)):
+            setattr(base, name, nn.Parameter(weight.detach().clone(), weight.requires_grad))
+    whole = inner(model)
+    head = whole.get_output_embeddings() if tied else None
+    if head is not None and head.weight is not whole.get_input_embeddings().weight:
+        for settings in (whole.config, whole.config.get_text_config()):
+            settings.tie_word_embeddings = False
