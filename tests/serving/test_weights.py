@@ -98,6 +98,22 @@ def test_adapters_compute_what_merged_ones_do_and_leave_the_model_alone(tiny_mod
     assert_same(computed(None, weights, "x"), merged[folders["a"]])
 
 
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_adapters_on_tied_layers_compute_what_merged_ones_do(tiny_model, tmp_path, engine):
+    own = tiny_model("qwen3")
+    weights = ServedWeights(load_policy(own, device="cpu", engine=engine))
+    for name in ("embed_tokens", "lm_head", "embed_tokens,lm_head"):
+        policy = load_policy(own, device="cpu", lora=config.Lora(rank=4, targets=name))
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.normal_(0, 0.2)
+        policy.save(tmp_path / name)
+        weights.load_adapter(name, str(tmp_path / name))
+        assert_same(computed(None, weights, name), computed(load_policy(tmp_path / name, device="cpu")))
+    assert_same(computed(None, weights), computed(load_policy(own, device="cpu")))
+
+
 def test_weights_that_do_not_fit_change_nothing(tiny_model, tmp_path):
     weights = ServedWeights(load_policy(tiny_model("llama"), device="cpu"))
     before = computed(None, weights)

@@ -72,6 +72,7 @@ class ServedWeights:
                 model.delete_adapter(name)
             model.load_adapter(path, name)
             model.eval()
+            self.policy = Policy(self.policy.backbone)  # its head may have an adapter only now
             self._drop({*self._adapters, name})
 
     def unload_adapter(self, name: str) -> None:
@@ -97,7 +98,7 @@ def _check_shapes(model: nn.Module, path: str) -> None:
         weight = getattr(layers.get(name), "weight", None)
         if weight is None:
             raise TutelageError(f"The adapter {path!r} cannot be used: the model has no layer {name}.")
-        size = matrix.shape[-1] if side.startswith("A") else matrix.shape[0]
+        size = matrix.shape[-1] if side.removeprefix("embedding_").startswith("A") else matrix.shape[0]
         if size not in weight.shape:
             raise TutelageError(
                 f"The adapter {path!r} cannot be used: lora_{side} of {tuple(matrix.shape)} does not fit the layer "
