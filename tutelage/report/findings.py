@@ -9,8 +9,8 @@ from tutelage.report.stage_figures import figures, further_figures
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence about one figure of a stage, about the chat templates of its models (`subject` is "Chat template"), or
-    about a file of it that cannot be read ("files")."""
+    """A sentence about one figure of a stage, about the chat templates of its models (`subject` is "Chat template"),
+    about its final model ("Saved model"), or about a file of it that cannot be read ("files")."""
 
     stage: str
     subject: str
@@ -28,6 +28,7 @@ def findings(found: Round) -> tuple[Finding, ...]:
     for stage in found.stages:
         told += [Finding(stage.name, "files", trouble) for trouble in stage.run.troubles]
         told += [Finding(stage.name, "Chat template", sentence) for sentence in stage.run.mismatches]
+        told += [Finding(stage.name, "Saved model", sentence) for sentence in stage.run.saving_faults]
         drawn = (*figures(stage.kind, stage.run), *further_figures(stage.kind, stage.run))
         told += [Finding(stage.name, one.title, one.finding) for one in drawn if one.finding]
         if stage.status == "failed":

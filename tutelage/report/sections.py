@@ -60,7 +60,7 @@ class Section:
     summary: tuple[tuple[str, str], ...]
     origin: tuple[tuple[str, str], ...]
     troubles: tuple[str, ...]
-    mismatches: tuple[str, ...]
+    model_faults: tuple[str, ...]
 
     @property
     def anchor(self) -> str:
@@ -71,7 +71,7 @@ class Section:
     def findings(self) -> tuple[str, ...]:
         """The sentences about what was noticed in this section's models and figures."""
         drawn = (figure.finding for figure in (*self.figures, *self.more) if figure.finding)
-        return (*self.mismatches, *drawn)
+        return (*self.model_faults, *drawn)
 
 
 def section_of(stage: Stage, index: int) -> Section:
@@ -102,7 +102,7 @@ def section_of(stage: Stage, index: int) -> Section:
         ),
         origin=listed(origin_of(run)),
         troubles=run.troubles,
-        mismatches=run.mismatches,
+        model_faults=(*run.saving_faults, *run.mismatches),
     )
 
 
