@@ -288,12 +288,17 @@ def test_a_verb_answers_for_help_without_torch(name: str) -> None:
             heavy &= set(sys.modules)
             print("CPU", used.ru_utime + used.ru_stime, "HEAVY", sorted(heavy), file=sys.stderr)
     """)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = re.search(r"CPU ([\d.]+) HEAVY (.*)", done.stderr)
-    assert found is not None
-    assert found[2] == "[]"
-    assert float(found[1]) < 0.5
+    seconds = []
+    while not seconds or (
+        min(seconds) >= 0.5 and len(seconds) < 5
+    ):  # others on the machine can only add to it
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found = re.search(r"CPU ([\d.]+) HEAVY (.*)", done.stderr)
+        assert found is not None
+        assert found[2] == "[]"
+        seconds.append(float(found[1]))
+    assert min(seconds) < 0.5
 
 
 @pytest.mark.parametrize("name", real_verbs())

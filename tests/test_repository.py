@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from offenders import for_each
 
 import tutelage
 from bench.thresholds import compare
@@ -33,7 +34,7 @@ def pinned():
     return dict(line.replace("_", "-").lower().split("==") for line in lines if "==" in line)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each(PAGES, lambda page: str(page.relative_to(ROOT)))
 def test_links_between_files_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)\s]+)\)", text)

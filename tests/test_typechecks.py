@@ -12,6 +12,7 @@ import jaxtyping
 import pytest
 import torch
 import typechecks
+from offenders import for_each
 from torch import Tensor, nn
 
 from tutelage.core.batch import TokenScores
@@ -50,7 +51,7 @@ def has_bare_tensor(hint: Any) -> bool:
     return hint is Tensor or any(has_bare_tensor(inner) for inner in get_args(hint))
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
+@for_each(modules(), lambda module: module.__name__)
 def test_every_tensor_in_a_public_signature_has_a_shape(module: ModuleType) -> None:
     assert [name for name, hint in annotations(module) if has_bare_tensor(hint)] == []
 

@@ -95,7 +95,7 @@ def test_fifty_raters_give_exact_overlap_and_lose_and_double_nothing(
     with serving(*where) as address:
         assert main([*simulate, "--url", address]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert all(line.startswith("answers") for line in err.splitlines()), "nothing but its progress"
     acknowledged, late = answered(out)
     refuse_losses(store, acknowledged)
     assert late < PATIENCE_MS

@@ -4,6 +4,7 @@ from random import Random
 from statistics import fmean, pstdev
 
 import pytest
+from offenders import for_each
 
 from tutelage.errors import TutelageError
 from tutelage.simulate import Topic, explain, gold
@@ -12,7 +13,7 @@ from tutelage.simulate.phrases import ENCOURAGEMENTS, FILLERS, GREETINGS
 from tutelage.simulate.styles import STYLES, Style, choose_style, compose
 from tutelage.simulate.topics import topics
 
-EVERY_TOPIC = pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.slug)
+EVERY_TOPIC = for_each(topics(), lambda topic: topic.slug)
 STYLE = {style.name: style for style in STYLES}
 POOR = ("dry", "short", "drifting", "mistaken", "repeating")
 

@@ -1,6 +1,7 @@
 """The topics are complete, plainly written, and can be told apart in a prompt."""
 
 import pytest
+from offenders import for_each
 
 from tutelage.errors import TutelageError
 from tutelage.simulate import Topic, find_topic
@@ -8,8 +9,10 @@ from tutelage.simulate.bank import words
 from tutelage.simulate.phrases import ASK
 from tutelage.simulate.topics import topics
 
+EVERY_TOPIC = for_each(topics(), lambda topic: topic.slug)
 
-@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.slug)
+
+@EVERY_TOPIC
 def test_every_topic_is_complete(topic: Topic) -> None:
     assert len(topic.facts) >= 4
     assert len(topic.technical) >= 3
@@ -20,7 +23,7 @@ def test_every_topic_is_complete(topic: Topic) -> None:
     assert topic.pronoun in ("It", "They")
 
 
-@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.slug)
+@EVERY_TOPIC
 def test_sentences_are_single_capitalised_and_short(topic: Topic) -> None:
     statements = topic.facts + topic.technical + topic.analogies + topic.wrong
     assert all(statement.startswith(f"{topic.subject} ") for statement in statements)
@@ -41,7 +44,7 @@ def test_there_are_many_topics_and_no_sentence_is_said_of_two() -> None:
     assert len({topic.slug for topic in topics()}) == len(topics())
 
 
-@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.slug)
+@EVERY_TOPIC
 def test_each_way_to_ask_names_exactly_its_topic(topic: Topic) -> None:
     for template in ASK:
         assert find_topic(topic.fill(template)) is topic

