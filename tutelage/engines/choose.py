@@ -135,6 +135,13 @@ def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
     )
 
 
+def release_memory() -> None:
+    """Return the freed memory that the CPU engine keeps for its next step to the system."""
+    memory = sys.modules.get("tutelage.engines.cpu.memory")
+    if memory is not None:
+        memory.release_freed_memory()
+
+
 def products_state() -> dict[str, object] | None:
     """The libraries of the matrix products of this process, to be kept with a checkpoint; None where it has computed
     none by the CPU engine (see `tutelage.engines.cpu.products`)."""

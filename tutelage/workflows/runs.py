@@ -17,6 +17,7 @@ from tutelage.config.run import RunSettings
 from tutelage.data.rows import Record, fingerprint
 from tutelage.distributed.processes import is_restart, join, ranks_on_this_machine
 from tutelage.distributed.ranks import Ranks
+from tutelage.engines.choose import release_memory
 from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget, RowCost, automatic_budget
 from tutelage.models.heads import ScalarModel
@@ -205,6 +206,7 @@ def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, ob
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         model.save_whole(unfinished)
+        release_memory()  # the saved model is loaded beside the trained one
         model.verify(unfinished)
     except TutelageError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
