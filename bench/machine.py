@@ -56,18 +56,18 @@ def product_rate(device: str, precision: str) -> float:
 
 def _libraries(device: str, dtype: torch.dtype) -> list[Callable[[torch.Tensor, torch.Tensor], object]]:
     """The products x Wᵀ of all libraries of this machine: torch's own, oneDNN's, and those of the CPU engine."""
-    found: list[Callable[[torch.Tensor, torch.Tensor], object]] = [torch.nn.functional.linear]
+    libraries: list[Callable[[torch.Tensor, torch.Tensor], object]] = [torch.nn.functional.linear]
     if device != "cpu":
-        return found
+        return libraries
     from tutelage.engines.cpu import products
     from tutelage.engines.cpu.native import float_products
 
     if "onednn" in products.available():
         pointwise = torch.ops.mkldnn._linear_pointwise
-        found.append(lambda x, weight: pointwise(x, weight, None, "none", [], ""))
+        libraries.append(lambda x, weight: pointwise(x, weight, None, "none", [], ""))
     if dtype == torch.float32 and float_products.is_supported():
-        found.append(lambda x, weight: float_products.multiply(x, weight.T))
-    return found
+        libraries.append(lambda x, weight: float_products.multiply(x, weight.T))
+    return libraries
 
 
 def _reading(device: str) -> float:

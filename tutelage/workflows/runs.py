@@ -65,11 +65,6 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
     ranks = join()
     _refuse_other_settings(settings, ranks)
     with ExitStack() as stack:
-        if ranks.size == 1:
-            run = _opened(settings, data, ranks, stack)
-            remark("" if run.finished else resume_libraries(run))
-            yield run
-            return
         own: list[Run] = []
 
         def open_first() -> Opening:
@@ -77,10 +72,10 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
             return Opening.of(own[0])
 
         opening = ranks.shared(open_first)
-        shared = own[0] if own else Follower(opening, ranks)
-        told = "" if shared.finished else resume_libraries(shared)
-        remark(told if ranks.is_first else "")
-        yield shared
+        run = own[0] if own else Follower(opening, ranks)
+        change = "" if run.finished else resume_libraries(run)
+        remark(change if ranks.is_first else "")
+        yield run
 
 
 def _opened(

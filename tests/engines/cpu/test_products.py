@@ -84,11 +84,11 @@ def test_what_was_measured_is_kept_for_the_machine(unset, monkeypatch):
     measured = []
     monkeypatch.setattr(Products, "measure", classmethod(lambda cls: measured.append(1) or ALL_BLAS))
     assert products.products() == ALL_BLAS
-    assert json.loads(products.kept_in().read_text())["output"] == "blas"
+    assert json.loads(products.choice_file().read_text())["output"] == "blas"
     products.forget()
     assert products.products() == ALL_BLAS
     assert len(measured) == 1
-    products.kept_in().write_text("{")
+    products.choice_file().write_text("{")
     products.forget()
     products.products()
     assert len(measured) == 2, "a broken file is made anew"
@@ -96,8 +96,8 @@ def test_what_was_measured_is_kept_for_the_machine(unset, monkeypatch):
 
 def test_of_two_processes_that_measure_the_first_decides(unset, monkeypatch):
     def measure(cls):
-        products.kept_in().parent.mkdir(parents=True, exist_ok=True)
-        products.kept_in().write_text(json.dumps(vars(ALL_BLAS)))
+        products.choice_file().parent.mkdir(parents=True, exist_ok=True)
+        products.choice_file().write_text(json.dumps(vars(ALL_BLAS)))
         return Products()
 
     monkeypatch.setattr(Products, "measure", classmethod(measure))

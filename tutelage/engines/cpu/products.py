@@ -194,8 +194,8 @@ def products() -> Products:
     """
     threads = torch.get_num_threads()
     if threads not in _chosen:
-        told = os.environ.get(VARIABLE)
-        _chosen[threads] = (Products.parse(told) if told else _kept_or_measured()).on_this_machine()
+        text = os.environ.get(VARIABLE)
+        _chosen[threads] = (Products.parse(text) if text else _stored_or_measured()).on_this_machine()
     return _chosen[threads]
 
 
@@ -217,11 +217,12 @@ def resume(kept: Mapping[str, Any]) -> str:
     Returns a remark where other libraries are used: the bits of the steps to come are then not those that the run would
     have had without an interruption. Empty otherwise.
     """
-    if kept["machine"] == _machine() and not os.environ.get(VARIABLE):
-        _chosen[torch.get_num_threads()] = Products(**kept["products"])
-        return ""
-    if kept["machine"] == _machine() and Products(**kept["products"]) == products():
-        return ""
+    if kept["machine"] == _machine():
+        choice = Products(**kept["products"])
+        if not os.environ.get(VARIABLE):
+            _chosen[torch.get_num_threads()] = choice
+        if choice == products():
+            return ""
     return (
         "The run began with the matrix products of another machine, version of torch, number of threads or "
         f"{VARIABLE}: from here on its numbers are rounded in another way."
@@ -234,28 +235,28 @@ def available() -> tuple[Library, ...]:
     return (*own, "blas", *(("onednn",) if _has_onednn() else ()))
 
 
-def _kept_or_measured() -> Products:
+def _stored_or_measured() -> Products:
     """The choice in the file of this machine, which is written unless it exists. Of several processes that measure at
     once the first decides. Where the file cannot be written, every process measures."""
-    file = kept_in()
-    choice = _kept(file)
+    file = choice_file()
+    choice = _stored(file)
     if choice is None:
         measured = Products.measure()
-        choice = _kept(file) or measured
+        choice = _stored(file) or measured
         with suppress(OSError, TutelageError):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, json.dumps(asdict(choice), indent=2) + "\n")
     return choice
 
 
-def _kept(file: Path) -> Products | None:
+def _stored(file: Path) -> Products | None:
     try:
         return Products(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def kept_in() -> Path:
+def choice_file() -> Path:
     """The file of the choice for this processor, version of torch, number of threads and version of the kernels."""
     return build.folder() / f"products-{_machine()}.json"
 
